@@ -1,0 +1,477 @@
+"""Every error this package raises, as one tree.
+
+    KafkaSinkError
+    ├── ConfigError                  an option is wrong; nothing was sent
+    │   ├── UnknownOption
+    │   ├── RefusedOption
+    │   ├── MissingOption
+    │   └── InvalidOption
+    ├── SchemaError                  a column is wrong; nothing was sent
+    │   ├── MissingColumn
+    │   ├── UnexpectedColumn
+    │   └── ColumnTypeMismatch
+    ├── BadRow                       one row cannot be a Kafka record
+    │   ├── RecordTooLarge
+    │   ├── PartitionOutOfRange
+    │   ├── TopicNull
+    │   └── HeaderKeyNull
+    ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
+    │   ├── BrokersUnreachable
+    │   ├── TopicNotFound
+    │   ├── TopicNameInvalid
+    │   ├── TopicAuthorizationFailed
+    │   └── ProducerIdRefused
+    ├── DeliveryError                rows were accepted by the sink and not acknowledged by the broker
+    │   ├── DeliveryTimeout
+    │   ├── ProduceRejected
+    │   ├── TopicRecreated
+    │   ├── BufferExhausted
+    │   ├── ReceiptMismatch
+    │   └── ProducerClosed
+    ├── ProtocolError                a peer sent bytes that are not the Kafka protocol (handled inside:
+    │                                the connection is closed, its requests are retried)
+    ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
+    ├── WriteModeUnsupported         overwrite, complete
+    └── LocalKafkaError              the broker for development and tests
+        ├── JavaNotFound
+        ├── JavaVersionUnsupported
+        ├── IvyNotFound
+        ├── DownloadFailed
+        ├── DiskFull
+        ├── DirectoryUnusable
+        ├── BrokerStartFailed
+        ├── BrokerDied
+        └── ToolFailed
+
+An error carries its facts as fields (topic, partition, broker, sizes; never a payload, never a secret), and its
+message says what happened, what it means for the data, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+NOTHING_SENT = "No row of this write was sent."
+REPLAY = (
+    "The write fails, so Spark does not record it as done: when the task or the micro-batch runs again, all its rows "
+    "are sent again. Nothing is lost; rows that had already been acknowledged will then be in the topic twice."
+)
+
+
+class KafkaSinkError(Exception):
+    """Base of every error of this package. Survives pickling, fields included."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[KafkaSinkError], args: tuple[Any, ...], fields: dict[str, Any]) -> KafkaSinkError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+class ConfigError(KafkaSinkError):
+    """An option is wrong. Raised while Spark plans the write, before any row moves."""
+
+
+class UnknownOption(ConfigError):
+    def __init__(self, *, option: str, nearest: Sequence[str] = ()) -> None:
+        self.option = option
+        self.nearest = tuple(nearest)
+        hint = f" Did you mean {' or '.join(repr(name) for name in self.nearest)}?" if self.nearest else ""
+        super().__init__(
+            f"unknown option {option!r}.{hint} Options of the Kafka client start with 'kafka.'; "
+            f"the README lists all that exist. {NOTHING_SENT}"
+        )
+
+
+class RefusedOption(ConfigError):
+    def __init__(self, *, option: str, instead: str) -> None:
+        self.option = option
+        super().__init__(f"option {option!r} cannot be used with this sink: {instead} {NOTHING_SENT}")
+
+
+class MissingOption(ConfigError):
+    def __init__(self, *, option: str, hint: str) -> None:
+        self.option = option
+        super().__init__(f"option {option!r} is required: {hint} {NOTHING_SENT}")
+
+
+class InvalidOption(ConfigError):
+    def __init__(self, *, option: str, value: str, expected: str) -> None:
+        self.option = option
+        self.value = value
+        super().__init__(f"option {option!r} is {value!r}; expected {expected}. {NOTHING_SENT}")
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+class SchemaError(KafkaSinkError):
+    """A column is missing, unknown, or of a type no Kafka record can take."""
+
+    column: str
+
+
+class MissingColumn(SchemaError):
+    def __init__(self, *, column: str, found: Sequence[str], hint: str) -> None:
+        self.column = column
+        self.found = tuple(found)
+        super().__init__(
+            f"the DataFrame has no column {column!r} (it has: {', '.join(found) or 'none'}). {hint} {NOTHING_SENT}"
+        )
+
+
+class UnexpectedColumn(SchemaError):
+    def __init__(self, *, column: str, allowed: Sequence[str]) -> None:
+        self.column = column
+        super().__init__(
+            f"column {column!r} has no place in a Kafka record (columns are: {', '.join(allowed)}). Fold it into the "
+            f"value, e.g. to_json(struct('{column}', ...)).alias('value'), or drop it. {NOTHING_SENT}"
+        )
+
+
+class ColumnTypeMismatch(SchemaError):
+    def __init__(self, *, column: str, found: str, expected: str, hint: str) -> None:
+        self.column = column
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+        super().__init__(f"column {column!r} is {found}; expected {expected}. {hint} {NOTHING_SENT}")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class BadRow(KafkaSinkError):
+    """One row cannot become a Kafka record. No row of its Arrow batch was sent."""
+
+
+class RecordTooLarge(BadRow):
+    def __init__(self, *, topic: str, size_bytes: int, max_bytes: int, limit: str) -> None:
+        self.topic = topic
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+        super().__init__(
+            f"a row for topic {topic!r} takes {size_bytes} bytes as a record batch of its own; {limit} allows "
+            f"{max_bytes}. "
+            f"Raise {limit} (and the topic's max.message.bytes), or make the row smaller. {REPLAY}"
+        )
+
+
+class PartitionOutOfRange(BadRow):
+    def __init__(self, *, topic: str, partition: int, partition_count: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.partition_count = partition_count
+        super().__init__(
+            f"a row names partition {partition} of topic {topic!r}, which has partitions 0 to {partition_count - 1}. "
+            f"Correct the 'partition' column, or leave it null to let the partitioner decide. {REPLAY}"
+        )
+
+
+class TopicNull(BadRow):
+    def __init__(self) -> None:
+        super().__init__(
+            "a row has no topic: its 'topic' column is null or empty and the 'topic' option is not set. Set the "
+            "option, or filter "
+            f"such rows out. {REPLAY}"
+        )
+
+
+class HeaderKeyNull(BadRow):
+    def __init__(self) -> None:
+        super().__init__(
+            "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
+            "header "
+            f"values are fine. {REPLAY}"
+        )
+
+
+# --- the cluster, before rows go out ----------------------------------------------------------------------------------
+
+
+class ClusterError(KafkaSinkError):
+    """The cluster could not be asked for what a write needs to begin, or refused it."""
+
+
+class BrokersUnreachable(ClusterError):
+    def __init__(self, *, bootstrap_servers: str, waited_ms: int, last_error: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.waited_ms = waited_ms
+        self.last_error = last_error
+        super().__init__(
+            f"no broker of {bootstrap_servers} answered within {waited_ms} ms (kafka.max.block.ms); last: "
+            f"{last_error or 'no connection was made'}. Check kafka.bootstrap.servers, and that the executors can "
+            f"reach "
+            f"the addresses which the brokers advertise. Rows waiting for an answer were not sent. {REPLAY}"
+        )
+
+
+class TopicNotFound(ClusterError):
+    def __init__(self, *, topic: str, waited_ms: int) -> None:
+        self.topic = topic
+        self.waited_ms = waited_ms
+        super().__init__(
+            f"topic {topic!r} does not exist on the cluster (asked for {waited_ms} ms, kafka.max.block.ms). Create "
+            f"it, or "
+            f"correct the 'topic' option or column. No row of this Arrow batch was sent. {REPLAY}"
+        )
+
+
+class TopicNameInvalid(ClusterError):
+    def __init__(self, *, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"{topic!r} is not a name a Kafka topic can have: 1 to 249 letters, digits, '.', '_' or '-', and not '.' "
+            f"or "
+            f"'..'. Correct the 'topic' column. No row of this Arrow batch was sent. {REPLAY}"
+        )
+
+
+class TopicAuthorizationFailed(ClusterError):
+    def __init__(self, *, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"not allowed to write to topic {topic!r}. Add the ACL: TOPIC {topic} WRITE (and DESCRIBE) for this "
+            f"principal. {REPLAY}"
+        )
+
+
+class ProducerIdRefused(ClusterError):
+    def __init__(self, *, code: int, name: str) -> None:
+        self.code = code
+        super().__init__(
+            f"the cluster refused to hand out a producer id: {name} (error {code}). Idempotent writes need TOPIC "
+            f"WRITE "
+            f"on the topic, or CLUSTER IDEMPOTENT_WRITE on brokers before 2.8. No row was sent. {REPLAY}"
+        )
+
+
+# --- delivery ---------------------------------------------------------------------------------------------------------
+
+
+class DeliveryError(KafkaSinkError):
+    """Rows were handed to the producer and the broker's acknowledgement did not come."""
+
+
+class DeliveryTimeout(DeliveryError):
+    def __init__(
+        self, *, topic: str, partition: int, records: int, elapsed_ms: int, attempts: int, last_error: str
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.records = records
+        self.elapsed_ms = elapsed_ms
+        self.attempts = attempts
+        self.last_error = last_error
+        super().__init__(
+            f"{records} records for {topic}-{partition} were not acknowledged within {elapsed_ms} ms "
+            f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. Whether the "
+            f"last "
+            f"attempt was written is unknown. Check the partition's leader and in-sync replicas, then run again. "
+            f"{REPLAY}"
+        )
+
+
+class ProduceRejected(DeliveryError):
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        code: int,
+        name: str,
+        records: int,
+        size_bytes: int,
+        detail: str,
+        advice: str,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.code = code
+        self.records = records
+        self.size_bytes = size_bytes
+        super().__init__(
+            f"the leader of {topic}-{partition} refused a batch of {records} records, {size_bytes} bytes: {name} "
+            f"(error {code}{': ' + detail if detail else ''}). {advice} {REPLAY}"
+        )
+
+
+class TopicRecreated(DeliveryError):
+    def __init__(self, *, topic: str, old_topic_id: str, new_topic_id: str) -> None:
+        self.topic = topic
+        self.old_topic_id = old_topic_id
+        self.new_topic_id = new_topic_id
+        super().__init__(
+            f"topic {topic!r} was deleted and created again during the write (topic id {old_topic_id} is now "
+            f"{new_topic_id}). Rows sent to the old topic are gone with it. {REPLAY}"
+        )
+
+
+class BufferExhausted(DeliveryError):
+    def __init__(self, *, needed_bytes: int, buffer_memory: int, waited_ms: int) -> None:
+        self.needed_bytes = needed_bytes
+        self.buffer_memory = buffer_memory
+        self.waited_ms = waited_ms
+        super().__init__(
+            f"no {needed_bytes} bytes of kafka.buffer.memory ({buffer_memory} bytes) became free within {waited_ms} "
+            f"ms "
+            f"(kafka.max.block.ms): the brokers acknowledge more slowly than Spark delivers rows, or not at all. "
+            f"Check "
+            f"the brokers; raise kafka.max.block.ms or kafka.buffer.memory if they are merely slow. {REPLAY}"
+        )
+
+
+class ReceiptMismatch(DeliveryError):
+    def __init__(self, *, received: int, acknowledged: int) -> None:
+        self.received = received
+        self.acknowledged = acknowledged
+        super().__init__(
+            f"Spark delivered {received} rows and the leaders acknowledged {acknowledged}. This is a defect of the "
+            f"sink: "
+            f"please report it with the task's log. {REPLAY}"
+        )
+
+
+class ProducerClosed(DeliveryError):
+    def __init__(self, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the producer is closed ({reason}). {REPLAY}")
+
+
+class ProtocolError(KafkaSinkError):
+    """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"not a Kafka response: {detail}")
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+class CommitRefused(KafkaSinkError):
+    def __init__(self, *, micro_batch_id: int | None, missing: Sequence[int], tasks: int) -> None:
+        self.micro_batch_id = micro_batch_id
+        self.missing = tuple(missing)
+        what = "batch write" if micro_batch_id is None else f"micro-batch {micro_batch_id}"
+        super().__init__(
+            f"{what} is not committed: {len(self.missing)} of {tasks} tasks (Spark partitions "
+            f"{', '.join(map(str, self.missing[:10]))}) ended without a receipt for their rows. A continuous trigger "
+            f"never delivers rows to a Python sink: use processingTime or availableNow. {REPLAY}"
+        )
+
+
+class WriteModeUnsupported(KafkaSinkError):
+    def __init__(self) -> None:
+        super().__init__(
+            "a Kafka topic cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
+            f"stream (for update mode, write from foreachBatch). {NOTHING_SENT}"
+        )
+
+
+# --- the local broker -------------------------------------------------------------------------------------------------
+
+
+class LocalKafkaError(KafkaSinkError):
+    """The local broker for development and tests could not do what it was asked."""
+
+
+class JavaNotFound(LocalKafkaError):
+    def __init__(self, *, searched: str) -> None:
+        self.searched = searched
+        super().__init__(
+            f"no Java for the local broker: {searched}. Install Java 17 or newer (on Debian or Ubuntu: apt install "
+            "openjdk-17-jre-headless), or set JAVA_HOME to one."
+        )
+
+
+class JavaVersionUnsupported(LocalKafkaError):
+    def __init__(self, *, java: str, major: int, minimum: int) -> None:
+        self.java = java
+        self.major = major
+        self.minimum = minimum
+        super().__init__(
+            f"{java} is Java {major}; the local broker needs {minimum} or newer. Install one and set JAVA_HOME to it."
+        )
+
+
+class IvyNotFound(LocalKafkaError):
+    def __init__(self, *, searched: str) -> None:
+        self.searched = searched
+        super().__init__(
+            f"no Ivy to fetch the local broker's jars with: {searched}. The jar comes with the PyPI package pyspark: "
+            "install that in this Python."
+        )
+
+
+class DownloadFailed(LocalKafkaError):
+    def __init__(self, *, kafka_version: str, reason: str) -> None:
+        self.kafka_version = kafka_version
+        self.reason = reason
+        super().__init__(
+            f"the jars of Kafka {kafka_version} could not be fetched: {reason}. They are needed once and then kept: "
+            f"check "
+            "the network and try again; what has been fetched is not fetched again. Java takes a proxy from "
+            "JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...), not from https_proxy."
+        )
+
+
+class DiskFull(LocalKafkaError):
+    def __init__(self, *, directory: str) -> None:
+        self.directory = directory
+        super().__init__(
+            f"no space left (or quota exceeded) in {directory}. The jars of a Kafka version take 100 MB while they "
+            f"are "
+            "fetched, an idle broker 1 MB. Free some, or name another place: --dir or LocalKafka(dir=...) for data, "
+            "TMPDIR for temporary data, XDG_CACHE_HOME for jars."
+        )
+
+
+class DirectoryUnusable(LocalKafkaError):
+    def __init__(self, *, directory: str, reason: str) -> None:
+        self.directory = directory
+        self.reason = reason
+        super().__init__(f"{directory} cannot be used by the local broker: {reason}. Name another folder.")
+
+
+class BrokerStartFailed(LocalKafkaError):
+    def __init__(self, *, node: int, reason: str, port_taken: bool, log_tail: str) -> None:
+        self.node = node
+        self.reason = reason
+        self.port_taken = port_taken
+        self.log_tail = log_tail
+        hint = " Another process took its port: try again." if port_taken else ""
+        super().__init__(
+            f"node {node} of the local cluster did not start: {reason}.{hint} The end of its "
+            f"log:\n{log_tail or '(empty)'}"
+        )
+
+
+class BrokerDied(LocalKafkaError):
+    def __init__(self, *, node: int, status: int, log_tail: str) -> None:
+        self.node = node
+        self.status = status
+        self.log_tail = log_tail
+        super().__init__(
+            f"the broker of node {node} of the local cluster ended by itself, with status {status} (137 is kill -9, "
+            f"often "
+            f"by a system short of memory). Its topics are gone unless the cluster has a --dir of its own. The end of "
+            f"its "
+            f"log:\n{log_tail or '(empty)'}"
+        )
+
+
+class ToolFailed(LocalKafkaError):
+    def __init__(self, *, tool: str, reason: str, output_tail: str) -> None:
+        self.tool = tool
+        self.reason = reason
+        self.output_tail = output_tail
+        super().__init__(f"Kafka's {tool} {reason}. The end of its output:\n{output_tail or '(empty)'}")
