@@ -1,0 +1,227 @@
+"""The columns of a DataFrame that are a Kafka record: which there may be, their types, and one checked view
+of them.
+
+    value      binary or string, required; null is a tombstone
+    key        binary or string; null: no key
+    topic      string; required where the `topic` option is not set
+    partition  int; null: the partitioner decides
+    headers    array<struct<key: string, value: binary>>; order and null values kept
+    timestamp  timestamp, with or without a zone; null: now
+
+Scope: `check_schema` looks at types, once a write, before any row moves; `RecordColumns.from_arrow` looks at
+values, once an Arrow batch, and afterwards nothing looks at Arrow types again. Values, keys and headers stay
+Arrow arrays over the batch's own memory (strings are read as the UTF-8 bytes they are); what is computed with
+becomes numpy.
+
+Column names match exactly, in lower case. Spark compares names without case when it resolves a query, but its
+own Kafka sink does not (KafkaWriter.expression: `schema.find(_.name == attrName)`), and drops a `Key` without
+a word: there the rows arrive without keys. Here a name that differs in case only is an error that says how to
+rename it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.errors import ColumnTypeMismatch, HeaderKeyNull, MissingColumn, UnexpectedColumn
+
+Int64s = npt.NDArray[np.int64]
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
+_BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def _is_string(arrow_type: pa.DataType) -> bool:
+    return arrow_type in _STRINGS
+
+
+def _is_bytes(arrow_type: pa.DataType) -> bool:
+    return arrow_type in _STRINGS + _BINARIES
+
+
+def _is_int32(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_signed_integer(arrow_type)) and arrow_type.bit_width <= 32
+
+
+def _is_headers(arrow_type: pa.DataType) -> bool:
+    if not (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)):
+        return False
+    entry = arrow_type.value_type
+    if not pa.types.is_struct(entry) or [field.name for field in entry] != ["key", "value"]:
+        return False
+    key_type, value_type = (field.type for field in entry)
+    return key_type in _STRINGS and value_type in _BINARIES
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnRule:
+    accepts: Callable[[pa.DataType], bool]
+    expected: str
+    fix: str
+
+
+_TO_BYTES = "Convert it, e.g. cast('string') or to_json, or to_avro / to_protobuf for binary."
+COLUMNS: Mapping[str, _ColumnRule] = MappingProxyType(
+    {
+        "value": _ColumnRule(_is_bytes, "binary or string", _TO_BYTES),
+        "key": _ColumnRule(_is_bytes, "binary or string", _TO_BYTES),
+        "topic": _ColumnRule(_is_string, "string", "Cast it: cast('string')."),
+        "partition": _ColumnRule(_is_int32, "int", "Cast it: cast('int')."),
+        "headers": _ColumnRule(
+            _is_headers,
+            "array<struct<key: string, value: binary>>",
+            "Build it with array(struct(lit('name').alias('key'), col(...).cast('binary').alias('value'))).",
+        ),
+        "timestamp": _ColumnRule(pa.types.is_timestamp, "timestamp", "Cast it: cast('timestamp')."),
+    }
+)
+
+
+def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
+    """Raises the first thing wrong with the columns of a write; returns if every one can be part of a record.
+
+    `topic_option`: the `topic` option is set, so that no `topic` column is needed. A column of Arrow's null
+    type (every row null) is welcome everywhere. Raises MissingColumn, UnexpectedColumn, ColumnTypeMismatch.
+    """
+    names = schema.names
+    for name in names:
+        lower = name.lower()
+        if lower != name and lower in COLUMNS and lower not in names:
+            hint = f"Names match exactly, as in Spark's own Kafka sink: rename {name!r} to {lower!r}."
+            raise MissingColumn(column=lower, found=names, hint=hint)
+    if "value" not in names:
+        hint = "Name the bytes to be written, e.g. to_json(struct('*')).alias('value')."
+        raise MissingColumn(column="value", found=names, hint=hint)
+    if "topic" not in names and not topic_option:
+        hint = "Set the 'topic' option, or add the column."
+        raise MissingColumn(column="topic", found=names, hint=hint)
+    for field in schema:
+        if field.name not in COLUMNS:
+            raise UnexpectedColumn(column=field.name, allowed=tuple(COLUMNS))
+        rule = COLUMNS[field.name]
+        if not pa.types.is_null(field.type) and not rule.accepts(field.type):
+            raise ColumnTypeMismatch(column=field.name, found=str(field.type), expected=rule.expected, hint=rule.fix)
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Headers:
+    """The headers of all rows, flattened: row i has the entries `row_offsets[i]` to `row_offsets[i + 1]`.
+
+    `row_offsets` int64[n + 1]; `key` and `value` binary or large_binary arrays of one entry each, keys
+    without nulls.
+    """
+
+    row_offsets: Int64s
+    key: pa.Array
+    value: pa.Array
+
+    @classmethod
+    def from_arrow(cls, headers: pa.ListArray | pa.LargeListArray) -> Headers:
+        """A null list is a row without headers. Raises HeaderKeyNull."""
+        entries = headers.flatten()  # heeds the array's offset, and leaves out what lies under a null list
+        if entries.null_count or entries.field("key").null_count:
+            raise HeaderKeyNull
+        row_offsets = np.zeros(len(headers) + 1, np.int64)
+        np.cumsum(_numpy(pc.list_value_length(headers), np.int64), out=row_offsets[1:])
+        return cls(row_offsets, _as_binary(entries.field("key")), _as_binary(entries.field("value")))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """The rows of one Arrow batch, n of them, as records need them.
+
+    `value`, `key`: binary or large_binary arrays that share the batch's memory; `key` is None where no row
+    has one. `headers`: None without the column. `timestamp_ms`: int64[n], milliseconds since 1970, negative
+    before. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
+    null, or None without the column; `partition_is_set`: bool[n] or None, which tells a null from a row that
+    says -1.
+    """
+
+    num_rows: int
+    value: pa.Array
+    key: pa.Array | None
+    headers: Headers | None
+    timestamp_ms: Int64s
+    topic: pa.Array | None
+    partition: npt.NDArray[np.int32] | None
+    partition_is_set: npt.NDArray[np.bool_] | None
+
+    @classmethod
+    def from_arrow(cls, batch: pa.RecordBatch, *, now_ms: int) -> RecordColumns:
+        """Views of a batch whose schema `check_schema` has accepted; `now_ms` is the timestamp of rows
+        without one.
+
+        Raises HeaderKeyNull.
+        """
+        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        key, headers, topic, partition, timestamp = (
+            column.get(name) for name in ("key", "headers", "topic", "partition", "timestamp")
+        )
+        return cls(
+            num_rows=batch.num_rows,
+            value=_as_binary(column["value"]),
+            key=None if _is_all_null(key) else _as_binary(key),
+            headers=None if _is_all_null(headers) else Headers.from_arrow(headers),
+            timestamp_ms=_milliseconds(timestamp, batch.num_rows, now_ms),
+            topic=None if topic is None else _as_string(topic),
+            partition=None if partition is None else _numpy(partition, np.int32, null=-1),
+            partition_is_set=None if partition is None else _is_valid(partition),
+        )
+
+
+def _is_all_null(array: pa.Array | None) -> bool:
+    return array is None or array.null_count == len(array)
+
+
+def _as_binary(array: pa.Array) -> pa.Array:
+    """As binary or large_binary, null type included. Only a view type is copied: its values lie scattered."""
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    return array.cast(pa.large_binary() if is_large else pa.binary())
+
+
+def _as_string(array: pa.Array) -> pa.Array:
+    return array if pa.types.is_large_string(array.type) else array.cast(pa.string())
+
+
+def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    is_valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return is_valid
+
+
+def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArray[np.signedinteger]:
+    """An integer or null-type array as `dtype`, with `null` for nulls."""
+    filled = array.cast(pa.from_numpy_dtype(dtype))
+    if filled.null_count:
+        filled = filled.fill_null(null)
+    numbers: npt.NDArray[np.signedinteger] = filled.to_numpy()
+    return numbers
+
+
+# Ticks per millisecond of Arrow's units; seconds are the other way round.
+_TICKS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def _milliseconds(timestamp: pa.Array | None, num_rows: int, now_ms: int) -> Int64s:
+    """int64[num_rows]. Rounds down, on both sides of 1970, as Spark does when it casts to a whole number."""
+    if timestamp is None or timestamp.null_count == num_rows:
+        return np.full(num_rows, now_ms, np.int64)
+    ticks = _numpy(timestamp, np.int64)
+    unit = timestamp.type.unit
+    timestamp_ms = ticks * 1_000 if unit == "s" else ticks // _TICKS_PER_MS[unit]
+    if timestamp.null_count:
+        timestamp_ms = np.where(_is_valid(timestamp), timestamp_ms, np.int64(now_ms))
+    return timestamp_ms

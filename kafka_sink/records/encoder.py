@@ -1,0 +1,146 @@
+"""All records of an Arrow batch, encoded back to back by a handful of Arrow and numpy calls.
+
+Scope: columns and two deltas a row in, the bytes of DefaultRecord out (layout in record_size.py). Which batch
+a record belongs to, and so its deltas, is the caller's business: records of many batches are encoded in one
+call, each batch's being a run of the result.
+
+How: a record is  numbers | key | number | value | headers.  The numbers of all rows become one binary array
+(varint_rows), keys and values are binary arrays already, each row's header section is made one the same way;
+Arrow's `binary_join_element_wise` then copies all of them once, in C++, and the data buffer of its result is
+the records. The attributes byte is always 0, and 0 is also the varint of 0: it is a column of zeros like any
+other number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.records.columns import Headers, RecordColumns
+from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.record_size import (
+    NULL_LENGTH,
+    body_sizes,
+    byte_lengths,
+    header_sizes,
+    payload_sizes,
+    record_sizes,
+)
+from kafka_sink.records.varint import varint_rows
+
+Int64s = npt.NDArray[np.int64]
+UInt8s = npt.NDArray[np.uint8]
+Rows = slice | Int64s
+
+NO_HEADERS = b"\0"
+# Arrow's `binary` has 32-bit offsets; results beyond them are `large_binary`, with 64-bit offsets.
+BINARY_BYTES_MAX = 2**31 - 1
+
+
+class RecordEncoder:
+    """Encodes the rows of `columns` in wire order: row i of this object is row `order[i]` of the Arrow batch.
+
+    `order`: int64[n], a permutation or a choice of the batch's rows. Holds on to the Arrow batch: let go of
+    the encoder as soon as its rows are in their buffers.
+    """
+
+    def __init__(self, columns: RecordColumns, order: Int64s) -> None:
+        self._value = columns.value
+        self._key = columns.key
+        self._headers = None if columns.headers is None else _header_sections(columns.headers)
+        self._order = order
+        self._payload_sizes = payload_sizes(columns)[order]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def sizes(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
+        """int64[n]: exactly the bytes `encode` writes for each of `rows` with these deltas (int64[n])."""
+        return record_sizes(body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta))
+
+    def lone_batch_sizes(self) -> Int64s:
+        """int64[n]: bytes of an uncompressed record batch of this row alone; `max.request.size` bounds it."""
+        zero = np.zeros(len(self), np.int64)
+        return HEADER_BYTES + record_sizes(body_sizes(self._payload_sizes, zero, zero))
+
+    def encode(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> tuple[UInt8s, Int64s]:
+        """The records of `rows`, in their order, back to back.
+
+        `rows`: n positions in wire order, as a slice or int64[n]. `offset_delta`: int64[n], each record's
+        place in its batch, 0 <= delta < 2^31. `timestamp_delta`: int64[n], ms to the batch's base timestamp,
+        either sign. Returns the bytes (uint8, read-only) and int64[n + 1] offsets of the records in them. No
+        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_sizes` against any `max.request.size`
+        has ruled out.
+        """
+        body = body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta)
+        attributes = np.zeros(len(body), np.int64)
+        numbers = (body, attributes, timestamp_delta, offset_delta)
+        choose = _chooser(self._order[rows])
+        value = choose(self._value)
+        headers = NO_HEADERS if self._headers is None else choose(self._headers)
+        total = int(record_sizes(body).sum())
+        if self._key is None:
+            no_key = np.full(len(body), NULL_LENGTH, np.int64)
+            joined = _join(total, (*numbers, no_key, byte_lengths(value)), value, headers)
+        else:
+            key = choose(self._key)
+            joined = _join(total, (*numbers, byte_lengths(key)), key, (byte_lengths(value),), value, headers)
+        offsets = _offsets(joined)
+        return np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]], offsets
+
+
+def _chooser(positions: Int64s) -> Callable[[pa.Array], pa.Array]:
+    """Picks rows of the Arrow batch from a column: neighbours are a slice of it, others are gathered."""
+    if len(positions) and (np.diff(positions) == 1).all():
+        first, count = int(positions[0]), len(positions)
+        return lambda array: array.slice(first, count)
+    indices = pa.array(positions)
+    return lambda array: array.take(indices)
+
+
+def _header_sections(headers: Headers) -> pa.Array:
+    """Each row's header count and headers, as a binary or large_binary array of n."""
+    total = int(header_sizes(headers).sum())
+    key, value = headers.key, headers.value
+    entries = _join(total, (byte_lengths(key),), key, (byte_lengths(value),), value)
+    # A row's headers lie side by side already: the row's bounds are its first and last entry's, and no byte
+    # moves.
+    runs = _binary_array(entries.type, _offsets(entries)[headers.row_offsets], entries.buffers()[2])
+    return _join(total, (np.diff(headers.row_offsets),), runs)
+
+
+def _join(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array:
+    """The parts of each row joined, nulls as no bytes: binary, or large_binary where that is needed to hold
+    `total` bytes or because a part is. Arrow wants all parts of one type."""
+    is_large = total > BINARY_BYTES_MAX or any(
+        isinstance(part, pa.Array) and pa.types.is_large_binary(part.type) for part in parts
+    )
+    binary = pa.large_binary() if is_large else pa.binary()
+    arrays = [_as_part(binary, part) for part in parts]
+    separator = pa.scalar(b"", binary)
+    return pc.binary_join_element_wise(*arrays, separator, null_handling="replace", null_replacement="")
+
+
+def _as_part(binary: pa.DataType, part: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array | pa.Scalar:
+    """An array, one value for all rows, or columns of numbers to be written as varints."""
+    if isinstance(part, bytes):
+        return pa.scalar(part, binary)
+    if isinstance(part, tuple):
+        data, offsets = varint_rows(*part)
+        return _binary_array(binary, offsets, pa.py_buffer(data))
+    return part.cast(binary)
+
+
+def _binary_array(binary: pa.DataType, offsets: Int64s, data: pa.Buffer) -> pa.Array:
+    width = np.int64 if pa.types.is_large_binary(binary) else np.int32
+    return pa.Array.from_buffers(binary, len(offsets) - 1, [None, pa.py_buffer(offsets.astype(width)), data])
+
+
+def _offsets(joined: pa.Array) -> Int64s:
+    """int64[n + 1] of a fresh binary or large_binary array, one that starts at its buffers' start."""
+    width = np.int64 if pa.types.is_large_binary(joined.type) else np.int32
+    return np.frombuffer(joined.buffers()[1], width)[: len(joined) + 1].astype(np.int64)

@@ -1,0 +1,68 @@
+"""The 61 bytes in front of the records of a record batch, version 2.
+
+Layout, big-endian (DefaultRecordBatch; KIP-98 brought the version):
+
+     0  base_offset             i64   0: the broker assigns offsets
+     8  batch_length            i32   bytes after this field
+    12  partition_leader_epoch  i32   -1: the broker assigns it, which is why the CRC leaves it out
+    16  magic                   i8    2
+    17  crc                     u32   CRC-32C of everything after this field
+    21  attributes              i16   codec bits 0-2, timestamp type bit 3 (0: create time), transactional bit
+    4 23  last_offset_delta       i32 27  base_timestamp          i64   ms; the records hold differences to it
+    35  max_timestamp           i64   ms 43  producer_id             i64 51  producer_epoch          i16 53
+    base_sequence           i32 57  record_count            i32
+
+Only the records behind it are compressed, so the header is written last and in place.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+HEADER_BYTES = 61
+MAGIC = 2
+NO_PARTITION_LEADER_EPOCH = -1
+TRANSACTIONAL_BIT = 0x10
+
+_BEFORE_CRC = struct.Struct(">qiib")
+_CRC = struct.Struct(">I")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_CRC_OFFSET = _BEFORE_CRC.size
+_ATTRIBUTES_OFFSET = _CRC_OFFSET + _CRC.size
+_LENGTH_END = 12
+
+
+def write_header(
+    batch: memoryview,
+    *,
+    codec_id: int,
+    is_transactional: bool,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Writes the header over the first 61 bytes of `batch`, which is the whole record batch and nothing after
+    it.
+
+    The records, compressed or not as `codec_id` says, already lie behind; they are read for the CRC.
+    Timestamps are milliseconds. `record_count` >= 1; offset deltas are 0 to record_count - 1.
+    """
+    _BEFORE_CRC.pack_into(batch, 0, 0, len(batch) - _LENGTH_END, NO_PARTITION_LEADER_EPOCH, MAGIC)
+    _AFTER_CRC.pack_into(
+        batch,
+        _ATTRIBUTES_OFFSET,
+        codec_id | (TRANSACTIONAL_BIT if is_transactional else 0),
+        record_count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    _CRC.pack_into(batch, _CRC_OFFSET, crc32c(batch[_ATTRIBUTES_OFFSET:]))

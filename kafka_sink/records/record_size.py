@@ -1,0 +1,64 @@
+"""How many bytes a record takes, from the lengths of its parts alone.
+
+A record (Kafka's DefaultRecord), every number a zig-zag varint but the attributes, which are one byte:
+
+    length | attributes | timestamp delta | offset delta | key length, key | value length, value
+           | header count | for each header: key length, key | value length, value
+
+A null key or value has length -1 and no bytes. `length` counts what follows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.records.columns import Headers, RecordColumns
+from kafka_sink.records.varint import varint_sizes
+
+Int64s = npt.NDArray[np.int64]
+
+ATTRIBUTES_BYTES = 1
+NULL_LENGTH = -1
+
+
+def byte_lengths(array: pa.Array) -> Int64s:
+    """int64[n]: the length of each value of a binary or large_binary array, -1 for null."""
+    lengths = pc.binary_length(array)
+    if lengths.null_count:
+        lengths = lengths.fill_null(NULL_LENGTH)
+    return np.asarray(lengths.to_numpy(), np.int64)
+
+
+def field_sizes(lengths: Int64s) -> Int64s:
+    """Bytes of a key or value with its length in front; `lengths` as `byte_lengths` gives them."""
+    return varint_sizes(lengths) + np.maximum(lengths, 0)
+
+
+def header_sizes(headers: Headers) -> Int64s:
+    """int64[n]: bytes of each row's header count and headers."""
+    entry_sizes = field_sizes(byte_lengths(headers.key)) + field_sizes(byte_lengths(headers.value))
+    entry_offsets = np.zeros(len(entry_sizes) + 1, np.int64)
+    np.cumsum(entry_sizes, out=entry_offsets[1:])
+    return varint_sizes(np.diff(headers.row_offsets)) + np.diff(entry_offsets[headers.row_offsets])
+
+
+def payload_sizes(columns: RecordColumns) -> Int64s:
+    """int64[n]: bytes of each record but its length and its two deltas, which only its batch decides."""
+    null_or_no_headers = 1  # a null key, and a header count of zero, are a byte each
+    sizes = field_sizes(byte_lengths(columns.value)) + ATTRIBUTES_BYTES
+    sizes += null_or_no_headers if columns.key is None else field_sizes(byte_lengths(columns.key))
+    sizes += null_or_no_headers if columns.headers is None else header_sizes(columns.headers)
+    return sizes
+
+
+def body_sizes(payload: Int64s, offset_delta: Int64s, timestamp_delta: Int64s) -> Int64s:
+    """int64[n]: the `length` of records with `payload` bytes (`payload_sizes`) and these deltas."""
+    return payload + varint_sizes(offset_delta) + varint_sizes(timestamp_delta)
+
+
+def record_sizes(body: Int64s) -> Int64s:
+    """int64[n]: bytes of whole records of which `body` is the `length`."""
+    return body + varint_sizes(body)

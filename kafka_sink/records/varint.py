@@ -1,0 +1,67 @@
+"""Zig-zag varints, a column at a time.
+
+Scope: how many bytes each value of an array takes, and the bytes of several such columns interleaved row by
+row. Kafka writes every length, delta and count inside a record this way (ByteUtils.writeVarint and
+writeVarlong): zig-zag folds the sign into bit 0, then 7 bits a byte, least significant first, bit 7 set on
+all but the last byte. The 32-bit and the 64-bit form of a value that fits 32 bits are the same bytes, so
+there is one form here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+def varint_sizes(values: Int64s) -> Int64s:
+    """Bytes each of `values` (int64[n]) takes: 1 to 10, as int64[n]."""
+    return _sizes(_zigzag(values))
+
+
+def varint_rows(*columns: Int64s) -> tuple[npt.NDArray[np.uint8], Int64s]:
+    """The varints of row 0 of every column, then of row 1, and so on, back to back.
+
+    Takes int64[n] columns. Returns the bytes (uint8) and int64[n + 1] offsets of the rows in them.
+    """
+    row_count = len(columns[0])
+    zigzags = [_zigzag(column) for column in columns]
+    widths = [int(_sizes(z.max(keepdims=True))[0]) if row_count else 1 for z in zigzags]
+    # A byte of the row's widest form per matrix column; `used` says which of them the row's own form has.
+    matrix = np.empty((row_count, sum(widths)), np.uint8)
+    used = np.empty(matrix.shape, np.bool_)
+    row_sizes = np.full(row_count, len(columns), np.int64)
+    at = 0
+    for zigzag, width in zip(zigzags, widths, strict=True):
+        rest, in_row = zigzag, np.ones(row_count, np.bool_)
+        for _ in range(width - 1):
+            more = rest > 0x7F
+            matrix[:, at] = (rest & np.uint64(0x7F)) | (more.astype(np.uint64) << np.uint64(7))
+            used[:, at] = in_row
+            row_sizes += more
+            rest, in_row = rest >> np.uint64(7), more
+            at += 1
+        matrix[:, at] = rest
+        used[:, at] = in_row
+        at += 1
+    offsets = np.zeros(row_count + 1, np.int64)
+    np.cumsum(row_sizes, out=offsets[1:])
+    # Indices and a gather: four times quicker than indexing by a mask that has no long runs.
+    packed = matrix.ravel() if matrix.size == offsets[-1] else matrix.ravel().take(np.flatnonzero(used))
+    return packed, offsets
+
+
+def _zigzag(values: Int64s) -> npt.NDArray[np.uint64]:
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def _sizes(zigzag: npt.NDArray[np.uint64]) -> Int64s:
+    # One pass per byte of the longest: lengths and deltas take one or two, so this beats logarithms and
+    # searches.
+    sizes = np.ones(len(zigzag), np.int64)
+    rest = zigzag >> np.uint64(7)
+    while rest.any():
+        sizes += rest != 0
+        rest >>= np.uint64(7)
+    return sizes

@@ -1,0 +1,82 @@
+"""murmur2 against Kafka's own class, kafka-python, and a scalar transcription of Utils.murmur2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as kafka_python_murmur2
+
+from kafka_sink.records.murmur import murmur2
+
+# Output of Murmur2Vectors.java, beside it.
+JAVA_VECTORS = Path(__file__).with_name("murmur2_vectors.csv")
+
+
+def int32(value: int) -> int:
+    return (value & 0xFFFFFFFF) - (value & 0x80000000) * 2
+
+
+def scalar_murmur2(data: bytes) -> int:
+    """Utils.murmur2, line by line."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = h * m & mask ^ k
+    if len(data) > whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return int32(h ^ h >> 15)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    # UtilsTest.testMurmur2
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_vectors_of_kafkas_own_test(key: bytes, expected: int) -> None:
+    assert murmur2(pa.array([key], pa.binary())).tolist() == [expected]
+    assert scalar_murmur2(key) == expected
+
+
+def test_vectors_of_kafkas_own_class() -> None:
+    lines = JAVA_VECTORS.read_text().splitlines()[1:]
+    keys, hashes = zip(*(line.split(",") for line in lines), strict=True)
+    assert len(lines) == 202
+    hashed = murmur2(pa.array([bytes.fromhex(key) for key in keys], pa.binary()))
+    assert hashed.tolist() == [int(h) for h in hashes]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
+def test_equals_kafka_python_on_random_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
+    random = np.random.default_rng(3)
+    keys = [random.bytes(int(length)) for length in random.integers(0, 101, 2000)]
+    hashes = murmur2(pa.array(keys, arrow_type))
+    assert hashes.dtype == np.int32
+    assert hashes.tolist() == [int32(kafka_python_murmur2(key)) for key in keys]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 3), st.integers(0, 3))
+def test_slices_and_any_mix_of_lengths(keys: list[bytes], skipped_before: int, skipped_after: int) -> None:
+    padded = [b"before"] * skipped_before + keys + [b"after"] * skipped_after
+    sliced = pa.array(padded, pa.binary()).slice(skipped_before, len(keys))
+    assert murmur2(sliced).tolist() == [scalar_murmur2(key) for key in keys]
+
+
+def test_a_null_between_keys_does_not_disturb_them() -> None:
+    hashes = murmur2(pa.array([b"21", None, b"foobar"], pa.binary()))
+    assert hashes[[0, 2]].tolist() == [-973932308, -790332482]
