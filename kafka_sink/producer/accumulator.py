@@ -1,0 +1,282 @@
+"""Record batches being filled and waiting to be sent: a queue a partition, within a bounded pool.
+
+    writer thread   try_append:  check out ─> encode ─> check in       (the lock is held at both ends, never while
+    encoding) Sender thread   ready ─> drain ─> (sent, answered) ─> deallocate, or requeue for a retry
+
+A batch that is checked out belongs to its writer: drain passes over its partition until it is checked in. A writer that
+finds no memory keeps nothing checked out while it waits, so it holds up nobody; what did not fit stays in its
+RoutedRows.
+
+Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.metadata import NO_LEADER, MetadataSnapshot
+from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.routed_rows import Int64s, RoutedRows
+from kafka_sink.producer.sequences import Sequences
+from kafka_sink.records.compression import Codec
+
+# Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
+LEAST_BUFFER_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyNodes:
+    """What `ready` found: who can be sent to, when to look again (ms; None: nothing is waiting), and whether
+    something waits for a partition without a known leader."""
+
+    node_ids: frozenset[int]
+    next_check_ms: int | None
+    leader_unknown: bool
+
+
+class RecordAccumulator:
+    """`lock` guards the queues, the pool, the metadata and every Receipts; it is handed in (a no-op in a test)."""
+
+    def __init__(
+        self,
+        *,
+        lock: AbstractContextManager[object],
+        buffer_memory: int,
+        batch_size: int,
+        linger_ms: int,
+        max_request_size: int,
+    ) -> None:
+        self._lock = lock
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._max_request_size = max_request_size
+        self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self._drain_start: dict[int, int] = {}
+        self._flushing = 0
+        self._failure: KafkaSinkError | None = None
+        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=batch_size)
+
+    # --- the writer's side --------------------------------------------------------------------------------------------
+
+    def try_append(self, rows: RoutedRows, receipts: Receipts, codec: Codec, now_ms: int) -> bool:
+        """Places as many of `rows` as there is memory for; True when none is left. Never waits.
+
+        `codec` is the calling thread's own. Raises the error that ended the producer, if one did.
+        """
+        while (waiting := rows.unplaced()).size:
+            with self._lock:
+                destinations, batches = self._check_out(rows, waiting, receipts, now_ms)
+            if not batches:
+                return False
+            _fill(rows, destinations, batches, codec)
+            with self._lock:
+                for batch in batches:
+                    self._check_in(batch)
+        return True
+
+    def _check_out(
+        self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, now_ms: int
+    ) -> tuple[Int64s, list[ProducerBatch]]:
+        if self._failure is not None:
+            raise self._failure
+        destinations: list[int] = []
+        batches: list[ProducerBatch] = []
+        for destination in waiting.tolist():
+            batch = self._open_batch(rows, destination, receipts, now_ms)
+            if batch is not None:
+                batch.checked_out = True
+                destinations.append(destination)
+                batches.append(batch)
+        return np.array(destinations, dtype=np.int64), batches
+
+    def _open_batch(
+        self, rows: RoutedRows, destination: int, receipts: Receipts, now_ms: int
+    ) -> ProducerBatch | None:
+        """The batch that takes the destination's next row: the last of the queue if it has room, else a new one; None
+        when there is no memory for one."""
+        topic_partition = rows.destinations[destination]
+        queue = self._queue(topic_partition)
+        if queue:
+            last = queue[-1]
+            if last.state is BatchState.OPEN and not (last.full or last.checked_out) and last.receipts is receipts:
+                return last
+        row = rows.next_row[destination]
+        # A new batch starts at this row, so the row's size in a batch of its own is exact here.
+        buffer = self.pool.try_allocate(max(self.pool.buffer_bytes, int(rows.lone_batch_bytes[row])))
+        if buffer is None:
+            return None
+        batch = ProducerBatch(
+            topic_partition,
+            rows.topic_ids[destination],
+            buffer,
+            receipts,
+            base_timestamp=int(rows.timestamp_ms[row]),
+            created_ms=now_ms,
+        )
+        queue.append(batch)
+        receipts.opened()
+        return batch
+
+    def _check_in(self, batch: ProducerBatch) -> None:
+        batch.checked_out = False
+        if self._failure is not None:
+            # `fail` ran while the rows were encoded and left the batch to its writer.
+            batch.step("fail")
+            self.pool.deallocate(batch.buffer)
+
+    def _queue(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
+        queue = self._queues.get(topic_partition)
+        if queue is None:
+            queue = self._queues[topic_partition] = deque()
+            self._fit_buffers(len(self._queues))
+        return queue
+
+    def _fit_buffers(self, partitions_seen: int) -> None:
+        """Halves the buffers until every partition can have one being filled and one on the wire."""
+        size = self._batch_size
+        while size // 2 >= LEAST_BUFFER_BYTES and size * 2 * partitions_seen > self.pool.total_bytes:
+            size //= 2
+        if size != self.pool.buffer_bytes:
+            self.pool.shrink_buffers(size)
+
+    def begin_flush(self) -> None:
+        """Until `end_flush`, whatever is queued is ready at once. Under the lock."""
+        self._flushing += 1
+
+    def end_flush(self) -> None:
+        self._flushing -= 1
+
+    # --- the Sender's side, under the lock ----------------------------------------------------------------------------
+
+    def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyNodes:
+        """The nodes that lead a partition whose first batch should go now: it is full, another is behind it, it has
+        lingered, memory is short, or somebody flushes; and it does not wait for a retry."""
+        node_ids: set[int] = set()
+        next_check_ms: int | None = None
+        leader_unknown = False
+        urgent = self._flushing > 0 or self.pool.exhausted
+        for (topic, partition), queue in self._queues.items():
+            if not queue or queue[0].checked_out:
+                continue
+            wait_ms = self._wait_ms(queue, urgent, now_ms)
+            if wait_ms > 0:
+                next_check_ms = wait_ms if next_check_ms is None else min(next_check_ms, wait_ms)
+                continue
+            leader = snapshot.leader(topic, partition)
+            if leader == NO_LEADER:
+                leader_unknown = True
+            else:
+                node_ids.add(leader)
+        return ReadyNodes(frozenset(node_ids), next_check_ms, leader_unknown)
+
+    def _wait_ms(self, queue: deque[ProducerBatch], urgent: bool, now_ms: int) -> int:
+        first = queue[0]
+        if first.attempts:
+            return max(0, first.retry_at_ms - now_ms)
+        if urgent or len(queue) > 1 or first.full:
+            return 0
+        return max(0, first.created_ms + self._linger_ms - now_ms)
+
+    def drain(
+        self, snapshot: MetadataSnapshot, node_id: int, sequences: Sequences, max_in_flight: int, now_ms: int
+    ) -> list[ProducerBatch]:
+        """Takes at most one batch a partition that `node_id` leads out of the queues, `max_request_size` bytes in all
+        (a first batch larger than that goes alone). Starts where the last call stopped, so that none starves."""
+        led = [tp for tp, queue in self._queues.items() if queue and snapshot.leader(*tp) == node_id]
+        if not led:
+            return []
+        start = self._drain_start.get(node_id, 0) % len(led)
+        drained: list[ProducerBatch] = []
+        size_bytes = 0
+        for turn in range(len(led)):
+            queue = self._queues[led[(start + turn) % len(led)]]
+            first = queue[0]
+            if first.checked_out or first.retry_at_ms > now_ms or not sequences.may_send(first, max_in_flight):
+                continue
+            if drained and size_bytes + first.size_bytes > self._max_request_size:
+                self._drain_start[node_id] = start + turn
+                break
+            drained.append(queue.popleft())
+            size_bytes += first.size_bytes
+        return drained
+
+    def requeue(self, batch: ProducerBatch) -> None:
+        """Puts a batch that will be sent again back in its place: before all with a later sequence."""
+        queue = self._queues[batch.topic_partition]
+        # Those stand at the head of the queue, oldest first; but when connections break, the requests of one partition
+        # may come back in any order.
+        earlier = 0
+        while earlier < len(queue) and queue[earlier].attempts and _before(queue[earlier], batch):
+            earlier += 1
+        queue.insert(earlier, batch)
+
+    def deallocate(self, batch: ProducerBatch) -> None:
+        """Gives back the memory of a batch that no request carries any more."""
+        self.pool.deallocate(batch.buffer)
+
+    def queued(self) -> Iterator[ProducerBatch]:
+        """Every batch that is not on the wire."""
+        for queue in self._queues.values():
+            yield from queue
+
+    def fail(self, error: KafkaSinkError) -> None:
+        """The producer ends here: every queued batch fails with `error`, and so does every later append."""
+        self._failure = error
+        for queue in self._queues.values():
+            for batch in queue:
+                batch.receipts.failed(error)
+                if not batch.checked_out:
+                    batch.step("fail")
+                    self.pool.deallocate(batch.buffer)
+            queue.clear()
+
+
+def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
+    """Whether `one` has the earlier sequence; right across the wrap, as at most five batches lie between them."""
+    return (other.base_sequence - one.base_sequence) % 2**31 < 2**30
+
+
+def _fill(rows: RoutedRows, destinations: Int64s, batches: list[ProducerBatch], codec: Codec) -> None:
+    """Encodes into each batch as many of its destination's next rows as fit, all batches in one pass, and closes those
+    that have no room for the next one. Without the lock: the batches are checked out."""
+    first, end = rows.next_row[destinations], rows.end_row[destinations]
+    counts = end - first
+    bounds = np.cumsum(counts)
+    # Position in wire order of every candidate row, and which batch it is a candidate for.
+    starts = bounds - counts
+    row = np.arange(bounds[-1]) + np.repeat(first - starts, counts)
+    records_before = np.array([batch.record_count for batch in batches], dtype=np.int64)
+    offset_delta = np.arange(bounds[-1]) + np.repeat(records_before - starts, counts)
+    base_timestamp = np.array([batch.base_timestamp for batch in batches], dtype=np.int64)
+    timestamp_delta = rows.timestamp_ms[row] - np.repeat(base_timestamp, counts)
+
+    # Sizes grow along a run, so the rows that fit are a prefix of it.
+    end_byte = np.cumsum(rows.encoder.sizes(row, offset_delta, timestamp_delta))
+    end_byte -= np.repeat(np.concatenate(([0], end_byte))[starts], counts)
+    room = np.array([batch.room_bytes for batch in batches], dtype=np.int64)
+    fits = end_byte <= np.repeat(room, counts)
+    placed = np.add.reduceat(fits, starts, dtype=np.int64)
+
+    data, offsets = rows.encoder.encode(row[fits], offset_delta[fits], timestamp_delta[fits])
+    record_ends = np.cumsum(placed)
+    for index, batch in enumerate(batches):
+        count, record_end = int(placed[index]), int(record_ends[index])
+        if count:
+            encoded = data[offsets[record_end - count] : offsets[record_end]]
+            batch.buffer[batch.end : batch.end + encoded.size] = encoded
+            batch.end += encoded.size
+            batch.record_count += count
+            latest = int(rows.timestamp_ms[first[index] : first[index] + count].max())
+            batch.max_timestamp = max(batch.max_timestamp, latest)
+        if count < counts[index]:
+            batch.full = True
+            batch.close(codec)
+    rows.next_row[destinations] += placed

@@ -1,0 +1,164 @@
+"""Which topics exist, how many partitions they have and who leads them, as immutable snapshots.
+
+A snapshot is swapped whole (Kafka's copy-on-write MetadataCache), so a writer thread reads one without a lock and a
+write sees one consistent state. `Metadata` decides when the next request is due: at once when a topic is missing or a
+leader was wrong, after `metadata.max.age.ms` otherwise, never sooner than the backoff allows.
+
+Source: Kafka's clients/Metadata.java, clients/MetadataSnapshot.java; leader epochs: KIP-320.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from kafka_sink.producer.backoff import backoff_ms
+from kafka_sink.protocol.requests import Broker, MetadataRequest, MetadataResponse, TopicMetadata
+
+NO_LEADER = -1
+NO_ERROR = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """One topic. `leaders[p]` is the node id that leads partition p, or NO_LEADER."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    leaders: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.leaders)
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """Partitions that have a leader now."""
+        return tuple(partition for partition, leader in enumerate(self.leaders) if leader != NO_LEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """What one answer (and the ones before, for what it left out) said of the cluster.
+
+    `errors` holds the error code of each topic asked for and not found in `topics`.
+    """
+
+    version: int = 0
+    brokers: tuple[Broker, ...] = ()
+    topics: Mapping[str, TopicSnapshot] = field(default_factory=lambda: MappingProxyType({}))
+    errors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id of the partition's leader, or NO_LEADER, also for what is not known."""
+        found = self.topics.get(topic)
+        if found is None or partition >= found.partition_count:
+            return NO_LEADER
+        return found.leaders[partition]
+
+
+class Metadata:
+    """The current snapshot and when to ask for the next one. One lock guards it together with the accumulator."""
+
+    def __init__(self, *, max_age_ms: int, backoff_initial_ms: int, backoff_max_ms: int, rng: random.Random) -> None:
+        self.snapshot = MetadataSnapshot()
+        self._max_age_ms = max_age_ms
+        self._backoff = (backoff_initial_ms, backoff_max_ms)
+        self._rng = rng
+        self._wanted: set[str] = set()
+        self._update_requested = False
+        self._in_flight = False
+        self._expires_ms = 0
+        self._not_before_ms = 0
+        self._attempts_without_success = 0
+
+    def want(self, topics: Iterable[str]) -> None:
+        """From now on every request asks for `topics` too; one that is not known yet is asked for at once."""
+        for topic in topics:
+            if topic not in self._wanted:
+                self._wanted.add(topic)
+            if topic not in self.snapshot.topics:
+                self._update_requested = True
+
+    def request_update(self) -> None:
+        """A leader was wrong or missing: ask again as soon as the backoff allows."""
+        self._update_requested = True
+
+    def next_request_delay_ms(self, now_ms: int) -> int | None:
+        """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
+        if self._in_flight or not self._wanted:
+            return None
+        due_ms = self._not_before_ms if self._update_requested else max(self._expires_ms, self._not_before_ms)
+        return max(0, due_ms - now_ms)
+
+    def request(self) -> MetadataRequest:
+        """The request that is due. Topics may be created by the brokers if they are set to, as by Java's producer."""
+        self._in_flight = True
+        self._update_requested = False
+        return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=True)
+
+    def failed(self, now_ms: int) -> None:
+        """The request came back without an answer."""
+        self._in_flight = False
+        self._update_requested = True
+        self._back_off(now_ms)
+
+    def update(self, response: MetadataResponse, now_ms: int) -> None:
+        """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""
+        self._in_flight = False
+        old = self.snapshot
+        topics = dict(old.topics)
+        errors: dict[str, int] = {}
+        for answer in response.topics:
+            if answer.error_code != NO_ERROR:
+                # The topic's last good state stays: a broker that lags behind forgets topics for a moment, and
+                # a batch under way must not lose its partition (and its sequence) over that.
+                errors[answer.name] = answer.error_code
+            else:
+                topics[answer.name] = _merge(topics.get(answer.name), answer)
+        self.snapshot = MetadataSnapshot(
+            version=old.version + 1,
+            brokers=response.brokers or old.brokers,
+            topics=MappingProxyType(topics),
+            errors=MappingProxyType(errors),
+        )
+        self._expires_ms = now_ms + self._max_age_ms
+        leaderless = any(NO_LEADER in topics[name].leaders for name in self._wanted if name in topics)
+        if errors or leaderless:
+            self._update_requested = True
+            self._back_off(now_ms)
+        else:
+            self._attempts_without_success = 0
+            # Also a good answer is not asked for again sooner than this: a leader that denies it leads while the
+            # controller's news is on its way would otherwise be answered by a storm of requests.
+            self._not_before_ms = now_ms + self._backoff[0]
+
+    def _back_off(self, now_ms: int) -> None:
+        self._attempts_without_success += 1
+        self._not_before_ms = now_ms + backoff_ms(self._attempts_without_success, *self._backoff, self._rng)
+
+
+def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
+    """`answer` as a snapshot; a partition about which it knows less than `old` (a lower leader epoch of the same
+    topic, KIP-320) keeps what `old` says."""
+    partitions = sorted(answer.partitions, key=lambda partition: partition.partition)
+    new = TopicSnapshot(
+        name=answer.name,
+        topic_id=answer.topic_id,
+        leaders=tuple(partition.leader_id for partition in partitions),
+        leader_epochs=tuple(partition.leader_epoch for partition in partitions),
+    )
+    if old is None or old.topic_id != new.topic_id:
+        return new
+    known = list(zip(old.leaders, old.leader_epochs, strict=True))
+    told = list(zip(new.leaders, new.leader_epochs, strict=True))
+    newest = [
+        known[partition] if partition < len(known) and known[partition][1] > told[partition][1] else told[partition]
+        for partition in range(len(told))
+    ]
+    leaders, leader_epochs = zip(*newest, strict=True) if newest else ((), ())
+    return replace(new, leaders=tuple(leaders), leader_epochs=tuple(leader_epochs))

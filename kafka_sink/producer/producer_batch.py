@@ -1,0 +1,151 @@
+"""One record batch on its way: filled by a writer, closed, numbered, sent until it is acknowledged.
+
+    OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge──> DONE
+                      ^                  │
+                      └─────retry────────┘          fail: from any state but DONE to DONE
+
+From the first send on the bytes never change: a broker that has the batch recognises the copy by its producer id, epoch
+and sequence, and compares nothing else, so different bytes under the same number would be dropped without a word.
+
+The rows and, after `close`, their compressed form live in the one buffer from the pool; the header's 61 bytes are kept
+free at its start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from enum import Enum, auto
+
+from kafka_sink.producer.buffer_pool import Buffer
+from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.sequences import NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.record_batch import HEADER_BYTES, write_header
+
+NO_COMPRESSION = 0
+
+
+class BatchState(Enum):
+    OPEN = auto()
+    CLOSED = auto()
+    IN_FLIGHT = auto()
+    DONE = auto()
+
+
+TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
+    (BatchState.OPEN, "close"): BatchState.CLOSED,
+    (BatchState.CLOSED, "send"): BatchState.IN_FLIGHT,
+    (BatchState.IN_FLIGHT, "retry"): BatchState.CLOSED,
+    (BatchState.IN_FLIGHT, "acknowledge"): BatchState.DONE,
+    (BatchState.OPEN, "fail"): BatchState.DONE,
+    (BatchState.CLOSED, "fail"): BatchState.DONE,
+    (BatchState.IN_FLIGHT, "fail"): BatchState.DONE,
+}
+
+
+class ProducerBatch:
+    """Rows of one write for one partition.
+
+    `buffer`: uint8 array from the pool, records from HEADER_BYTES to `end`. `checked_out`: a writer is encoding into it
+    without the lock, so nobody else may touch it. `full`: its writer found no room for the next row.
+    """
+
+    __slots__ = (
+        "_codec_id",
+        "attempts",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "checked_out",
+        "created_ms",
+        "end",
+        "full",
+        "last_attempt_ms",
+        "last_error",
+        "max_timestamp",
+        "receipts",
+        "record_count",
+        "retry_at_ms",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        buffer: Buffer,
+        receipts: Receipts,
+        *,
+        base_timestamp: int,
+        created_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.buffer = buffer
+        self.receipts = receipts
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = base_timestamp
+        self.created_ms = created_ms
+        self.end = HEADER_BYTES
+        self.record_count = 0
+        self.checked_out = False
+        self.full = False
+        self.state = BatchState.OPEN
+        self.base_sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.last_attempt_ms = 0
+        self.retry_at_ms = 0
+        self.last_error = ""
+        self._codec_id = NO_COMPRESSION
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
+        return self.end
+
+    @property
+    def room_bytes(self) -> int:
+        return self.buffer.size - self.end
+
+    @property
+    def in_flight(self) -> bool:
+        return self.state is BatchState.IN_FLIGHT
+
+    def step(self, event: str) -> None:
+        """Moves to the state that the table above gives; a pair that is not in it is a bug of the caller's."""
+        self.state = TRANSITIONS[self.state, event]
+
+    def close(self, codec: Codec) -> None:
+        """No more rows. Compresses them in place; rows that compression makes larger stay as they are, which a batch
+        may say of itself whatever the producer's setting is."""
+        self.step("close")
+        records = self.buffer.data[HEADER_BYTES : self.end]
+        if codec.id == NO_COMPRESSION:
+            return
+        compressed = codec.compress(records)
+        if len(compressed) < len(records):
+            self.end = HEADER_BYTES + len(compressed)
+            self.buffer[HEADER_BYTES : self.end] = memoryview(compressed)
+            self._codec_id = codec.id
+
+    def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Writes the header, and with it the CRC, once and for all."""
+        self.base_sequence = base_sequence
+        write_header(
+            self.buffer.data[: self.end],
+            codec_id=self._codec_id,
+            is_transactional=False,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.record_count,
+        )
+
+    @property
+    def wire_bytes(self) -> memoryview:
+        """The complete record batch, without a copy. Valid while the buffer is not back in the pool."""
+        return self.buffer.data[: self.end]

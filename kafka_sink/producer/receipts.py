@@ -1,0 +1,80 @@
+"""What became of the rows of one write: the proof that its commit message carries.
+
+The accumulator counts a batch in when it opens one for the write, the Sender counts it out with the leader's answer.
+A write is delivered when nothing is pending and nothing failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafka_sink.errors import KafkaSinkError
+
+if TYPE_CHECKING:
+    from kafka_sink.producer.producer_batch import ProducerBatch
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReceipt:
+    """What the leader of one partition acknowledged to one write.
+
+    `first_offset` and `last_offset` are inclusive; other writers' records may lie between them, so `record_count` is
+    counted and not derived. They are None if the only answer was "written before" without saying where.
+    `batch_bytes` is the size of the record batches in the log, headers and compression included.
+    """
+
+    topic: str
+    partition: int
+    record_count: int
+    first_offset: int | None
+    last_offset: int | None
+    batch_count: int
+    batch_bytes: int
+
+
+class Receipts:
+    """The ledger of one write. Guarded by the accumulator's lock."""
+
+    def __init__(self) -> None:
+        self.pending_batches = 0
+        self.failure: KafkaSinkError | None = None
+        self._by_partition: dict[TopicPartition, PartitionReceipt] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more is to come: every batch was answered, or the write has failed."""
+        return self.pending_batches == 0 or self.failure is not None
+
+    def opened(self) -> None:
+        self.pending_batches += 1
+
+    def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
+        """The leader has `batch`, at `base_offset`; None when it remembers having it but not where."""
+        self.pending_batches -= 1
+        here = batch.topic_partition
+        last_offset = None if base_offset is None else base_offset + batch.record_count - 1
+        old = self._by_partition.get(here, PartitionReceipt(*here, 0, None, None, 0, 0))
+        self._by_partition[here] = PartitionReceipt(
+            *here,
+            record_count=old.record_count + batch.record_count,
+            first_offset=min((o for o in (old.first_offset, base_offset) if o is not None), default=None),
+            last_offset=max((o for o in (old.last_offset, last_offset) if o is not None), default=None),
+            batch_count=old.batch_count + 1,
+            batch_bytes=old.batch_bytes + batch.size_bytes,
+        )
+
+    def failed(self, error: KafkaSinkError) -> None:
+        """A batch will not be acknowledged: the first reason is the one the user sees."""
+        self.pending_batches -= 1
+        if self.failure is None:
+            self.failure = error
+
+    def partitions(self) -> tuple[PartitionReceipt, ...]:
+        """One receipt a partition, sorted by topic and partition."""
+        return tuple(self._by_partition[key] for key in sorted(self._by_partition))

@@ -1,0 +1,373 @@
+"""The Sender: decides what goes to which broker and what every answer means.
+
+    run_once(now)    expire ─> metadata due? ─> producer id? ─> ready nodes ─> drain ─> number ─> Produce requests
+    handle(answers)  acknowledge ─> receipts;  retry ─> requeue, backoff;  anything else ─> fail
+
+A batch is answered for once: acknowledged, or failed with the error that its write raises. A failure ends the producer:
+its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
+for going on after a hole is needed here, and none can be wrong.
+
+Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
+(accumulator, metadata, receipts) it touches under `lock`.
+
+Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KIP-580 (backoff).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafka_sink.config import ProducerConfig
+from kafka_sink.errors import (
+    DeliveryTimeout,
+    KafkaSinkError,
+    ProduceRejected,
+    ProducerIdRefused,
+    TopicAuthorizationFailed,
+    TopicRecreated,
+)
+from kafka_sink.producer import error_policy
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.backoff import backoff_ms
+from kafka_sink.producer.error_policy import Action
+from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
+from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.sequences import NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    Request,
+)
+from kafka_sink.records.compression import Codec
+
+ACKS_ALL = -1
+# A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
+# are noticed at this grain.
+LONGEST_POLL_MS = 1_000
+
+
+class Answer(Protocol):
+    """What comes back for a request, exactly once: a response, or the reason why there is none."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def request(self) -> object: ...
+    @property
+    def token(self) -> object: ...
+    @property
+    def response(self) -> object | None: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+class Network(Protocol):
+    """What the Sender needs of a network. Sending hands the bytes over; nothing here waits.
+
+    `last_error`: which broker could last not be reached, or hung up, and why; empty if none.
+    """
+
+    @property
+    def last_error(self) -> str: ...
+    def ready(self, node_id: int, now_ms: int) -> bool: ...
+    def least_loaded_node(self, now_ms: int) -> int | None: ...
+    def send(self, node_id: int, request: Request, now_ms: int, token: object = None) -> None: ...
+    def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Produced:
+    """The token of a Produce request: the batches it carries."""
+
+    batches: dict[TopicPartition, ProducerBatch]
+
+
+class Sender:
+    def __init__(
+        self,
+        *,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        metadata: Metadata,
+        network: Network,
+        codec: Codec,
+        lock: AbstractContextManager[object],
+        rng: random.Random,
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._network = network
+        self._codec = codec
+        self._lock = lock
+        self._rng = rng
+        self._sequences = Sequences()
+        self._producer: ProducerIdAndEpoch | None = None
+        self._asking_producer_id = False
+        self._producer_id_attempts = 0
+        self._producer_id_not_before_ms = 0
+        self.failure: KafkaSinkError | None = None
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    def run_once(self, now_ms: int) -> int:
+        """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
+        with self._lock:
+            self._expire(now_ms)
+            metadata_wait_ms = self._send_metadata_request(now_ms)
+        if self.failure is not None:
+            return LONGEST_POLL_MS
+        send_wait_ms = self._send_init_producer_id(now_ms) if self._producer is None else self._send_batches(now_ms)
+        return min(metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
+
+    def _send_metadata_request(self, now_ms: int) -> int:
+        wait_ms = self._metadata.next_request_delay_ms(now_ms)
+        if wait_ms != 0:
+            return LONGEST_POLL_MS if wait_ms is None else wait_ms
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is None:
+            return self._config.reconnect_backoff_ms
+        self._network.send(node_id, self._metadata.request(), now_ms)
+        return LONGEST_POLL_MS
+
+    def _send_init_producer_id(self, now_ms: int) -> int:
+        """Any broker hands out ids to a producer without transactions. Asked for once there is something to send."""
+        with self._lock:
+            wanted = next(iter(self._accumulator.queued()), None) is not None
+        if not wanted or self._asking_producer_id:
+            return LONGEST_POLL_MS
+        if now_ms < self._producer_id_not_before_ms:
+            return self._producer_id_not_before_ms - now_ms
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is None or not self._network.ready(node_id, now_ms):
+            return self._config.reconnect_backoff_ms
+        self._asking_producer_id = True
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._config.request_timeout_ms)
+        self._network.send(node_id, request, now_ms)
+        return LONGEST_POLL_MS
+
+    def _send_batches(self, now_ms: int) -> int:
+        with self._lock:
+            snapshot = self._metadata.snapshot
+            ready = self._accumulator.ready(snapshot, now_ms)
+            if ready.leader_unknown:
+                self._metadata.request_update()
+        wait_ms = LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms
+        for node_id in sorted(ready.node_ids):
+            # More than one request may fit: a node takes up to max.in.flight of them before the first answer.
+            while self._network.ready(node_id, now_ms):
+                with self._lock:
+                    batches = self._accumulator.drain(
+                        snapshot,
+                        node_id,
+                        self._sequences,
+                        self._config.max_in_flight_requests_per_connection,
+                        now_ms,
+                    )
+                if not batches or not self._send_produce(node_id, batches, snapshot, now_ms):
+                    break
+            else:
+                # Connecting, or its answers are outstanding: an event will end the poll, a backoff may not.
+                wait_ms = min(wait_ms, self._config.reconnect_backoff_ms)
+        return wait_ms
+
+    def _send_produce(
+        self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
+    ) -> bool:
+        assert self._producer is not None
+        for batch in batches:
+            if batch.state is BatchState.OPEN:
+                batch.close(self._codec)
+            if batch.base_sequence == NO_SEQUENCE:
+                batch.number(self._producer, self._sequences.number(batch))
+            batch.attempts += 1
+            batch.last_attempt_ms = now_ms
+            batch.step("send")
+        recreated = next((batch for batch in batches if _was_recreated(batch, snapshot)), None)
+        if recreated is not None:
+            with self._lock:
+                self._fail(_topic_recreated(recreated, snapshot))
+                for batch in batches:
+                    self._accumulator.deallocate(batch)
+            return False
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=self._config.request_timeout_ms,
+            partitions=tuple(
+                ProducePartition(*batch.topic_partition, topic_id=batch.topic_id, records=batch.wire_bytes)
+                for batch in batches
+            ),
+        )
+        token = _Produced({batch.topic_partition: batch for batch in batches})
+        self._network.send(node_id, request, now_ms, token)
+        return True
+
+    # --- what comes back ----------------------------------------------------------------------------------------------
+
+    def handle(self, answers: Iterable[Answer], now_ms: int) -> None:
+        """Takes the answers of one poll."""
+        with self._lock:
+            for answer in answers:
+                if isinstance(answer.request, MetadataRequest):
+                    self._on_metadata(answer, now_ms)
+                elif isinstance(answer.request, InitProducerIdRequest):
+                    self._on_init_producer_id(answer, now_ms)
+                else:
+                    self._on_produce(answer, now_ms)
+
+    def _on_metadata(self, answer: Answer, now_ms: int) -> None:
+        if not isinstance(answer.response, MetadataResponse):
+            self._metadata.failed(now_ms)
+            return
+        self._metadata.update(answer.response, now_ms)
+        snapshot = self._metadata.snapshot
+        self._network.update_brokers(snapshot.brokers)
+        for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
+            if _was_recreated(batch, snapshot):
+                self._fail(_topic_recreated(batch, snapshot))
+                return
+
+    def _on_init_producer_id(self, answer: Answer, now_ms: int) -> None:
+        self._asking_producer_id = False
+        response = answer.response
+        action = Action.RETRY
+        if isinstance(response, InitProducerIdResponse):
+            action = error_policy.on_init_producer_id_error(response.error_code)
+            if action is Action.ACKNOWLEDGE:
+                self._producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+                return
+            if action is Action.FAIL:
+                code = response.error_code
+                self._fail(ProducerIdRefused(code=code, name=error_name(code)))
+                return
+        self._producer_id_attempts += 1
+        self._producer_id_not_before_ms = now_ms + self._backoff_ms(self._producer_id_attempts)
+
+    def _on_produce(self, answer: Answer, now_ms: int) -> None:
+        token = answer.token
+        assert isinstance(token, _Produced)
+        if not isinstance(answer.response, ProduceResponse):
+            # No answer: the leader may have the batches or not, and may not be the leader any more.
+            self._metadata.request_update()
+            for batch in token.batches.values():
+                self._retry(batch, answer.error or "the connection was lost", now_ms)
+            return
+        names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
+        for result in answer.response.partitions:
+            topic = names[result.topic_id] if result.topic is None else result.topic
+            self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
+
+    def _on_result(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
+        action = error_policy.on_produce_error(result.error_code)
+        if batch.state is BatchState.DONE:
+            # Its write had failed; only its memory was still waiting for this answer.
+            self._accumulator.deallocate(batch)
+            return
+        if action is Action.CHECK_SEQUENCE:
+            action = Action.RETRY if self._sequences.gap_may_heal(batch) else Action.FAIL
+        if action is Action.REFRESH_AND_RETRY:
+            self._metadata.request_update()
+        if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
+            self._retry(batch, f"{error_name(result.error_code)} (error {result.error_code})", now_ms)
+        elif action is Action.FAIL:
+            self._fail(_rejected(batch, result))
+            self._accumulator.deallocate(batch)
+        else:
+            base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
+            self._sequences.acknowledged(batch, now_ms)
+            batch.step("acknowledge")
+            batch.receipts.acknowledged(batch, base_offset)
+            self._accumulator.deallocate(batch)
+
+    def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
+        if batch.state is BatchState.DONE:
+            self._accumulator.deallocate(batch)
+            return
+        batch.last_error = reason
+        if batch.attempts > self._config.retries:
+            self._fail(self._undelivered(batch, now_ms))
+            self._accumulator.deallocate(batch)
+            return
+        batch.step("retry")
+        batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
+        self._accumulator.requeue(batch)
+
+    def _backoff_ms(self, attempts: int) -> int:
+        return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+
+    # --- how it ends --------------------------------------------------------------------------------------------------
+
+    def _expire(self, now_ms: int) -> None:
+        """A batch that is older than `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
+        oldest_ms = now_ms - self._config.delivery_timeout_ms
+        for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
+            if batch.created_ms <= oldest_ms and not batch.checked_out:
+                self._fail(self._undelivered(batch, now_ms))
+                return
+
+    def _undelivered(self, batch: ProducerBatch, now_ms: int) -> DeliveryTimeout:
+        return DeliveryTimeout(
+            topic=batch.topic_partition.topic,
+            partition=batch.topic_partition.partition,
+            records=batch.record_count,
+            elapsed_ms=now_ms - batch.created_ms,
+            attempts=batch.attempts,
+            last_error=batch.last_error or self._network.last_error,
+        )
+
+    def fail(self, error: KafkaSinkError) -> None:
+        """Ends the producer from outside: `close`, or a defect of the thread that runs it."""
+        with self._lock:
+            self._fail(error)
+
+    def _fail(self, error: KafkaSinkError) -> None:
+        """No batch is answered after this. Those on the wire keep their memory until their request comes back."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._accumulator.fail(error)
+        for batch in self._sequences.unanswered():
+            if batch.in_flight:
+                batch.step("fail")
+                batch.receipts.failed(error)
+
+
+def _was_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> bool:
+    found = snapshot.topics.get(batch.topic_partition.topic)
+    return found is not None and found.topic_id != batch.topic_id
+
+
+def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicRecreated:
+    topic = batch.topic_partition.topic
+    return TopicRecreated(
+        topic=topic, old_topic_id=str(batch.topic_id), new_topic_id=str(snapshot.topics[topic].topic_id)
+    )
+
+
+def _rejected(batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
+    topic, partition = batch.topic_partition
+    if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationFailed(topic=topic)
+    return ProduceRejected(
+        topic=topic,
+        partition=partition,
+        code=result.error_code,
+        name=error_name(result.error_code),
+        records=batch.record_count,
+        size_bytes=batch.size_bytes,
+        detail=result.error_message or "",
+        advice=error_policy.advice(result.error_code),
+    )

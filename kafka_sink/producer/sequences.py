@@ -1,0 +1,82 @@
+"""Sequence numbers of an idempotent producer (KIP-98): why a retry neither doubles nor reorders.
+
+Every batch of a partition starts where the one before ended. The leader accepts only the next sequence, and answers one
+of the last five again with its old offset. So at most five batches of a partition are in flight, a batch keeps its
+number for ever once it has one, and after a failure the oldest unanswered batch goes first and alone.
+
+Source: Kafka's TransactionManager and TxnPartitionEntry, the part that needs no transactions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafka_sink.producer.receipts import TopicPartition
+
+if TYPE_CHECKING:
+    from kafka_sink.producer.producer_batch import ProducerBatch
+
+NO_SEQUENCE = -1
+SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAndEpoch:
+    producer_id: int
+    producer_epoch: int
+
+
+def advance(sequence: int, record_count: int) -> int:
+    """The sequence after `record_count` records from `sequence`; wraps 2147483647 -> 0 (DefaultRecordBatch)."""
+    return (sequence + record_count) % SEQUENCE_COUNT
+
+
+@dataclass(slots=True)
+class _PartitionState:
+    next_sequence: int = 0
+    last_acknowledged_ms: int = -1
+    # Numbered and not yet answered for good, oldest first; batches that wait for their retry are among them.
+    unanswered: list[ProducerBatch] = field(default_factory=list)
+
+
+class Sequences:
+    """The sequences of one producer id. The Sender's alone."""
+
+    def __init__(self) -> None:
+        self._partitions: defaultdict[TopicPartition, _PartitionState] = defaultdict(_PartitionState)
+
+    def number(self, batch: ProducerBatch) -> int:
+        """Gives a batch, about to be sent for the first time, its base sequence."""
+        state = self._partitions[batch.topic_partition]
+        base_sequence = state.next_sequence
+        state.next_sequence = advance(base_sequence, batch.record_count)
+        state.unanswered.append(batch)
+        return base_sequence
+
+    def may_send(self, batch: ProducerBatch, max_in_flight: int) -> bool:
+        """Whether sending `batch` now keeps its partition's order and stays within the leader's memory."""
+        unanswered = self._partitions[batch.topic_partition].unanswered
+        if batch.base_sequence != NO_SEQUENCE:
+            return unanswered[0] is batch
+        if any(not other.in_flight for other in unanswered):
+            return False
+        return len(unanswered) < max_in_flight
+
+    def gap_may_heal(self, batch: ProducerBatch) -> bool:
+        """Whether OUT_OF_ORDER_SEQUENCE for `batch` can be the doing of a batch before it, so that a retry helps: one
+        is still unanswered, or was when `batch` was last sent."""
+        state = self._partitions[batch.topic_partition]
+        return state.unanswered[0] is not batch or batch.last_attempt_ms <= state.last_acknowledged_ms
+
+    def acknowledged(self, batch: ProducerBatch, now_ms: int) -> None:
+        state = self._partitions[batch.topic_partition]
+        state.unanswered.remove(batch)
+        state.last_acknowledged_ms = now_ms
+
+    def unanswered(self) -> Iterator[ProducerBatch]:
+        """All numbered batches without a final answer, oldest first in each partition."""
+        for state in self._partitions.values():
+            yield from state.unanswered

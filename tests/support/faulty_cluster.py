@@ -1,0 +1,130 @@
+"""Leaders that remember producers as Kafka's do, behind connections that break: a small model to run the Sender
+against.
+
+What it keeps of Kafka: a log a partition, the last five batches of a producer (an identical resend is answered with its
+old offset, a gap with OUT_OF_ORDER_SEQUENCE), one leader a partition, answers in request order on a connection. What it
+does to it, by a seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number
+of its requests executed, and the rest executed later or never.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from kafka.record import MemoryRecords
+
+from kafka_sink.protocol.requests import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+)
+from producer_core import TOPIC_ID, Core, Sent, metadata_response
+
+NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER = 6, 19, 45
+REMEMBERED_BATCHES = 5
+
+
+@dataclass
+class PartitionLog:
+    values: list[bytes] = field(default_factory=list)
+    remembered: list[tuple[int, int, int]] = field(default_factory=list)  # base sequence, count, base offset
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """The error code and base offset that a leader answers with."""
+        (batch,) = list(MemoryRecords(data))
+        assert batch.validate_crc()
+        values = [record.value for record in batch]
+        for base_sequence, count, offset in self.remembered:
+            if (base_sequence, count) == (batch.base_sequence, len(values)):
+                return 0, offset
+        expected = 0
+        if self.remembered:
+            last_sequence, last_count, _ = self.remembered[-1]
+            expected = (last_sequence + last_count) % 2**31
+        if batch.base_sequence != expected:
+            return OUT_OF_ORDER, -1
+        offset = len(self.values)
+        self.values += values
+        self.remembered = [*self.remembered, (batch.base_sequence, len(values), offset)][-REMEMBERED_BATCHES:]
+        return 0, offset
+
+
+class FaultyCluster:
+    """Answers what `core` sends. `faults` may be switched off, to see that everything then heals."""
+
+    def __init__(self, core: Core, rng: random.Random) -> None:
+        self.core = core
+        self.rng = rng
+        self.faults = True
+        self.logs = [PartitionLog() for _ in core.leaders]
+        self.leader_epoch = 0
+        self.gave_up_on: list[Sent] = []
+        self.most_in_flight = 0
+
+    def step(self) -> None:
+        """One event, if a request is waiting for one."""
+        waiting = self.core.network.sent
+        if self.gave_up_on and self.rng.random() < 0.3:
+            self._execute(self.gave_up_on.pop(0))
+        if not waiting:
+            return
+        node_id = self.rng.choice(sorted({sent.node_id for sent in waiting}))
+        connection = [sent for sent in waiting if sent.node_id == node_id]
+        self.most_in_flight = max(self.most_in_flight, len(connection))
+        if self.faults and self.rng.random() < 0.15:
+            self._cut(connection)
+        else:
+            self._answer(connection[0])
+        if self.faults and self.rng.random() < 0.1:
+            self.core.leaders[self.rng.randrange(len(self.core.leaders))] = self.rng.randrange(3)
+            self.leader_epoch += 1
+
+    def _answer(self, sent: Sent) -> None:
+        if isinstance(sent.request, MetadataRequest):
+            error_code = 3 if self.faults and self.rng.random() < 0.1 else 0
+            response = metadata_response(
+                [] if error_code else self.core.leaders, error_code=error_code, leader_epoch=self.leader_epoch
+            )
+            self.core.answer(sent, response)
+        elif isinstance(sent.request, InitProducerIdRequest):
+            self.core.answer(sent, InitProducerIdResponse(0, 0, 4_000, 0))
+        else:
+            self.core.answer(sent, self._execute(sent))
+
+    def _cut(self, connection: list[Sent]) -> None:
+        executed = self.rng.randint(0, len(connection))
+        for sent in connection[:executed]:
+            self._execute(sent)
+        if self.rng.random() < 0.5:
+            self.gave_up_on += [_as_sent(sent) for sent in connection[executed:]]
+        lost = list(connection)
+        self.rng.shuffle(lost)
+        for sent in lost:
+            self.core.answer(sent, None, "the connection was lost")
+
+    def _execute(self, sent: Sent) -> ProduceResponse | None:
+        if not isinstance(sent.request, ProduceRequest):
+            return None
+        results = []
+        for partition in sent.request.partitions:
+            code, offset = 0, -1
+            if self.core.leaders[partition.partition] != sent.node_id:
+                code = NOT_LEADER
+            elif self.faults and self.rng.random() < 0.1:
+                code = NOT_ENOUGH_REPLICAS
+            else:
+                code, offset = self.logs[partition.partition].append(bytes(partition.records))
+            results.append(ProduceResult(partition.topic, TOPIC_ID, partition.partition, code, None, offset, -1))
+        return ProduceResponse(0, tuple(results))
+
+
+def _as_sent(sent: Sent) -> Sent:
+    """The request with the bytes it has now: those are in the network, whatever becomes of the producer's buffer."""
+    if not isinstance(sent.request, ProduceRequest):
+        return sent
+    partitions = tuple(replace(partition, records=bytes(partition.records)) for partition in sent.request.partitions)
+    return replace(sent, request=replace(sent.request, partitions=partitions))

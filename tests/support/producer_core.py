@@ -1,0 +1,188 @@
+"""A producer core without threads or sockets: rows from lists, a clock that is a number, a network that keeps
+requests."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.metadata import Metadata
+from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.sender import Sender
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    TopicMetadata,
+)
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.compression import codec_for
+
+TOPIC = "t"
+TOPIC_ID = uuid.UUID(int=7)
+
+
+def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Sequence[int] | None = None) -> RoutedRows:
+    """Rows with these values, for these partitions of TOPIC."""
+    batch = pa.record_batch({"value": pa.array(values, pa.binary())})
+    columns = RecordColumns.from_arrow(batch, now_ms=1_000)
+    if timestamps is not None:
+        columns = replace(columns, timestamp_ms=np.array(timestamps, dtype=np.int64))
+    count = max(partitions, default=0) + 1
+    return RoutedRows(
+        columns,
+        np.array(partitions, dtype=np.int64),
+        [TopicPartition(TOPIC, partition) for partition in range(count)],
+        [TOPIC_ID] * count,
+    )
+
+
+@dataclass
+class Sent:
+    """A request on its way. Also the Answer to it, once `response` or `error` is set."""
+
+    node_id: int
+    request: Any
+    token: Any
+    response: Any = None
+    error: str | None = None
+
+
+@dataclass
+class FakeNetwork:
+    """Ready nodes take requests; nothing answers by itself."""
+
+    max_in_flight: int = 5
+    down: set[int] = field(default_factory=set)
+    sent: list[Sent] = field(default_factory=list)
+    brokers: Sequence[Broker] = ()
+    last_error: str = ""
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        return node_id not in self.down and sum(s.node_id == node_id for s in self.sent) < self.max_in_flight
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        return next((node for node in (0, 1, 2) if self.ready(node, now_ms)), None)
+
+    def send(self, node_id: int, request: object, now_ms: int, token: object = None) -> None:
+        self.sent.append(Sent(node_id, request, token))
+
+    def update_brokers(self, brokers: Sequence[Broker]) -> None:
+        self.brokers = brokers
+
+    def take(self, kind: type) -> Sent:
+        """The oldest unanswered request of a kind."""
+        found = next(s for s in self.sent if isinstance(s.request, kind))
+        self.sent.remove(found)
+        return found
+
+    def produce(self) -> list[Sent]:
+        return [s for s in self.sent if isinstance(s.request, ProduceRequest)]
+
+
+def metadata_response(
+    leaders: Sequence[int], *, topic_id: uuid.UUID = TOPIC_ID, error_code: int = 0, leader_epoch: int = 0
+) -> MetadataResponse:
+    return MetadataResponse(
+        throttle_time_ms=0,
+        cluster_id="c",
+        controller_id=0,
+        brokers=tuple(Broker(node, "localhost", 9092 + node, None) for node in (0, 1, 2)),
+        topics=(
+            TopicMetadata(
+                error_code=error_code,
+                name=TOPIC,
+                topic_id=topic_id,
+                partitions=tuple(PartitionMetadata(0, p, leader, leader_epoch) for p, leader in enumerate(leaders)),
+            ),
+        ),
+    )
+
+
+class Core:
+    """Accumulator, metadata and Sender wired as the client wires them; `now_ms` moves when a test says so."""
+
+    def __init__(self, config: ProducerConfig, leaders: Sequence[int]) -> None:
+        self.config = config
+        self.now_ms = 0
+        self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
+        self.codec = codec_for(config.compression_type, config.compression_zstd_level)
+        self.receipts = Receipts()
+        lock = contextlib.nullcontext()
+        rng = random.Random(1)
+        self.accumulator = RecordAccumulator(
+            lock=lock,
+            buffer_memory=config.buffer_memory,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_request_size=config.max_request_size,
+        )
+        self.metadata = Metadata(max_age_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=rng)
+        self.sender = Sender(
+            config=config,
+            accumulator=self.accumulator,
+            metadata=self.metadata,
+            network=self.network,
+            codec=self.codec,
+            lock=lock,
+            rng=rng,
+        )
+        self.leaders = list(leaders)
+        self.metadata.want([TOPIC])
+        self.run()
+        self.answer_metadata()
+
+    def append(self, rows: RoutedRows) -> bool:
+        return self.accumulator.try_append(rows, self.receipts, self.codec, self.now_ms)
+
+    def run(self, advance_ms: int = 0) -> None:
+        self.now_ms += advance_ms
+        self.sender.run_once(self.now_ms)
+
+    def answer(self, sent: Sent, response: object | None, error: str | None = None) -> None:
+        sent.response, sent.error = response, error
+        if sent in self.network.sent:
+            self.network.sent.remove(sent)
+        self.sender.handle([sent], self.now_ms)
+
+    def answer_metadata(self, **changes: Any) -> None:
+        self.answer(self.network.take(MetadataRequest), metadata_response(self.leaders, **changes))
+
+    def answer_producer_id(self) -> None:
+        self.run()
+        self.answer(self.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_000, 0))
+        self.run()
+
+    def answer_produce(
+        self, sent: Sent, code: int = 0, offsets: Callable[[TopicPartition], int] = lambda tp: 0
+    ) -> None:
+        results = tuple(
+            ProduceResult(p.topic, p.topic_id, p.partition, code, None, offsets(TopicPartition(p.topic, p.partition)),
+            -1) for p in sent.request.partitions
+        )
+        self.answer(sent, ProduceResponse(0, results))
+
+    def flush(self) -> None:
+        self.accumulator.begin_flush()
+
+
+def make_core(leaders: Sequence[int] = (0, 0), **options: Any) -> Core:
+    """A Core that knows TOPIC; `options` are fields of ProducerConfig, e.g. batch_size=2048."""
+    config = sink_config({"kafka.bootstrap.servers": "localhost:9092", "kafka.compression.type": "none"}).producer
+    return Core(replace(config, **options), leaders)

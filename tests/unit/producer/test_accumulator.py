@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
+from kafka_sink.errors import ProducerClosed
+from kafka_sink.producer.accumulator import LEAST_BUFFER_BYTES
+from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
+from producer_core import Core, make_core, routed
+
+
+def drain(core: Core, node_id: int = 0, sequences: Sequences | None = None) -> list[ProducerBatch]:
+    return core.accumulator.drain(
+        core.metadata.snapshot, node_id, sequences or Sequences(), 5, core.now_ms
+    )
+
+
+def ready(core: Core) -> set[int]:
+    return set(core.accumulator.ready(core.metadata.snapshot, core.now_ms).node_ids)
+
+
+def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
+    """The records of a batch as kafka-python reads them, CRC checked."""
+    if batch.state is BatchState.OPEN:
+        batch.close(core.codec)
+    batch.number(ProducerIdAndEpoch(1, 0), 0)
+    (record_batch,) = list(MemoryRecords(bytes(batch.wire_bytes)))
+    assert record_batch.validate_crc()
+    return list(record_batch)
+
+
+def drain_everything(core: Core) -> dict[TopicPartition, list[Any]]:
+    """Drains node 0 until nothing is left, giving memory back, and reads all records."""
+    records: dict[TopicPartition, list[Any]] = {}
+    while batches := drain(core):
+        for batch in batches:
+            records.setdefault(batch.topic_partition, []).extend(read_back(core, batch))
+            core.accumulator.deallocate(batch)
+    return records
+
+
+rows = st.lists(
+    st.tuples(st.binary(max_size=900), st.integers(0, 4), st.integers(-(2**40), 2**40)), min_size=1, max_size=120
+)
+
+
+@given(rows=rows, memory=st.sampled_from([4_096, 20_000]), compression=st.sampled_from(["none", "zstd"]))
+def test_every_row_once_in_order_within_the_memory_whatever_the_sizes(
+    rows: list[tuple[bytes, int, int]], memory: int, compression: str
+) -> None:
+    c = make_core(leaders=[0] * 5, batch_size=1_024, buffer_memory=memory, compression_type=compression)
+    waiting = routed(*zip(*rows, strict=True))
+    got: dict[TopicPartition, list[Any]] = {}
+    while not c.append(waiting):
+        assert c.accumulator.pool.available_bytes < 1_024  # it gave up only for want of memory
+        assert ready(c) == {0}  # and then every partition is ready
+        for topic_partition, records in drain_everything(c).items():
+            got.setdefault(topic_partition, []).extend(records)
+    for topic_partition, records in drain_everything(c).items():
+        got.setdefault(topic_partition, []).extend(records)
+    for partition in range(5):
+        expected = [(value, timestamp) for value, at, timestamp in rows if at == partition]
+        assert [(r.value, r.timestamp) for r in got.get(TopicPartition("t", partition), [])] == expected
+    assert c.accumulator.pool.available_bytes == memory
+
+
+def test_rows_of_two_appends_share_a_batch() -> None:
+    c = make_core()
+    assert c.append(routed([b"a", b"b"], [0, 1], [10, 20]))
+    assert c.append(routed([b"c"], [0], [5]))
+    first, second = drain(c)
+    assert [(r.offset, r.value, r.timestamp) for r in read_back(c, first)] == [(0, b"a", 10), (1, b"c", 5)]
+    assert [r.value for r in read_back(c, second)] == [b"b"]
+    assert first.max_timestamp == 10
+
+
+def test_a_row_larger_than_a_batch_gets_a_buffer_of_its_own_size() -> None:
+    c = make_core(batch_size=1_024, buffer_memory=100_000)
+    assert c.append(routed([b"x" * 50_000, b"y"], [0, 0]))
+    assert [r.value for r in drain_everything(c)[TopicPartition("t", 0)]] == [b"x" * 50_000, b"y"]
+
+
+def test_ready_when_lingered_full_behind_another_or_flushed() -> None:
+    c = make_core(linger_ms=100, batch_size=1_024)
+    c.append(routed([b"a"], [0]))
+    assert ready(c) == set()
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 100
+    c.now_ms += 100
+    assert ready(c) == {0}
+    c.now_ms -= 100
+    c.accumulator.begin_flush()
+    assert ready(c) == {0}
+    c.accumulator.end_flush()
+    assert ready(c) == set()
+    c.append(routed([b"b" * 600, b"c" * 600], [0, 0]))
+    assert ready(c) == {0}
+
+
+def test_a_retry_is_ready_after_its_backoff_only() -> None:
+    c = make_core()
+    c.append(routed([b"a"], [0]))
+    (batch,) = drain(c)
+    batch.attempts, batch.retry_at_ms = 1, c.now_ms + 100
+    c.accumulator.requeue(batch)
+    c.accumulator.begin_flush()
+    assert ready(c) == set()
+    assert drain(c) == []
+    c.now_ms += 100
+    assert ready(c) == {0}
+    assert drain(c) == [batch]
+
+
+def test_a_partition_without_a_leader_asks_for_metadata() -> None:
+    c = make_core(leaders=[-1, 0], linger_ms=0)
+    c.append(routed([b"a", b"b"], [0, 1]))
+    found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
+    assert found.leader_unknown
+    assert found.node_ids == {0}
+
+
+def test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size() -> None:
+    c = make_core(leaders=[0] * 4, batch_size=1_024, max_request_size=2_048)
+    c.append(routed([bytes(900)] * 8, [0, 1, 2, 3] * 2))
+    requests = []
+    while batches := drain(c):
+        requests.append([b.topic_partition.partition for b in batches])
+        assert sum(b.size_bytes for b in batches) <= 2_048
+        assert len({b.topic_partition for b in batches}) == len(batches)
+    # It goes on behind where it stopped, so that the last partition is not the one that always waits.
+    assert requests == [[0, 1], [2, 3], [0, 1], [2, 3]]
+
+
+def test_a_first_batch_over_max_request_size_goes_alone() -> None:
+    c = make_core(batch_size=1_024, max_request_size=2_048)
+    c.append(routed([bytes(5_000), b"b"], [0, 1]))
+    assert [[b.topic_partition.partition for b in drain(c)] for _ in range(2)] == [[0], [1]]
+
+
+def test_drain_leaves_other_nodes_partitions() -> None:
+    c = make_core(leaders=[0, 1])
+    c.append(routed([b"a", b"b"], [0, 1]))
+    assert [b.topic_partition.partition for b in drain(c, node_id=1)] == [1]
+
+
+def test_a_batch_being_filled_is_neither_ready_nor_drained() -> None:
+    c = make_core(linger_ms=0)
+    c.append(routed([b"a"], [0]))
+    (batch,) = c.accumulator.queued()
+    batch.checked_out = True
+    c.accumulator.begin_flush()
+    assert ready(c) == set()
+    assert drain(c) == []
+
+
+def test_requeued_batches_stand_in_sequence_order_before_new_ones() -> None:
+    c = make_core(batch_size=1_024)
+    c.append(routed([bytes(900)] * 4, [0] * 4))
+    sequences = Sequences()
+    sent = []
+    for _ in range(3):
+        (batch,) = drain(c, sequences=sequences)
+        batch.base_sequence = 2**31 - 2 if not sent else (sent[-1].base_sequence + 1) % 2**31
+        batch.attempts = 1
+        sent.append(batch)
+    for index in (1, 2, 0):
+        c.accumulator.requeue(sent[index])
+    queue = list(c.accumulator.queued())
+    assert queue[:3] == sent
+    assert queue[3].attempts == 0
+
+
+def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
+    memory = 64 * LEAST_BUFFER_BYTES
+    c = make_core(leaders=[0] * 16, batch_size=16 * LEAST_BUFFER_BYTES, buffer_memory=memory)
+    for _ in range(2):
+        waiting = routed([b"v"] * 16, list(range(16)))
+        while not c.append(waiting):
+            drain_everything(c)
+    assert c.accumulator.pool.buffer_bytes * 2 * 16 <= memory
+    c = make_core(leaders=[0] * 90, batch_size=16 * LEAST_BUFFER_BYTES, buffer_memory=memory)
+    waiting = routed([b"v"] * 90, list(range(90)))
+    while not c.append(waiting):
+        drain_everything(c)
+    assert c.accumulator.pool.buffer_bytes == LEAST_BUFFER_BYTES
+
+
+def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory_back() -> None:
+    c = make_core()
+    c.append(routed([b"a", b"b"], [0, 1]))
+    error = ProducerClosed(reason="test")
+    c.accumulator.fail(error)
+    assert c.receipts.failure is error
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+    with pytest.raises(ProducerClosed):
+        c.append(routed([b"c"], [0]))
+
+
+def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_writer() -> None:
+    c = make_core()
+    waiting = routed([b"a"], [0])
+    _, (batch,) = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
+    c.accumulator.fail(ProducerClosed(reason="test"))
+    assert batch.state is BatchState.OPEN
+    c.accumulator._check_in(batch)
+    assert batch.state is BatchState.DONE
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory

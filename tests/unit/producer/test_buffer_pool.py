@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.producer.buffer_pool import BufferPool
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("take"), st.sampled_from([256, 1_000, 4_096])),
+            st.tuples(st.just("give"), st.integers(0, 50)),
+            st.tuples(st.just("shrink"), st.sampled_from([512, 256])),
+        ),
+        max_size=80,
+    )
+)
+def test_memory_held_and_kept_never_exceeds_the_total(steps: list[tuple[str, int]]) -> None:
+    pool = BufferPool(total_bytes=8_192, buffer_bytes=1_000)
+    held = []
+    for what, number in steps:
+        if what == "take":
+            free = 8_192 - sum(buffer.size for buffer in held)
+            buffer = pool.try_allocate(number)
+            assert (buffer is not None) == (number <= free)
+            if buffer is not None:
+                assert buffer.size == number
+                held.append(buffer)
+        elif what == "give" and held:
+            pool.deallocate(held.pop(number % len(held)))
+        elif what == "shrink":
+            pool.shrink_buffers(number)
+        kept = sum(buffer.size for buffer in pool._free)
+        assert sum(buffer.size for buffer in held) + kept <= 8_192
+        assert pool.available_bytes == 8_192 - sum(buffer.size for buffer in held)
+
+
+def test_two_holders_never_share_a_buffer() -> None:
+    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
+    buffers = [pool.try_allocate(1_000) for _ in range(4)]
+    pool.deallocate(buffers[0])
+    again = pool.try_allocate(1_000)
+    assert again is buffers[0]
+    assert len({id(buffer) for buffer in [again, *buffers[1:]]}) == 4
+
+
+def test_exhausted_from_a_refusal_until_memory_comes_back() -> None:
+    pool = BufferPool(total_bytes=1_000, buffer_bytes=1_000)
+    buffer = pool.try_allocate(1_000)
+    assert not pool.exhausted
+    assert pool.try_allocate(1) is None
+    assert pool.exhausted
+    pool.deallocate(buffer)
+    assert not pool.exhausted

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.producer.error_policy import Action, advice, on_init_producer_id_error, on_produce_error
+
+# By number, as the broker sends them: transcribed from kafka-facts, not from the table under test.
+RETRIED = {2, 3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 89, 100, 103}
+STALE_METADATA = {3, 5, 6, 13, 56, 74, 75, 100, 103}
+
+
+@pytest.mark.parametrize("code", range(-1, 200))
+def test_every_produce_code_has_one_action(code: int) -> None:
+    action = on_produce_error(code)
+    if code == 0:
+        assert action is Action.ACKNOWLEDGE
+    elif code == 46:
+        assert action is Action.ACKNOWLEDGE_WITHOUT_OFFSET
+    elif code == 45:
+        assert action is Action.CHECK_SEQUENCE
+    elif code in STALE_METADATA:
+        assert action is Action.REFRESH_AND_RETRY
+    elif code in RETRIED:
+        assert action is Action.RETRY
+    else:
+        assert action is Action.FAIL
+
+
+@pytest.mark.parametrize("code", range(-1, 200))
+def test_every_init_producer_id_code_has_one_action(code: int) -> None:
+    expected = Action.ACKNOWLEDGE if code == 0 else Action.RETRY if code in {7, 14, 15, 16, 51, 89} else Action.FAIL
+    assert on_init_producer_id_error(code) is expected
+
+
+@pytest.mark.parametrize("code", range(-1, 200))
+def test_advice_is_a_sentence_for_every_code(code: int) -> None:
+    assert advice(code).endswith(".")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import random
+import uuid
+
+from kafka_sink.producer.metadata import NO_LEADER, Metadata
+from producer_core import TOPIC, metadata_response
+
+
+def fresh() -> Metadata:
+    return Metadata(max_age_ms=10_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1))
+
+
+def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None:
+    metadata = fresh()
+    assert metadata.next_request_delay_ms(0) is None
+    metadata.want([TOPIC])
+    assert metadata.next_request_delay_ms(0) == 0
+    request = metadata.request()
+    assert request.topics == (TOPIC,)
+    assert request.allow_auto_topic_creation
+    assert metadata.next_request_delay_ms(0) is None
+    metadata.update(metadata_response([0, 1]), 50)
+    assert metadata.next_request_delay_ms(50) == 10_000
+    metadata.want([TOPIC])
+    assert metadata.next_request_delay_ms(50) == 10_000
+
+
+def test_a_snapshot_in_hand_does_not_change() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    metadata.update(metadata_response([0, 1]), 0)
+    before = metadata.snapshot
+    metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
+    assert before.topics[TOPIC].leaders == (0, 1)
+    assert metadata.snapshot.topics[TOPIC].leaders == (1, 1, 2)
+    assert metadata.snapshot.version == before.version + 1
+
+
+def test_errors_missing_leaders_and_lost_answers_are_asked_about_again_with_growing_pauses() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    pauses = []
+    for answer in (None, metadata_response([], error_code=3), metadata_response([0, NO_LEADER]), None):
+        metadata.request()
+        if answer is None:
+            metadata.failed(0)
+        else:
+            metadata.update(answer, 0)
+        delay = metadata.next_request_delay_ms(0)
+        assert delay is not None
+        pauses.append(delay)
+    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+
+
+def test_a_request_for_an_update_is_not_a_storm() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    metadata.request()
+    metadata.update(metadata_response([0]), 0)
+    metadata.request_update()
+    assert metadata.next_request_delay_ms(0) == 100
+    assert metadata.next_request_delay_ms(100) == 0
+
+
+def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    metadata.update(metadata_response([0, 1]), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+    assert metadata.snapshot.errors[TOPIC] == 3
+    metadata.update(metadata_response([0, 1]), 0)
+    assert not metadata.snapshot.errors
+
+
+def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.update(metadata_response([1, 1, 1], leader_epoch=4), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2, 1)
+    metadata.update(metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
+
+
+def test_leaders_and_available_partitions() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC])
+    metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
+    snapshot = metadata.snapshot
+    assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
+    assert snapshot.leader("other", 0) == NO_LEADER
+    assert snapshot.topics[TOPIC].available == (0, 2)

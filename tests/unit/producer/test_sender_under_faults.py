@@ -1,0 +1,85 @@
+"""The Sender against connections that break and leaders that move: nothing lost, doubled or reordered."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from faulty_cluster import FaultyCluster
+from producer_core import Core, make_core, routed
+
+PARTITIONS = 3
+ROWS = 60
+SEEDS = range(150)
+
+
+@dataclass
+class Run:
+    core: Core
+    cluster: FaultyCluster
+    expected: list[list[bytes]]
+
+
+def run(seed: int) -> Run:
+    """Writes ROWS rows in small appends while `seed` decides what happens, then lets everything heal."""
+    rng = random.Random(seed)
+    core = make_core(
+        leaders=[rng.randrange(3) for _ in range(PARTITIONS)],
+        batch_size=1_024,
+        max_request_size=rng.choice([1_024, 4_096]),
+        buffer_memory=8_192,
+        linger_ms=rng.choice([0, 50]),
+        max_in_flight_requests_per_connection=rng.choice([1, 5]),
+        compression_type=rng.choice(["none", "zstd"]),
+        delivery_timeout_ms=10_000_000,
+    )
+    cluster = FaultyCluster(core, rng)
+    expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    written = 0
+    while written < ROWS:
+        values = [b"%06d" % (written + i) + bytes(rng.choice([5, 400, 1_500])) for i in range(rng.randint(1, 8))]
+        partitions = [rng.randrange(PARTITIONS) for _ in values]
+        for value, partition in zip(values, partitions, strict=True):
+            expected[partition].append(value)
+        rows = routed(values, partitions)
+        written += len(values)
+        while not core.append(rows):
+            turn(core, cluster)
+        turn(core, cluster)
+    core.flush()
+    cluster.faults = False
+    for _ in range(2_000):
+        if core.receipts.settled:
+            break
+        turn(core, cluster)
+    return Run(core, cluster, expected)
+
+
+def turn(core: Core, cluster: FaultyCluster) -> None:
+    core.run(advance_ms=cluster.rng.choice([1, 20, 300]))
+    cluster.step()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_row_once_and_in_order_and_the_receipts_say_so(seed: int) -> None:
+    done = run(seed)
+    receipts = done.core.receipts
+    assert receipts.failure is None
+    assert receipts.settled
+    assert [log.values for log in done.cluster.logs] == done.expected
+    told = {receipt.partition: receipt for receipt in receipts.partitions()}
+    for partition, rows in enumerate(done.expected):
+        if rows:
+            receipt = told[partition]
+            assert (receipt.first_offset, receipt.last_offset) == (0, len(rows) - 1)
+            assert receipt.record_count == len(rows)
+    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+
+
+def test_the_faults_are_real() -> None:
+    """Over the seeds, connections fill up and requests are executed late: else the test above is idle."""
+    runs = [run(seed) for seed in range(20)]
+    assert max(done.cluster.most_in_flight for done in runs) >= 5
+    assert any(done.cluster.gave_up_on for done in runs)

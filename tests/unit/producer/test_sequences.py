@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences, advance
+
+
+def batch(records: int, partition: int = 0) -> Any:
+    return SimpleNamespace(
+        topic_partition=TopicPartition("t", partition),
+        record_count=records,
+        base_sequence=NO_SEQUENCE,
+        in_flight=False,
+        last_attempt_ms=0,
+    )
+
+
+def numbered(sequences: Sequences, records: int, partition: int = 0) -> Any:
+    made = batch(records, partition)
+    made.base_sequence = sequences.number(made)
+    made.in_flight = True
+    return made
+
+
+@pytest.mark.parametrize(
+    ("sequence", "records", "after"),
+    [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 3, 5, 2), (0, 2**31 - 1, 2**31 - 1)],
+)
+def test_sequences_wrap_from_2147483647_to_0(sequence: int, records: int, after: int) -> None:
+    assert advance(sequence, records) == after
+
+
+def test_each_batch_starts_where_the_one_before_ended_by_partition() -> None:
+    sequences = Sequences()
+    assert [numbered(sequences, n).base_sequence for n in (3, 4, 5)] == [0, 3, 7]
+    assert numbered(sequences, 9, partition=1).base_sequence == 0
+
+
+def test_no_more_than_max_in_flight_of_a_partition() -> None:
+    sequences = Sequences()
+    for _ in range(5):
+        assert sequences.may_send(batch(1), 5)
+        numbered(sequences, 1)
+    assert not sequences.may_send(batch(1), 5)
+    assert sequences.may_send(batch(1, partition=1), 5)
+
+
+def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
+    sequences = Sequences()
+    first, second = numbered(sequences, 1), numbered(sequences, 1)
+    first.in_flight = second.in_flight = False
+    assert sequences.may_send(first, 5)
+    assert not sequences.may_send(second, 5)
+    assert not sequences.may_send(batch(1), 5)
+    first.in_flight = True
+    assert not sequences.may_send(second, 5)
+    sequences.acknowledged(first, 10)
+    assert sequences.may_send(second, 5)
+
+
+def test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered() -> None:
+    sequences = Sequences()
+    first, second = numbered(sequences, 1), numbered(sequences, 1)
+    first.last_attempt_ms = second.last_attempt_ms = 5
+    assert sequences.gap_may_heal(second)
+    assert not sequences.gap_may_heal(first)
+    sequences.acknowledged(first, 6)
+    assert sequences.gap_may_heal(second)  # sent at 5, while the first was unanswered
+    second.last_attempt_ms = 7
+    assert not sequences.gap_may_heal(second)
