@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+
+import pyarrow as pa
+import pytest
+from kafka.partitioner.default import murmur2
+
+from kafka_sink.errors import PartitionOutOfRange, TopicNull
+from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.router import Router
+from kafka_sink.records.columns import RecordColumns
+
+
+def state(name: str, leaders: list[int]) -> TopicSnapshot:
+    return TopicSnapshot(name, uuid.uuid5(uuid.NAMESPACE_DNS, name), tuple(leaders), (0,) * len(leaders))
+
+
+def columns(**given: pa.Array) -> RecordColumns:
+    return RecordColumns.from_arrow(pa.record_batch(given), now_ms=0)
+
+
+def counts(rows: RoutedRows) -> dict[TopicPartition, int]:
+    per_destination = rows.end_row - rows.next_row
+    return {tp: int(n) for tp, n in zip(rows.destinations, per_destination, strict=True) if n}
+
+
+def router(topic: str | None = None, batch_bytes: int = 1_000_000) -> Router:
+    return Router(topic=topic, batch_bytes=batch_bytes, rng=random.Random(3))
+
+
+def test_the_topic_option_wins_over_the_column() -> None:
+    rows = columns(value=pa.array([b"a", b"b"]), topic=pa.array(["x", None]))
+    assert router("t").topics_of(rows).names == ("t",)
+
+
+def test_rows_go_to_the_topics_they_name_and_to_their_keys_partitions() -> None:
+    keys = [b"key-%d" % n for n in range(500)]
+    names = [("a", "b", "c")[n % 3] for n in range(500)]
+    rows = columns(value=pa.array(keys), key=pa.array(keys), topic=pa.array(names))
+    states = {name: state(name, [0] * count) for name, count in (("a", 3), ("b", 1), ("c", 8))}
+    made = router()
+    topics = made.topics_of(rows)
+    assert set(topics.names) == {"a", "b", "c"}
+    expected: dict[TopicPartition, int] = {}
+    for key, name in zip(keys, names, strict=True):
+        partition = (murmur2(key) & 0x7FFFFFFF) % states[name].partition_count
+        expected[TopicPartition(name, partition)] = expected.get(TopicPartition(name, partition), 0) + 1
+    routed = made.route(rows, topics, states)
+    assert counts(routed) == expected
+    assert routed.topic_ids == [states[tp.topic].topic_id for tp in routed.destinations]
+
+
+@pytest.mark.parametrize("topic", [None, pa.array(["a", None]), pa.array(["a", ""]), pa.nulls(2)])
+def test_a_row_without_a_topic_is_a_bad_row(topic: pa.Array | None) -> None:
+    given = {"value": pa.array([b"a", b"b"])} | ({} if topic is None else {"topic": topic})
+    with pytest.raises(TopicNull):
+        router().topics_of(columns(**given))
+
+
+def test_rows_without_a_key_stick_to_a_partition_with_a_leader_until_a_batch_went_there() -> None:
+    made = router("t", batch_bytes=10_000)
+    states = {"t": state("t", [0, -1, 0, 0])}
+    seen: list[TopicPartition] = []
+    for _ in range(1_200):
+        rows = columns(value=pa.array([bytes(90)]))
+        seen += counts(made.route(rows, made.topics_of(rows), states))
+    assert {tp.partition for tp in seen} == {0, 2, 3}
+    assert 10 <= sum(a != b for a, b in itertools.pairwise(seen)) <= 12  # 1,200 rows of about 93 bytes
+
+
+def test_an_explicit_partition_out_of_range_names_the_topic() -> None:
+    rows = columns(value=pa.array([b"a"]), partition=pa.array([4], pa.int32()))
+    made = router("t")
+    with pytest.raises(PartitionOutOfRange) as failure:
+        made.route(rows, made.topics_of(rows), {"t": state("t", [0] * 4)})
+    assert (failure.value.topic, failure.value.partition, failure.value.partition_count) == ("t", 4, 4)
