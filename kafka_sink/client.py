@@ -1,0 +1,347 @@
+"""The shell around the producer: the Sender thread, the lock, the waiting, and the producers a worker keeps.
+
+    with lease(config) as producer:             # a kept one, or a new one
+        write = producer.begin(topic="orders")
+        for arrow_batch in batches:
+            write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if it must
+        receipts = write.finish()               # returns when the leaders have acknowledged every row, or raises
+
+Spark runs one worker process per running task and uses it again for the next, so what is expensive to make
+(connections, metadata, producer id, buffers) outlives a task here, in a module that workers import. A producer serves
+one write at a time; one that failed is not used again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from kafka_sink.config import ProducerConfig
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    BufferExhausted,
+    KafkaSinkError,
+    ProducerClosed,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+    TopicNotFound,
+    TopicRecreated,
+)
+from kafka_sink.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.net.selector import Selector
+from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.metadata import Metadata, MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.receipts import PartitionReceipt, Receipts
+from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.router import Router
+from kafka_sink.producer.sender import Sender
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.compression import Codec, codec_for
+
+# An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
+# processor's cache and out of the memory bound, while a slice still fills several batches.
+SLICE_BYTES = 4 * 1024 * 1024
+CLOSE_TIMEOUT_S = 5.0
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Producer:
+    """A producer of its own connections, memory and producer id, with its Sender thread running."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = config
+        self.used_at_ms = monotonic_ms()
+        # The lock of all shared state; notified whenever the Sender thread has handled answers.
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._closing: KafkaSinkError | None = None
+        rng = random.Random()
+        self._network = NetworkClient(
+            Selector(send_buffer_bytes=config.send_buffer_bytes, receive_buffer_bytes=config.receive_buffer_bytes),
+            clock_ms=monotonic_ms,
+            rng=rng,
+            settings=_network_settings(config),
+        )
+        self._accumulator = RecordAccumulator(
+            lock=self._changed,
+            buffer_memory=config.buffer_memory,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_request_size=config.max_request_size,
+        )
+        self._metadata = Metadata(
+            max_age_ms=config.metadata_max_age_ms,
+            backoff_initial_ms=config.retry_backoff_ms,
+            backoff_max_ms=config.retry_backoff_max_ms,
+            rng=rng,
+        )
+        self._sender = Sender(
+            config=config,
+            accumulator=self._accumulator,
+            metadata=self._metadata,
+            network=self._network,
+            codec=_codec(config),
+            lock=self._changed,
+            rng=rng,
+        )
+        self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def usable(self) -> bool:
+        """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
+        return self._sender.failure is None and self._closing is None and self._thread.is_alive()
+
+    def begin(self, *, topic: str | None) -> Write:
+        """A write of rows to `topic`, or, when None, to the topic that each row names."""
+        return Write(self, topic=topic)
+
+    def close(self) -> None:
+        """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
+        self._closing = ProducerClosed(reason="its write ended before every row was acknowledged")
+        self._network.wakeup()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    # --- the Sender thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._closing is None and self._sender.failure is None:
+                wait_ms = self._sender.run_once(monotonic_ms())
+                answers = self._network.poll(wait_ms)
+                if answers or self._sender.failure is not None:
+                    self._sender.handle(answers, monotonic_ms())
+                    self._notify()
+        except Exception as defect:
+            # A bug of ours. Whoever waits must learn of it; the traceback goes to stderr by the thread's excepthook.
+            self._closing = ProducerClosed(reason=f"its sender thread failed: {defect!r}")
+            raise
+        finally:
+            self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
+            self._network.close()
+            self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    # --- waiting, on the writer's thread ------------------------------------------------------------------------------
+
+    def await_topics(self, names: frozenset[str]) -> Mapping[str, TopicSnapshot]:
+        """The current snapshot of each topic, waiting up to `max.block.ms` for those not known yet.
+
+        Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
+        the producer.
+        """
+        started_ms = monotonic_ms()
+        with self._changed:
+            asked_at_version = self._metadata.snapshot.version
+            self._metadata.want(names)
+            while True:
+                snapshot = self._metadata.snapshot
+                if names <= snapshot.topics.keys():
+                    return {name: snapshot.topics[name] for name in names}
+                self._raise_failure()
+                if snapshot.version > asked_at_version:
+                    _raise_hopeless(names, snapshot)
+                remaining_ms = started_ms + self.config.max_block_ms - monotonic_ms()
+                if remaining_ms <= 0:
+                    raise self._not_known_in_time(names, snapshot, asked_at_version)
+                self._network.wakeup()
+                self._changed.wait(remaining_ms / 1000)
+
+    def _not_known_in_time(
+        self, names: frozenset[str], snapshot: MetadataSnapshot, asked_at_version: int
+    ) -> KafkaSinkError:
+        waited_ms = self.config.max_block_ms
+        if snapshot.version > asked_at_version:
+            missing = min(names - snapshot.topics.keys())
+            return TopicNotFound(topic=missing, waited_ms=waited_ms)
+        return BrokersUnreachable(
+            bootstrap_servers=self.config.bootstrap_servers_text,
+            waited_ms=waited_ms,
+            last_error=self._network.last_error,
+        )
+
+    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec) -> None:
+        """Puts all rows into batches, waiting for memory. `max.block.ms` bounds a wait in which nothing could be
+        placed.
+
+        Raises BufferExhausted, or the error that ended the producer.
+        """
+        blocked_since_ms: int | None = None
+        while True:
+            seen = self._changes
+            left_before = rows.unplaced_count()
+            if self._accumulator.try_append(rows, receipts, codec, monotonic_ms()):
+                self._network.wakeup()
+                return
+            self._network.wakeup()
+            now_ms = monotonic_ms()
+            if blocked_since_ms is None or rows.unplaced_count() < left_before:
+                blocked_since_ms = now_ms
+            remaining_ms = blocked_since_ms + self.config.max_block_ms - now_ms
+            if remaining_ms <= 0:
+                raise BufferExhausted(
+                    needed_bytes=rows.needed_bytes(self._accumulator.pool.buffer_bytes),
+                    buffer_memory=self.config.buffer_memory,
+                    waited_ms=self.config.max_block_ms,
+                )
+            with self._changed:
+                self._changed.wait_for(lambda: self._changes != seen, remaining_ms / 1000)  # noqa: B023
+
+    def flush(self, receipts: Receipts) -> None:
+        """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""
+        with self._changed:
+            self._accumulator.begin_flush()
+            self._network.wakeup()
+            self._changed.wait_for(lambda: receipts.settled or not self._thread.is_alive())
+            self._accumulator.end_flush()
+            if receipts.failure is not None:
+                raise receipts.failure
+            if not receipts.settled:
+                self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._sender.failure is not None:
+            raise self._sender.failure
+
+
+class Write:
+    """The rows of one task on their way through a producer."""
+
+    def __init__(self, producer: Producer, *, topic: str | None) -> None:
+        self._producer = producer
+        self._codec = _codec(producer.config)
+        self._router = Router(topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random())
+        self._receipts = Receipts()
+        # The first state in which this write saw each topic: rows with one key go to one partition for the whole task.
+        self._topics: dict[str, TopicSnapshot] = {}
+        self.record_count = 0
+
+    def append(self, arrow_batch: pa.RecordBatch) -> None:
+        """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
+
+        Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
+        """
+        rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, arrow_batch.nbytes))
+        for start in range(0, arrow_batch.num_rows, rows_a_slice):
+            self._append_slice(arrow_batch.slice(start, rows_a_slice))
+
+    def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
+        columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
+        topics = self._router.topics_of(columns)
+        self._resolve(frozenset(topics.names))
+        rows = self._router.route(columns, topics, self._topics)
+        self._check_sizes(rows)
+        self._producer.place(rows, self._receipts, self._codec)
+        self.record_count += columns.num_rows
+
+    def _resolve(self, names: frozenset[str]) -> None:
+        for name, current in self._producer.await_topics(names).items():
+            first = self._topics.setdefault(name, current)
+            if first.topic_id != current.topic_id:
+                raise TopicRecreated(
+                    topic=name, old_topic_id=str(first.topic_id), new_topic_id=str(current.topic_id)
+                )
+
+    def _check_sizes(self, rows: RoutedRows) -> None:
+        max_bytes = self._producer.config.max_request_size
+        largest = rows.largest()
+        if largest is not None and largest[1] > max_bytes:
+            topic_partition, size_bytes = largest
+            raise RecordTooLarge(
+                topic=topic_partition.topic,
+                size_bytes=size_bytes,
+                max_bytes=max_bytes,
+                limit="kafka.max.request.size",
+            )
+
+    def finish(self) -> tuple[PartitionReceipt, ...]:
+        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError."""
+        self._producer.flush(self._receipts)
+        return self._receipts.partitions()
+
+
+def _raise_hopeless(names: frozenset[str], snapshot: MetadataSnapshot) -> None:
+    """Errors about a topic that waiting does not mend."""
+    for name in sorted(names):
+        code = snapshot.errors.get(name)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationFailed(topic=name)
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise TopicNameInvalid(topic=name)
+
+
+def _codec(config: ProducerConfig) -> Codec:
+    """One a thread: a compressor keeps state while it works."""
+    return codec_for(config.compression_type, config.compression_zstd_level)
+
+
+def _network_settings(config: ProducerConfig) -> NetworkSettings:
+    return NetworkSettings(
+        client_id=config.client_id,
+        bootstrap_servers=config.bootstrap_servers,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+    )
+
+
+# --- the producers this process keeps ---------------------------------------------------------------------------------
+
+_kept: dict[tuple[int, ProducerConfig], Producer] = {}
+_kept_lock = threading.Lock()
+
+
+@contextmanager
+def lease(config: ProducerConfig) -> Iterator[Producer]:
+    """A producer for one write, the kept one of this process and configuration if there is one.
+
+    Kept again afterwards unless the write raised. The process id is part of the key: a forked child inherits the dict
+    but not the threads, and must not write to its parent's sockets.
+    """
+    key = (os.getpid(), config)
+    with _kept_lock:
+        _close_idle()
+        producer = _kept.pop(key, None)
+    if producer is None or not producer.usable:
+        producer = Producer(config)
+    try:
+        yield producer
+    except BaseException:
+        producer.close()
+        raise
+    producer.used_at_ms = monotonic_ms()
+    with _kept_lock:
+        surplus = _kept.get(key)
+        _kept[key] = producer
+    if surplus is not None:
+        surplus.close()
+
+
+def _close_idle() -> None:
+    now_ms = monotonic_ms()
+    for key, producer in list(_kept.items()):
+        if key[0] == os.getpid() and now_ms - producer.used_at_ms > producer.config.connections_max_idle_ms:
+            del _kept[key]
+            producer.close()

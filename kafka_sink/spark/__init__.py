@@ -1,0 +1,1 @@
+"""The "pykafka" data source: what Spark's driver and executors call."""

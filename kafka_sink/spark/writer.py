@@ -1,0 +1,87 @@
+"""The executor half, and the driver's commit: Arrow batches of a task go through a producer, receipts come back.
+
+Spark pickles a writer on the driver and runs `write` in a Python worker on an executor; `commit` and `abort` run on the
+driver in another process (streaming: on a writer made anew from the options). So a writer is its options and nothing
+else.
+
+`write` reads its iterator to the end, because Spark drops what is left without a word. When something upstream of the
+sink fails, the iterator merely ends early: the rows until then are written and the task's message is thrown away, which
+is at-least-once.
+
+Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py, python_streaming_sink_runner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from kafka_sink.client import lease
+from kafka_sink.config import SinkConfig
+from kafka_sink.errors import ReceiptMismatch
+from kafka_sink.records.columns import check_schema
+from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+
+
+def write_task(config: SinkConfig, arrow_batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    """Writes the rows of one task attempt and returns when leaders have acknowledged all of them.
+
+    Raises SchemaError, BadRow, ClusterError or DeliveryError; the task then fails and Spark decides about another
+    attempt.
+    """
+    context = TaskContext.get()
+    with lease(config.producer) as producer:
+        write = producer.begin(topic=config.topic)
+        checked_schema: pa.Schema | None = None
+        for arrow_batch in arrow_batches:
+            if arrow_batch.schema is not checked_schema:
+                check_schema(arrow_batch.schema, topic_option=config.topic is not None)
+                checked_schema = arrow_batch.schema
+            write.append(arrow_batch)
+        receipts = write.finish()
+        acknowledged = sum(receipt.record_count for receipt in receipts)
+        if acknowledged != write.record_count:
+            raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged)
+    return TaskReceipt(
+        spark_partition_id=context.partitionId() if context else 0,
+        attempt_number=context.attemptNumber() if context else 0,
+        record_count=write.record_count,
+        partitions=receipts,
+    )
+
+
+class KafkaBatchWriter(DataSourceArrowWriter):
+    """`df.write.format("pykafka")`."""
+
+    def __init__(self, config: SinkConfig) -> None:
+        self.config = config
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
+        return write_task(self.config, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka."""
+        check_all_present(messages, micro_batch_id=None)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Rows that tasks had written stay: at-least-once has no way back, and a rerun writes them again."""
+
+
+class KafkaStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("pykafka")`."""
+
+    def __init__(self, config: SinkConfig) -> None:
+        self.config = config
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
+        return write_task(self.config, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Raises CommitRefused when a task left no receipt; then Spark does not record the micro-batch."""
+        check_all_present(messages, micro_batch_id=batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Rows that tasks had written stay; the micro-batch is written again when it runs again."""

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comparison import Comparison, Record
+
+A, B, C, D = (Record(key, b"value of " + key, (("h", None),), 1) for key in (b"a", b"b", b"c", b"d"))
+
+parts = st.none() | st.binary(max_size=3)
+records = st.builds(
+    Record,
+    key=parts,
+    value=parts,
+    headers=st.lists(st.tuples(st.text(max_size=2), parts), max_size=2).map(tuple),
+    timestamp_ms=st.integers(0, 2),
+)
+
+
+def compared(seen: list[tuple[int, Record]]) -> Comparison:
+    """Two sources, A B C and D, against `seen` as (partition, record)."""
+    comparison = Comparison()
+    comparison.expect([A, B, C])
+    comparison.expect([D])
+    for offset, (partition, record) in enumerate(seen):
+        comparison.see(partition, offset, record)
+    return comparison
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param([(0, A), (0, B), (0, C), (0, D)], id="as written"),
+        pytest.param([(0, D), (0, A), (0, B), (0, C)], id="sources in another order"),
+        pytest.param([(0, A), (0, D), (0, B), (0, C)], id="sources interleaved"),
+        pytest.param([(1, C), (0, A), (0, B), (2, D)], id="partitions read in another order"),
+    ],
+)
+def test_no_difference(seen: list[tuple[int, Record]]) -> None:
+    comparison = compared(seen)
+    assert comparison.differences() == []
+    assert str(comparison.expected_checksum) == str(comparison.seen_checksum)
+
+
+@pytest.mark.parametrize(
+    ("seen", "differences"),
+    [
+        pytest.param([], ["4 missing from the topic", "checksums differ"], id="nothing arrived"),
+        pytest.param([(0, A), (0, B), (0, C)], ["1 missing from the topic", "checksums differ"], id="lost"),
+        pytest.param(
+            [(0, A), (0, B), (0, C), (0, D), (0, D)],
+            ["1 in the topic more than once", "checksums differ"],
+            id="doubled",
+        ),
+        pytest.param([(0, B), (0, A), (0, C), (0, D)], ["1 out of order"], id="swapped in a partition"),
+        pytest.param(
+            [(0, A), (0, B), (0, C), (0, replace(D, value=b""))],
+            ["1 missing from the topic", "1 in the topic and not in the source", "checksums differ"],
+            id="changed",
+        ),
+        pytest.param(
+            [(0, A), (0, A), (0, B), (0, C)],
+            ["1 missing from the topic", "1 in the topic more than once", "checksums differ"],
+            id="lost and doubled, so that the count is right",
+        ),
+        pytest.param(
+            [(0, A), (0, B), (0, C), (0, D), (1, replace(D, value=b"", key=b"a"))],
+            ["1 in the topic and not in the source", "1 keys in more than one partition", "checksums differ"],
+            id="a key in two partitions",
+        ),
+    ],
+)
+def test_a_difference_is_found(seen: list[tuple[int, Record]], differences: list[str]) -> None:
+    assert compared(seen).differences() == differences
+
+
+def test_what_a_partition_holds() -> None:
+    comparison = compared([(0, A), (2, B), (0, C), (0, replace(D, key=None))])
+    first, second = comparison.partitions[0], comparison.partitions[2]
+    assert (first.first_offset, first.last_offset, first.records, first.keys) == (0, 3, 3, {b"a", b"c"})
+    assert (second.first_offset, second.last_offset, second.records, second.value_bytes) == (
+        1,
+        1,
+        1,
+        len(b"value of b"),
+    )
+
+
+def test_rows_that_are_alike_are_refused() -> None:
+    with pytest.raises(ValueError, match="row 1 of source 0"):
+        Comparison().expect([A, A])
+
+
+@given(records, records)
+def test_records_that_differ_have_different_digests(one: Record, other: Record) -> None:
+    assert (one == other) == (one.digest() == other.digest())

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kafka_sink.errors import CommitRefused
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+
+RECEIPT = TaskReceipt(0, 0, 3, (PartitionReceipt("t", 1, 3, 10, 12, 1, 99),))
+
+
+def test_all_present_gives_them_back() -> None:
+    assert check_all_present([RECEIPT, RECEIPT], micro_batch_id=4) == (RECEIPT, RECEIPT)
+    assert check_all_present([], micro_batch_id=None) == ()
+
+
+@pytest.mark.parametrize(("micro_batch_id", "named"), [(4, "micro-batch 4"), (None, "batch write")])
+def test_a_missing_receipt_is_refused_with_the_task_that_left_none(micro_batch_id: int | None, named: str) -> None:
+    with pytest.raises(CommitRefused) as failure:
+        check_all_present([RECEIPT, None, RECEIPT, None], micro_batch_id=micro_batch_id)
+    assert failure.value.missing == (1, 3)
+    assert named in str(failure.value)
+    assert "1, 3" in str(failure.value)
+
+
+def test_a_receipt_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(RECEIPT)) == RECEIPT
