@@ -1,0 +1,267 @@
+"""The command line of the local cluster: python -m kafka_sink.broker start | stop | status.
+
+The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it; all else is on
+stderr.
+
+Attached, `start` holds the cluster until SIGINT or SIGTERM, or until its own parent is gone: a script that is
+killed leaves no broker behind. Detached, it is forked off, holds the cluster in the background, and ends by
+`stop`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from kafka_sink.broker import requests
+from kafka_sink.broker.cluster import ANSWER_TIMEOUT_SECONDS, NODE_COUNTS, LocalKafka
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from kafka_sink.broker.state import (
+    RUNNING_FILE,
+    RunningCluster,
+    default_directory,
+    identify,
+    is_running,
+    read_running,
+    write_atomically,
+)
+from kafka_sink.broker.storage import writing_to
+from kafka_sink.errors import (
+    DirectoryUnusable,
+    DiskFull,
+    DownloadFailed,
+    IvyNotFound,
+    JavaNotFound,
+    JavaVersionUnsupported,
+    LocalKafkaError,
+)
+
+OK = 0
+FAILED = 1
+# 2 is argparse's, for a wrong command line.
+NOT_RUNNING = 3  # as `systemctl status` has it
+EXIT_STATUS: dict[type[LocalKafkaError], int] = {
+    JavaNotFound: 4,
+    JavaVersionUnsupported: 4,
+    DownloadFailed: 5,
+    IvyNotFound: 5,
+    DiskFull: 6,
+    DirectoryUnusable: 6,
+}
+EXIT_STATUS_HELP = (
+    "exit status: 0 done; 1 the broker failed (status: it does not answer); 2 wrong usage; 3 status: not running; "
+    "4 no Java 17; 5 the jars could not be fetched; 6 the folder is full or unusable; 128+n ended by signal n "
+    "before the broker answered"
+)
+
+WATCH_SECONDS = 0.5
+STOP_TIMEOUT_SECONDS = 60.0
+
+
+class Interrupted(BaseException):
+    """SIGINT or SIGTERM, wherever this process was. Not an Exception, as KeyboardInterrupt is none."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    interrupt_on_signals()
+    command: Callable[[argparse.Namespace], int] = args.command
+    try:
+        return command(args)
+    except LocalKafkaError as error:
+        say(f"error: {error}")
+        return EXIT_STATUS.get(type(error), FAILED)
+    except Interrupted as interrupted:
+        return 128 + interrupted.signal_number
+
+
+def parser() -> argparse.ArgumentParser:
+    main_parser = argparse.ArgumentParser(
+        prog="python -m kafka_sink.broker",
+        description="A Kafka cluster on this machine, for development and tests only.",
+        epilog=EXIT_STATUS_HELP,
+    )
+    commands = main_parser.add_subparsers(required=True, metavar="start | stop | status")
+
+    start = commands.add_parser("start", help="start a cluster and hold it until Ctrl-C", epilog=EXIT_STATUS_HELP)
+    start.add_argument("--nodes", type=int, choices=NODE_COUNTS, default=1, help="default: %(default)s")
+    start.add_argument(
+        "--kafka-version", choices=sorted(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION, help="default: %(default)s"
+    )
+    start.add_argument(
+        "--dir",
+        type=Path,
+        metavar="D",
+        help=f"keep the data in D; default: a temporary folder, {kept_dir()} if detached",
+    )
+    start.add_argument("--detach", action="store_true", help="return when it answers and leave it running")
+    start.set_defaults(command=run_start)
+
+    for name, command, text in (
+        ("stop", run_stop, "end the cluster that was started with --detach or --dir"),
+        ("status", run_status, "tell whether it runs and answers"),
+    ):
+        other = commands.add_parser(name, help=text, epilog=EXIT_STATUS_HELP)
+        other.add_argument("--dir", type=Path, metavar="D", default=kept_dir(), help="default: %(default)s")
+        other.set_defaults(command=command)
+    return main_parser
+
+
+def kept_dir() -> Path:
+    return default_directory(os.environ)
+
+
+def run_start(args: argparse.Namespace) -> int:
+    if args.detach:
+        return start_detached(args)
+    threading.Thread(target=end_with_parent, args=[os.getppid()], daemon=True).start()
+    return hold_cluster(args, args.dir, on_ready=lambda _: None)
+
+
+def hold_cluster(args: argparse.Namespace, directory: Path | None, on_ready: Callable[[LocalKafka], None]) -> int:
+    """Runs a cluster until a signal; its files tell other processes of it while it answers."""
+    with LocalKafka(args.nodes, args.kafka_version, directory) as kafka:
+        running_file = kafka.dir / RUNNING_FILE
+        with writing_to(kafka.dir):
+            write_atomically(running_file, describe(kafka).to_json())
+        try:
+            announce(kafka, kept=directory is not None)
+            on_ready(kafka)
+            while True:
+                kafka.check()
+                time.sleep(WATCH_SECONDS)
+        except Interrupted:
+            return OK
+        finally:
+            running_file.unlink(missing_ok=True)
+
+
+def describe(kafka: LocalKafka) -> RunningCluster:
+    owner = identify(os.getpid())
+    assert owner is not None
+    return RunningCluster(owner, kafka.kafka_version, len(kafka.node_ids), kafka.bootstrap_servers)
+
+
+def announce(kafka: LocalKafka, kept: bool) -> None:
+    nodes = "1 node" if len(kafka.node_ids) == 1 else f"{len(kafka.node_ids)} nodes"
+    say(f"Kafka {kafka.kafka_version}, {nodes}, for development and tests only: no security, no redundancy.")
+    say(f"Its data is in {kafka.dir}{'' if kept else ', which goes when it ends'}.")
+    print(f"bootstrap.servers={kafka.bootstrap_servers}", flush=True)
+
+
+def start_detached(args: argparse.Namespace) -> int:
+    """Forks a process that holds the cluster, and waits until it answers or has failed.
+
+    Until then the child prints where this process does; then it lets go of the terminal and tells by a byte.
+    """
+    directory = args.dir or kept_dir()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.setsid()
+
+        def let_go(kafka: LocalKafka) -> None:
+            with open(kafka.dir / "owner.log", "ab") as log, open(os.devnull, "rb") as nothing:
+                os.dup2(nothing.fileno(), 0)
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            os.write(writer, b"r")
+            os.close(writer)
+
+        return hold_cluster(args, directory, on_ready=let_go)
+
+    os.close(writer)
+    try:
+        if os.read(reader, 1):
+            say(f"It runs in the background as process {child}; `stop` ends it.")
+            return OK
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except Interrupted:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+        raise
+
+
+def run_stop(args: argparse.Namespace) -> int:
+    running = read_running(args.dir)
+    if running is None:
+        say(f"no local cluster runs in {args.dir}.")
+        return OK
+    os.kill(running.owner.pid, signal.SIGTERM)
+    if not wait_for(lambda: not is_running(running.owner), STOP_TIMEOUT_SECONDS):
+        # Its brokers end with it: they are on its leash.
+        os.kill(running.owner.pid, signal.SIGKILL)
+        say(f"process {running.owner.pid} did not end within {STOP_TIMEOUT_SECONDS:g} s and was killed.")
+        return FAILED
+    say(f"the local cluster in {args.dir} has ended.")
+    return OK
+
+
+def run_status(args: argparse.Namespace) -> int:
+    running = read_running(args.dir)
+    if running is None:
+        say(f"no local cluster runs in {args.dir}.")
+        return NOT_RUNNING
+    answering = sum(answers(server) for server in running.bootstrap_servers.split(","))
+    say(
+        f"Kafka {running.kafka_version} in {args.dir}, held by process {running.owner.pid}: "
+        f"{answering} of {running.nodes} node(s) answer."
+    )
+    print(f"bootstrap.servers={running.bootstrap_servers}", flush=True)
+    return OK if answering == running.nodes else FAILED
+
+
+def answers(server: str) -> bool:
+    host, _, port = server.rpartition(":")
+    try:
+        requests.fetch_metadata((host, int(port)), None, ANSWER_TIMEOUT_SECONDS)
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(condition: Callable[[], bool], timeout_seconds: float) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def interrupt_on_signals() -> None:
+    def interrupt(signal_number: int, _: FrameType | None) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):  # once: the orderly end that follows is not to be cut short
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(signal_number)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, interrupt)
+
+
+def end_with_parent(parent: int) -> None:
+    """Polled, as PR_SET_PDEATHSIG means the parent's thread that forked, and exists on Linux only (see `leash`)."""
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

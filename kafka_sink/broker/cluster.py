@@ -1,0 +1,403 @@
+"""LocalKafka: a Kafka cluster of one or three nodes on this machine, for as long as a `with` block lasts.
+
+For development and tests only: plaintext, on the loopback interface, all nodes on one disk.
+
+A folder holds everything: `node-<id>/server.properties`, `node-<id>/broker.log` (what the JVM and Kafka say,
+from warnings up) and `node-<id>/data`; the files of `state`. Every process started here is on a leash
+(`process`), so none outlives the one that opened the cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kafka_sink.broker import process, requests, resolve
+from kafka_sink.broker.java import find_java
+from kafka_sink.broker.ports import free_ports
+from kafka_sink.broker.process import LeashedProcess
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from kafka_sink.broker.settings import Node, render_properties, server_settings
+from kafka_sink.broker.state import CLUSTER_FILE, ClusterIdentity, write_atomically
+from kafka_sink.broker.storage import tells_of_full_disk, writing_to
+from kafka_sink.errors import (
+    BrokerDied,
+    BrokerStartFailed,
+    DirectoryUnusable,
+    DiskFull,
+    LocalKafkaError,
+    ToolFailed,
+)
+
+NODE_COUNTS = (1, 3)
+
+# A broker needs 3 s on a quiet machine; three of them on a busy one with two cores ten times that.
+START_TIMEOUT_SECONDS = 90.0
+FORMAT_TIMEOUT_SECONDS = 60.0
+TOPIC_TIMEOUT_SECONDS = 30.0
+ANSWER_TIMEOUT_SECONDS = 2.0
+POLL_SECONDS = 0.05
+# An orderly end takes 0.3 s. With three nodes the last ones find no quorum to take leave of, and would try
+# for long.
+STOP_GRACE_SECONDS = 5.0
+PORT_ATTEMPTS = 3
+LOG_TAIL_LINES = 30
+
+# 512 MiB is room for benchmarks (what a broker keeps is in the page cache, not on its heap) and for three
+# nodes. Two cores: the serial collector starts fastest and its threads take nothing from the broker's.
+BROKER_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
+# A tool lives a second: what the optimising compiler does for it never pays.
+TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1")
+
+
+class LocalKafka:
+    """A Kafka cluster on this machine, started by `with`; for development and tests only.
+
+    Parameters: `nodes`, 1 or 3; `kafka_version`, one of KAFKA_VERSIONS; `dir`, a folder to keep the data in,
+    made if it does not exist (default: a temporary one, removed at the end); `config`, broker settings in
+    Kafka's own names, e.g. `{"message.max.bytes": 2_000_000}`.
+
+    `with` returns when every node answers and knows of all others. It raises JavaNotFound,
+    JavaVersionUnsupported, DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. Topics are not
+    created by being written to.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        kafka_version: str = DEFAULT_KAFKA_VERSION,
+        dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        if nodes not in NODE_COUNTS:
+            raise ValueError(f"nodes is {nodes}; a local cluster has 1 or 3")
+        if kafka_version not in KAFKA_VERSIONS:
+            raise ValueError(f"Kafka {kafka_version!r} is not known here; there is {', '.join(KAFKA_VERSIONS)}")
+        self.kafka_version = kafka_version
+        self.node_ids = range(1, nodes + 1)
+        self._logging = KAFKA_VERSIONS[kafka_version]
+        self._config = {name: _setting(value) for name, value in (config or {}).items()}
+        self._wanted_dir = None if dir is None else Path(dir).absolute()
+        self._dir: Path | None = None
+        self._lock_fd: int | None = None
+        self._nodes: dict[int, Node] = {}
+        self._brokers: dict[int, LeashedProcess] = {}
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            self._open()
+            on_failure.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def dir(self) -> Path:
+        """The folder with everything."""
+        if self._dir is None:
+            raise LocalKafkaError("the local cluster is not open: use it as `with LocalKafka() as kafka:`.")
+        return self._dir
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every node, by commas; of those that were killed, too."""
+        return ",".join("{}:{}".format(*node.address) for node in self._nodes.values())
+
+    def pid(self, node: int) -> int:
+        """Process id of the broker (the JVM) of a node."""
+        return self._running(node).pid
+
+    def kill(self, node: int) -> None:
+        """kill -9 of one broker; returns when it is gone. The others notice by themselves, in Kafka's time."""
+        self._running(node).kill()
+        del self._brokers[node]
+
+    def start(self, node: int) -> None:
+        """Starts a killed broker again, with its ports and data; returns when it answers.
+
+        Raises BrokerStartFailed, DiskFull.
+        """
+        if node in self._brokers:
+            raise LocalKafkaError(f"node {node} of the local cluster is running already.")
+        self._start_brokers([node])
+
+    def check(self) -> None:
+        """Raises BrokerDied, or DiskFull, when a broker has ended that nobody asked to."""
+        for node, broker in self._brokers.items():
+            if broker.returncode is not None:
+                log_tail = _last_lines(_read(self._log(node)))
+                if tells_of_full_disk(log_tail):
+                    raise DiskFull(directory=str(self._home(node)))
+                raise BrokerDied(node=node, status=broker.returncode, log_tail=log_tail)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Creates a topic; returns when every running node knows a leader of each of its partitions.
+
+        `config`: topic settings in Kafka's own names. Raises LocalKafkaError with the broker's reason when it
+        refuses.
+        """
+        settings = {key: _setting(value) for key, value in (config or {}).items()}
+        running = [self._nodes[node].address for node in self._brokers]
+        if not running:
+            raise LocalKafkaError(f"topic {name!r} cannot be created: no node of the local cluster is running.")
+        deadline = time.monotonic() + TOPIC_TIMEOUT_SECONDS
+        try:
+            requests.create_topic(running[0], name, partitions, replication_factor, settings, TOPIC_TIMEOUT_SECONDS)
+            for address in running:
+                while not _leads(requests.fetch_metadata(address, name, TOPIC_TIMEOUT_SECONDS), partitions):
+                    if time.monotonic() > deadline:
+                        raise LocalKafkaError(f"topic {name!r} has partitions without a leader.")
+                    time.sleep(POLL_SECONDS)
+        except OSError as error:
+            raise LocalKafkaError(f"topic {name!r}: the local cluster does not answer: {error}") from error
+
+    def run_tool(self, main_class: str, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
+        """Runs one of Kafka's own Java programs, from the same jars; returns what it printed.
+
+        For example `org.apache.kafka.tools.TopicCommand`. `input` is its stdin, `timeout` in seconds. Bytes
+        that are not UTF-8 pass through as surrogate escapes. Raises ToolFailed when it ends with an error or
+        not in time.
+        """
+        command = [*self._java_command(TOOL_JVM), main_class, *args]
+        sent = None if input is None else input.encode(errors="surrogateescape")
+        try:
+            ended = process.run(command, timeout_seconds=timeout, input=sent)
+        except subprocess.TimeoutExpired as error:
+            told = ((error.output or b"") + (error.stderr or b"")).decode(errors="replace")
+            raise ToolFailed(
+                tool=main_class, reason=f"did not end within {timeout:g} s", output_tail=_last_lines(told)
+            ) from error
+        if ended.returncode:
+            told = (ended.stdout + ended.stderr).decode(errors="replace")
+            raise ToolFailed(
+                tool=main_class, reason=f"ended with status {ended.returncode}", output_tail=_last_lines(told)
+            )
+        return ended.stdout.decode(errors="surrogateescape")
+
+    def close(self) -> None:
+        """Ends all brokers and removes a temporary folder. `with` does it."""
+        for broker in self._brokers.values():  # all at once: each may take its grace
+            broker.let_go()
+        for broker in self._brokers.values():
+            broker.end()
+        self._brokers.clear()
+        if self._lock_fd is not None:
+            # Not only closed: a child forked from this process may hold a copy of the descriptor.
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            os.close(self._lock_fd)
+            self._lock_fd = None
+        if self._dir is not None and self._wanted_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+        self._dir = None
+
+    def _open(self) -> None:
+        self._java = find_java(os.environ)
+        self._jars = resolve.resolve_jars(
+            self.kafka_version,
+            resolve.default_cache_dir(os.environ),
+            lambda: [self._java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+        )
+        with writing_to(self._wanted_dir or Path(tempfile.gettempdir())):
+            if self._wanted_dir is None:
+                self._dir = Path(tempfile.mkdtemp(prefix="kafka-"))
+            else:
+                self._wanted_dir.mkdir(parents=True, exist_ok=True)
+                self._dir = self._wanted_dir
+            self._lock_fd = _lock(self._dir)
+            identity = self._claim()
+            self._log4j.write_text(self._logging.configuration, encoding="utf-8")
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            try:
+                self._choose_ports()
+                self._format_storage(identity)
+                self._start_brokers(self.node_ids)
+                return
+            except BrokerStartFailed as error:
+                if not error.port_taken or attempt == PORT_ATTEMPTS:
+                    raise
+                self._kill_all()
+
+    def _claim(self) -> ClusterIdentity:
+        """What the data in the folder belongs to; for an empty folder a new cluster, written before any data is."""
+        file = self.dir / CLUSTER_FILE
+        wanted = ClusterIdentity(_new_cluster_id(), self.kafka_version, len(self.node_ids))
+        if not file.exists():
+            write_atomically(file, wanted.to_json())
+            return wanted
+        try:
+            found = ClusterIdentity.from_json(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DirectoryUnusable(directory=str(self.dir), reason=f"{CLUSTER_FILE}: {error}") from error
+        if (found.kafka_version, found.nodes) != (wanted.kafka_version, wanted.nodes):
+            raise DirectoryUnusable(
+                directory=str(self.dir),
+                reason=f"it holds the data of Kafka {found.kafka_version} with {found.nodes} node(s)",
+            )
+        return found
+
+    def _choose_ports(self) -> None:
+        ports = free_ports(2 * len(self.node_ids), random.Random())
+        self._nodes = {node: Node(node, ports[2 * node - 2], ports[2 * node - 1]) for node in self.node_ids}
+        cluster = list(self._nodes.values())
+        for node in cluster:
+            home = self._home(node.node_id)
+            with writing_to(home):
+                home.mkdir(exist_ok=True)
+                settings = server_settings(node, cluster, home / "data", self._config)
+                (home / "server.properties").write_text(render_properties(settings), encoding="ascii")
+
+    def _format_storage(self, identity: ClusterIdentity) -> None:
+        """What `kafka-storage.sh format` does, for all nodes at once."""
+        # `=`, as an id may begin with a dash. A folder that was formatted in part is formatted to its end.
+        arguments = ["format", f"--cluster-id={identity.cluster_id}", "--ignore-formatted", "--config"]
+        formatting = {
+            node: LeashedProcess(
+                [
+                    *self._java_command(TOOL_JVM),
+                    "kafka.tools.StorageTool",
+                    *arguments,
+                    self._home(node) / "server.properties",
+                ],
+                grace_seconds=0,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+            for node in self.node_ids
+            if not (self._home(node) / "data" / "meta.properties").exists()
+        }
+        try:
+            for node, formatter in formatting.items():
+                output, _ = formatter.communicate(None, FORMAT_TIMEOUT_SECONDS)
+                if formatter.returncode:
+                    told = output.decode(errors="replace")
+                    raise self._start_failure(node, "its storage could not be formatted", told)
+        except subprocess.TimeoutExpired as error:
+            raise self._start_failure(node, f"formatting took over {error.timeout:g} s", "") from error
+        finally:
+            for formatter in formatting.values():
+                formatter.end()
+
+    def _start_brokers(self, nodes: Sequence[int]) -> None:
+        told_before = {}
+        for node in nodes:
+            with writing_to(self._home(node)), self._log(node).open("ab") as log:
+                told_before[node] = log.tell()
+                self._brokers[node] = LeashedProcess(
+                    [*self._java_command(BROKER_JVM), "kafka.Kafka", self._home(node) / "server.properties"],
+                    # Data that is thrown away needs no orderly end.
+                    grace_seconds=0 if self._wanted_dir is None else STOP_GRACE_SECONDS,
+                    remove=self._dir if self._wanted_dir is None else None,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+        self._wait_until_they_answer(nodes, told_before)
+
+    def _wait_until_they_answer(self, nodes: Sequence[int], told_before: Mapping[int, int]) -> None:
+        """Until each of `nodes` lists all that run: a broker answers only when it is registered and caught up."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        waiting = list(nodes)
+        while waiting:
+            for node in waiting:
+                status = self._brokers[node].returncode
+                if status is not None:
+                    del self._brokers[node]
+                    told = _read(self._log(node), told_before[node])
+                    raise self._start_failure(node, f"it ended with status {status}", told)
+            waiting = [node for node in waiting if not self._lists_all(node)]
+            if waiting and time.monotonic() > deadline:
+                told = _read(self._log(waiting[0]), told_before[waiting[0]])
+                raise self._start_failure(waiting[0], f"no answer within {START_TIMEOUT_SECONDS:g} s", told)
+            if waiting:
+                time.sleep(POLL_SECONDS)
+
+    def _lists_all(self, node: int) -> bool:
+        try:
+            metadata = requests.fetch_metadata(self._nodes[node].address, None, ANSWER_TIMEOUT_SECONDS)
+        except OSError:
+            return False
+        return metadata.brokers >= self._brokers.keys()
+
+    def _start_failure(self, node: int, reason: str, told: str) -> LocalKafkaError:
+        if tells_of_full_disk(told):
+            return DiskFull(directory=str(self._home(node)))
+        port_taken = "java.net.BindException" in told or "Address already in use" in told
+        return BrokerStartFailed(node=node, reason=reason, port_taken=port_taken, log_tail=_last_lines(told))
+
+    def _kill_all(self) -> None:
+        for node in list(self._brokers):
+            self.kill(node)
+
+    def _running(self, node: int) -> LeashedProcess:
+        if node not in self._brokers:
+            raise LocalKafkaError(f"node {node} of the local cluster is not running.")
+        return self._brokers[node]
+
+    def _java_command(self, flags: Sequence[str]) -> list[str | Path]:
+        logging = f"-D{self._logging.system_property}={self._log4j.as_uri()}"
+        return [self._java, *flags, logging, "-cp", f"{self._jars}/*"]
+
+    def _home(self, node: int) -> Path:
+        return self.dir / f"node-{node}"
+
+    def _log(self, node: int) -> Path:
+        return self._home(node) / "broker.log"
+
+    @property
+    def _log4j(self) -> Path:
+        return self.dir / "log4j.properties"
+
+
+def _lock(directory: Path) -> int:
+    descriptor = os.open(directory / "owner.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise DirectoryUnusable(directory=str(directory), reason="a local cluster is running in it") from error
+    return descriptor
+
+
+def _leads(metadata: requests.Metadata, partitions: int) -> bool:
+    return len(metadata.leaders) == partitions and min(metadata.leaders.values()) >= 0
+
+
+def _setting(value: object) -> str:
+    """As Kafka writes it: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _new_cluster_id() -> str:
+    """As org.apache.kafka.common.Uuid writes one: 22 characters of URL-safe Base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _read(file: Path, start: int = 0) -> str:
+    with file.open("rb") as stream:
+        stream.seek(start)
+        return stream.read().decode(errors="replace")
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-LOG_TAIL_LINES:])

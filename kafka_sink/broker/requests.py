@@ -1,0 +1,138 @@
+"""The two requests that a local cluster is asked, over a plain blocking socket: Metadata and CreateTopics.
+
+Written out with `struct`, from Kafka's message definitions (MetadataRequest.json, CreateTopicsRequest.json):
+a test's broker should not depend on the codec that the tests are about, and no request is smaller. The
+versions are the last ones before flexible encoding (KIP-482); 3.9 and 4.x understand both (KIP-896 dropped
+older ones).
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_sink.errors import LocalKafkaError
+
+Address = tuple[str, int]
+
+METADATA, METADATA_VERSION = 3, 8
+CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 4
+CORRELATION_ID = 1  # one request on each connection
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Who is there (node ids), and of the topic asked for the leader of each partition, -1 for none."""
+
+    brokers: frozenset[int]
+    leaders: Mapping[int, int]
+
+
+def fetch_metadata(address: Address, topic: str | None, timeout_seconds: float) -> Metadata:
+    """Asks one broker; raises OSError (ConnectionError, TimeoutError) when it does not answer."""
+    topics = struct.pack(">i", 0) if topic is None else struct.pack(">i", 1) + _string(topic)
+    flags = struct.pack(">???", False, False, False)  # no auto-creation, no authorized operations
+    return _parse_metadata(_ask(address, METADATA, METADATA_VERSION, topics + flags, timeout_seconds))
+
+
+def create_topic(
+    address: Address,
+    topic: str,
+    partitions: int,
+    replication_factor: int,
+    config: Mapping[str, str],
+    timeout_seconds: float,
+) -> None:
+    """Raises LocalKafkaError with the broker's own words when it refuses, OSError when it does not answer."""
+    body = b"".join(
+        [
+            struct.pack(">i", 1),
+            _string(topic),
+            struct.pack(">ihi", partitions, replication_factor, 0),  # no manual assignment
+            struct.pack(">i", len(config)),
+            *(_string(name) + _string(value) for name, value in config.items()),
+            struct.pack(">i?", int(timeout_seconds * 1000), False),  # not only validated
+        ]
+    )
+    answer = _ask(address, CREATE_TOPICS, CREATE_TOPICS_VERSION, body, timeout_seconds)
+    answer.skip(4 + 4)  # throttle time, number of topics
+    answer.string()
+    error_code, message = answer.int16(), answer.string()
+    if error_code:
+        raise LocalKafkaError(f"topic {topic!r} was not created: error {error_code}, {message or 'no message'}.")
+
+
+def _parse_metadata(answer: _Reader) -> Metadata:
+    answer.skip(4)  # throttle time
+    brokers = set()
+    for _ in range(answer.int32()):
+        brokers.add(answer.int32())
+        answer.string()  # host
+        answer.int32()  # port
+        answer.string()  # rack
+    answer.string()  # cluster id
+    answer.int32()  # controller id
+    leaders: dict[int, int] = {}
+    for _ in range(answer.int32()):
+        answer.int16()  # error code
+        answer.string()  # name
+        answer.skip(1)  # is internal
+        for _ in range(answer.int32()):
+            answer.int16()  # error code
+            partition = answer.int32()
+            leaders[partition] = answer.int32()
+            answer.int32()  # leader epoch
+            for _ in ("replicas", "in-sync replicas", "offline replicas"):
+                answer.skip(4 * answer.int32())
+        answer.int32()  # authorized operations
+    return Metadata(frozenset(brokers), leaders)
+
+
+def _ask(address: Address, api_key: int, version: int, body: bytes, timeout_seconds: float) -> _Reader:
+    header = struct.pack(">hhi", api_key, version, CORRELATION_ID) + _string("local-kafka")
+    with socket.create_connection(address, timeout_seconds) as connection:
+        connection.settimeout(timeout_seconds)
+        connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        with connection.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
+            answer = _Reader(_exactly(stream.read(size), size))
+    answer.skip(4)  # correlation id
+    return answer
+
+
+def _exactly(received: bytes, size: int) -> bytes:
+    if len(received) != size:
+        raise ConnectionError("the broker closed the connection before its answer was complete")
+    return received
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+class _Reader:
+    """Takes the primitive types of Kafka's protocol off the front of an answer."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def string(self) -> str | None:
+        size = self.int16()
+        return None if size < 0 else self._take(size).decode()
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        self._at += size
+        return _exactly(self._data[self._at - size : self._at], size)

@@ -1,0 +1,139 @@
+"""What a node of the local cluster is told: server.properties and the configuration of its logging, as text.
+Pure.
+
+Every node is broker and controller at once (KRaft combined mode, KIP-500), the quorum is static
+(controller.quorum.voters, understood by 3.9 and 4.x alike). Sources: Kafka's documentation of broker configs,
+and java.util.Properties for the syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_sink.broker.ports import HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: its id (from 1) and the two ports it listens on."""
+
+    node_id: int
+    client_port: int
+    controller_port: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self.client_port
+
+
+# What the cluster computes; a different value would leave it unable to find its own nodes.
+COMPUTED_SETTINGS = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "controller.quorum.voters",
+        "controller.listener.names",
+        "listeners",
+        "advertised.listeners",
+        "log.dirs",
+    }
+)
+
+
+def server_settings(
+    node: Node, cluster: Sequence[Node], data_dir: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """All settings of `node`, overrides included; raises ValueError when one of those is in COMPUTED_SETTINGS."""
+    refused = sorted(COMPUTED_SETTINGS & overrides.keys())
+    if refused:
+        raise ValueError(f"{', '.join(refused)} cannot be set: the local cluster computes it")
+    replicas = min(3, len(cluster))
+    min_isr = max(1, replicas - 1)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in cluster),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.client_port}",
+        "log.dirs": str(data_dir),
+        # A sink that writes to a topic which does not exist should hear so.
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min_isr),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(min_isr),
+        # 50 by default, created on first use: seconds of a test for nothing.
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.num.partitions": "4",
+        # A broker that comes back after kill -9 is let in when the session of the one before has run out, and only
+        # then do partitions get another leader: 9 s by default, heartbeats every 2 s.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+        # A consumer's first poll waits this long for others to join; 3 s by default.
+        "group.initial.rebalance.delay.ms": "0",
+        # Allocated on the heap at start: 128 MiB by default.
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        **overrides,
+    }
+
+
+def render_properties(settings: Mapping[str, str]) -> str:
+    """The text of a .properties file, as java.util.Properties.load reads it."""
+    return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in settings.items())
+
+
+def _escape(text: str) -> str:
+    # Kafka loads the file as ISO 8859-1, so all else travels as UTF-16 \uXXXX; `=`, `:`, `#`, `!` and a
+    # leading blank would end a key, begin a comment, or be skipped.
+    return "".join(_escape_unit(unit) for unit in _utf16_units(text))
+
+
+def _utf16_units(text: str) -> list[int]:
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    return [int.from_bytes(encoded[at : at + 2], "big") for at in range(0, len(encoded), 2)]
+
+
+def _escape_unit(unit: int) -> str:
+    if not 0x20 <= unit <= 0x7E:
+        return f"\\u{unit:04x}"
+    return "\\" + chr(unit) if chr(unit) in "\\=:#! " else chr(unit)
+
+
+# Warnings and worse, to stdout: `cluster` puts it into the node's broker.log, with what the JVM itself says.
+_LOG4J2 = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d] %p %m (%c)%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+_RELOAD4J = """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """How a Kafka version logs: the SLF4J binding it needs on its class path, and how that one is configured."""
+
+    binding_organisation: str
+    binding_module: str
+    binding_revision: str
+    configuration: str
+    system_property: str
+
+
+# Kafka 4.0 went from reload4j to Log4j 2 (KIP-653). The published jars depend on neither's SLF4J 1.7 binding:
+# without one the broker logs nothing at all, not even why it dies.
+LOG4J2 = Logging("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", _LOG4J2, "log4j2.configurationFile")
+RELOAD4J = Logging("org.slf4j", "slf4j-reload4j", "1.7.36", _RELOAD4J, "log4j.configuration")

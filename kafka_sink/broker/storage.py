@@ -1,0 +1,30 @@
+"""Writing to the disk, and saying so clearly when that fails."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafka_sink.errors import DirectoryUnusable, DiskFull
+
+# What Java's IOException says for ENOSPC and EDQUOT, strerror of the C library, untranslated in practice; and what
+# the JVM makes of SIGBUS, which it gets for a page of a mapped file (Kafka's indexes) that finds no room on the disk.
+_FULL = ("No space left on device", "Disk quota exceeded", "unsafe memory access operation")
+
+
+@contextmanager
+def writing_to(directory: Path) -> Iterator[None]:
+    """Turns an OSError of the block into DiskFull or DirectoryUnusable, which name the folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(directory=str(directory)) from error
+        raise DirectoryUnusable(directory=str(directory), reason=error.strerror or str(error)) from error
+
+
+def tells_of_full_disk(output: str) -> bool:
+    """Whether a Java program that printed this ran out of disk."""
+    return any(text in output for text in _FULL)

@@ -1,0 +1,192 @@
+"""kafka_sink.broker.cluster: what is said when a cluster cannot start. (That it does: tests/broker.)"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink.broker import LocalKafka, cluster
+from kafka_sink.broker.state import identify
+from kafka_sink.errors import (
+    BrokerStartFailed,
+    DirectoryUnusable,
+    DiskFull,
+    JavaNotFound,
+    LocalKafkaError,
+    ToolFailed,
+)
+
+
+def dies(saying: str) -> str:
+    return f"print({saying!r}); sys.exit(1)"
+
+
+@pytest.mark.parametrize("arguments", [{"nodes": 0}, {"nodes": 2}, {"kafka_version": "2.8.0"}])
+def test_arguments_that_make_no_cluster(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=re.escape(str(*arguments.values()))):
+        LocalKafka(**arguments)
+
+
+def test_not_open() -> None:
+    kafka = LocalKafka()
+    for use in (lambda: kafka.dir, lambda: kafka.kill(1), lambda: kafka.create_topic("t", 1)):
+        with pytest.raises(LocalKafkaError):
+            use()
+    kafka.close()
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(JavaNotFound), LocalKafka():
+        pass
+
+
+def test_a_broker_that_dies(java: Any, tmp_path: Path) -> None:
+    java.will("kafka.Kafka", dies("first\n" + "noise\n" * 100 + "java.lang.Error: last words"))
+    with (
+        pytest.raises(BrokerStartFailed, match=r"(?s)node 1 .* ended with status 1\. .*last words") as raised,
+        LocalKafka(),
+    ):
+        pass
+    assert raised.value.log_tail.endswith("noise\njava.lang.Error: last words")
+    assert "first" not in raised.value.log_tail
+    assert not raised.value.port_taken
+    assert java.calls == ["kafka.tools.StorageTool", "kafka.Kafka"]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_port_that_was_taken_in_between_is_replaced(java: Any, tmp_path: Path) -> None:
+    java.will("kafka.Kafka", dies("java.net.BindException: Address already in use"))
+    with pytest.raises(BrokerStartFailed, match="Another process took its port"), LocalKafka(dir=tmp_path / "data"):
+        pass
+    assert java.calls.count("kafka.Kafka") == cluster.PORT_ATTEMPTS
+    taken = (tmp_path / "data" / "node-1" / "server.properties").read_text()
+
+    java.will("kafka.Kafka", dies("something else"))  # what the log says of earlier starts does not count
+    with pytest.raises(BrokerStartFailed, match="something else") as raised, LocalKafka(dir=tmp_path / "data"):
+        pass
+    assert not raised.value.port_taken and "BindException" not in raised.value.log_tail
+    assert java.calls.count("kafka.Kafka") == cluster.PORT_ATTEMPTS + 1
+    assert (tmp_path / "data" / "node-1" / "server.properties").read_text() != taken
+
+
+def test_the_other_nodes_begin_anew_as_well(java: Any, tmp_path: Path) -> None:
+    java.will(
+        "kafka.Kafka",
+        """
+import os, signal
+(home / f"pid-{os.getpid()}").touch()
+if "node.id=2" in Path(arguments[-1]).read_text():
+    while len(list(home.glob("pid-*"))) % 3:
+        pass
+    print("java.net.BindException")
+    sys.exit(1)
+signal.pause()
+""",
+    )
+    with pytest.raises(BrokerStartFailed, match=r"(?s)node 2.*BindException"), LocalKafka(nodes=3):
+        pass
+    pids = [int(file.name.removeprefix("pid-")) for file in java.home.glob("pid-*")]
+    assert len(pids) == 3 * cluster.PORT_ATTEMPTS
+    assert [pid for pid in pids if identify(pid)] == []
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_broker_that_finds_the_disk_full(java: Any) -> None:
+    java.will("kafka.Kafka", dies("ERROR java.io.IOException: No space left on device"))
+    with pytest.raises(DiskFull, match="node-1"), LocalKafka():
+        pass
+
+
+def test_storage_that_cannot_be_formatted(java: Any) -> None:
+    java.will("kafka.tools.StorageTool", dies("Configured metadata.version is wrong"))
+    with (
+        pytest.raises(BrokerStartFailed, match=r"could not be formatted.*\n.*metadata\.version is wrong"),
+        LocalKafka(),
+    ):
+        pass
+
+
+def test_a_broker_that_never_answers(java: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "START_TIMEOUT_SECONDS", 0.5)
+    java.will("kafka.Kafka", "import signal; print('still loading', flush=True); signal.pause()")
+    with pytest.raises(BrokerStartFailed, match=r"no answer within 0\.5 s.*\nstill loading"), LocalKafka():
+        pass
+
+
+def test_what_it_is_told(java: Any, tmp_path: Path) -> None:
+    java.will("kafka.Kafka", dies(""))
+    config = {"message.max.bytes": 5, "auto.create.topics.enable": True}
+    with pytest.raises(BrokerStartFailed), LocalKafka(3, "3.9.2", tmp_path / "data", config):
+        pass
+    for node in (1, 2, 3):
+        properties = (tmp_path / "data" / f"node-{node}" / "server.properties").read_text()
+        assert f"node.id={node}\n" in properties
+        assert "message.max.bytes=5\n" in properties
+        assert "auto.create.topics.enable=true\n" in properties
+    assert "log4j.rootLogger" in (tmp_path / "data" / "log4j.properties").read_text()
+    assert java.calls.count("kafka.tools.StorageTool") == 3
+
+
+def test_a_folder_that_another_cluster_runs_in(java: Any, tmp_path: Path) -> None:
+    with open(tmp_path / "owner.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DirectoryUnusable, match="a local cluster is running in it"), LocalKafka(dir=tmp_path):
+            pass
+    assert java.calls == []
+
+
+def test_a_folder_of_another_version_or_size(java: Any, tmp_path: Path) -> None:
+    java.will("kafka.Kafka", dies(""))
+    with pytest.raises(BrokerStartFailed), LocalKafka(dir=tmp_path / "data"):
+        pass
+    identity = (tmp_path / "data" / "cluster.json").read_text()
+    for other in (LocalKafka(3, dir=tmp_path / "data"), LocalKafka(1, "3.9.2", tmp_path / "data")):
+        with pytest.raises(DirectoryUnusable, match=r"holds the data of Kafka 4\.3\.1 with 1 node"), other:
+            pass
+    with pytest.raises(BrokerStartFailed), LocalKafka(dir=tmp_path / "data"):
+        pass
+    assert (tmp_path / "data" / "cluster.json").read_text() == identity
+
+
+def test_a_folder_with_a_broken_identity(java: Any, tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text("{}")
+    with pytest.raises(DirectoryUnusable, match=r"cluster\.json: cluster_id"), LocalKafka(dir=tmp_path):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only(java: Any, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(DirectoryUnusable, match="ermission"), LocalKafka(dir=tmp_path / "data"):
+        pass
+
+
+def test_a_tool_that_fails(java: Any, tmp_path: Path) -> None:
+    kafka = opened_without_brokers(java, tmp_path)
+    try:
+        java.will("org.apache.kafka.tools.X", "print(input()); print(*arguments[-2:], file=sys.stderr); sys.exit(7)")
+        with pytest.raises(ToolFailed, match=r"tools\.X ended with status 7\..*\nhello\n--a b") as raised:
+            kafka.run_tool("org.apache.kafka.tools.X", "--a", "b", input="hello\n")
+        assert raised.value.output_tail == "hello\n--a b"
+        java.will("org.apache.kafka.tools.X", "print('begun', flush=True); import signal; signal.pause()")
+        with pytest.raises(ToolFailed, match=r"did not end within 0\.7 s.*\nbegun"):
+            kafka.run_tool("org.apache.kafka.tools.X", timeout=0.7)
+    finally:
+        kafka.close()
+
+
+def opened_without_brokers(java: Any, tmp_path: Path) -> LocalKafka:
+    kafka = LocalKafka(dir=tmp_path / "data")
+    java.will("kafka.Kafka", dies(""))
+    with pytest.raises(BrokerStartFailed):
+        kafka._open()
+    return kafka

@@ -1,0 +1,158 @@
+"""kafka_sink.broker.process and leash: nothing survives its owner, whatever kills that one.
+
+Real processes: the owner is a Python of its own, the command a Python that waits for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker.process import LeashedProcess, run
+from kafka_sink.broker.state import identify
+
+DEADLINE_SECONDS = 20
+WAIT = "import signal; signal.pause()"
+IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+
+# Starts a command, prints its pid and its leash's, and waits. What it does first is in {prelude}.
+OWNER = """
+import os, subprocess, sys, signal
+from pathlib import Path
+from kafka_sink.broker.process import LeashedProcess
+process = LeashedProcess([sys.executable, "-c", {command!r}], grace_seconds=0.2, remove=Path(sys.argv[1]))
+{prelude}
+print(process.pid, process._leash.pid, flush=True)
+signal.pause()
+"""
+FORK = "if os.fork() == 0: signal.pause()"  # holds a copy of the socket to the leash
+
+
+def test_what_it_prints_and_its_status() -> None:
+    ended = run(
+        [sys.executable, "-c", "print(input()[::-1]); exit(3)"], input=b"abc\n", timeout_seconds=DEADLINE_SECONDS
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == (b"cba\n", b"", 3)
+
+
+def test_a_timeout_ends_it() -> None:
+    with pytest.raises(subprocess.TimeoutExpired) as raised:
+        run([sys.executable, "-c", f"import os; print(os.getpid(), flush=True); {WAIT}"], timeout_seconds=1)
+    assert raised.value.output is not None
+    assert identify(int(raised.value.output)) is None
+
+
+def test_kill() -> None:
+    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0)
+    pid = process.pid
+    assert identify(pid) is not None and process.returncode is None
+    process.kill()
+    assert identify(pid) is None
+    assert process.returncode == 128 + signal.SIGKILL
+    process.kill()  # again: nothing to do
+    process.end()
+
+
+def test_an_orderly_end() -> None:
+    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=DEADLINE_SECONDS)
+    process.end()
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_ctrl_c_does_not_reach_it() -> None:
+    process = LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0)
+    try:
+        assert os.getsid(process.pid) != os.getsid(0)  # a terminal's signals go to its own session
+    finally:
+        process.end()
+
+
+def test_the_end_of_one_that_ignores_sigterm() -> None:
+    process = LeashedProcess([sys.executable, "-c", IGNORE_SIGTERM], grace_seconds=0.3, stdout=subprocess.PIPE)
+    assert process._leash.stdout is not None
+    process._leash.stdout.readline()
+    process.end()
+    assert process.returncode == 128 + signal.SIGKILL
+
+
+def test_the_folder_goes_when_it_is_ended_and_stays_when_it_is_killed(tmp_path: Path) -> None:
+    for name, stop in (("killed", LeashedProcess.kill), ("ended", LeashedProcess.end)):
+        (tmp_path / name).mkdir()
+        stop(LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0, remove=tmp_path / name))
+    assert [folder.name for folder in tmp_path.iterdir()] == ["killed"]
+
+
+def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
+    ended = run([tmp_path / "nowhere"], timeout_seconds=DEADLINE_SECONDS)
+    assert ended.returncode == 1
+    assert b"nowhere" in ended.stderr
+
+
+@pytest.mark.parametrize("prelude", ["", FORK], ids=["", "with a fork that holds the socket"])
+@pytest.mark.parametrize("command", [WAIT, IGNORE_SIGTERM], ids=["", "sigterm ignored"])
+def test_kill_9_of_the_owner(tmp_path: Path, command: str, prelude: str) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    owner, pid, leash_pid = start_owner(folder, command, prelude)
+    try:
+        owner.kill()
+        owner.wait()
+        eventually(lambda: identify(pid) is None and identify(leash_pid) is None)
+        eventually(lambda: not folder.exists())
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # the fork, where there is one
+            os.killpg(owner.pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+def test_kill_9_of_the_leash(tmp_path: Path) -> None:
+    owner, pid, leash_pid = start_owner(tmp_path / "data", WAIT, "")
+    try:
+        os.kill(leash_pid, signal.SIGKILL)
+        eventually(lambda: identify(pid) is None)
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_it_survives_the_thread_that_started_it() -> None:
+    started: list[LeashedProcess] = []
+    thread = threading.Thread(
+        target=lambda: started.append(LeashedProcess([sys.executable, "-c", WAIT], grace_seconds=0))
+    )
+    thread.start()
+    thread.join()
+    (process,) = started
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):  # a signal at the thread's end would come at once
+            process._leash.wait(0.3)
+    finally:
+        process.end()
+
+
+def start_owner(folder: Path, command: str, prelude: str) -> tuple[subprocess.Popen[bytes], int, int]:
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER.format(command=command, prelude=prelude), folder],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert owner.stdout is not None
+    pid, leash_pid = map(int, owner.stdout.readline().split())
+    owner.stdout.close()
+    return owner, pid, leash_pid
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)

@@ -1,0 +1,204 @@
+"""kafka_sink.broker.resolve: the cache, with a stand-in for Ivy, and the Ivy jar of the installed PySpark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.broker import resolve
+from kafka_sink.broker.java import find_java
+from kafka_sink.broker.settings import LOG4J2
+from kafka_sink.errors import DirectoryUnusable, DiskFull, DownloadFailed, IvyNotFound
+
+VERSION = "4.3.1"
+NAMES = [f"{name}-1.0.jar" for name in (*resolve.REQUIRED_JARS, "org.apache.logging.log4j_log4j-slf4j-impl")]
+
+# Takes Ivy's arguments, writes what it was called with into a file, and `names` where Ivy would put the jars.
+FAKE_IVY = """
+import os, sys, time
+from pathlib import Path
+arguments = sys.argv[1:]
+calls = Path({calls!r})
+with calls.open("a") as file:
+    file.write(" ".join(arguments) + "\\n")
+target = Path(arguments[arguments.index("-retrieve") + 1]).parent
+time.sleep({takes_seconds})
+for name in {names!r}:
+    (target / name).touch()
+print({says!r})
+sys.exit({status})
+"""
+
+
+class FakeIvy:
+    def __init__(self, folder: Path) -> None:
+        self.script = folder / "fake_ivy.py"
+        self.call_file = folder / "calls"
+        self.will()
+
+    def will(self, names: list[str] = NAMES, says: str = "", status: int = 0, takes_seconds: float = 0) -> None:
+        text = FAKE_IVY.format(
+            calls=str(self.call_file), names=names, says=says, status=status, takes_seconds=takes_seconds
+        )
+        self.script.write_text(text)
+
+    def __call__(self) -> list[str | Path]:
+        return [sys.executable, self.script]
+
+    @property
+    def calls(self) -> list[str]:
+        return self.call_file.read_text().splitlines() if self.call_file.exists() else []
+
+
+@pytest.fixture
+def ivy(tmp_path: Path) -> FakeIvy:
+    return FakeIvy(tmp_path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "cache"
+
+
+def test_fetched_once(ivy: FakeIvy, cache: Path) -> None:
+    jars = resolve.resolve_jars(VERSION, cache, ivy)
+    assert jars == cache / "kafka-4.3.1"
+    assert sorted(file.name for file in jars.iterdir()) == sorted(NAMES)
+    assert resolve.resolve_jars(VERSION, cache, ivy) == jars
+    (call,) = ivy.calls
+    assert "-types jar bundle" in call
+    assert not (cache / "kafka-4.3.1.part").exists()
+
+
+def test_nobody_asks_for_ivy_when_the_jars_are_there(ivy: FakeIvy, cache: Path) -> None:
+    resolve.resolve_jars(VERSION, cache, ivy)
+
+    def no_ivy() -> list[str | Path]:
+        raise AssertionError("asked for Ivy")
+
+    resolve.resolve_jars(VERSION, cache, no_ivy)
+
+
+@pytest.mark.parametrize("left_out", ["scala-logging", "snappy", "zstd", "log4j-slf4j-impl", "kafka_2.13"])
+def test_a_jar_that_was_dropped_silently_is_found_out(ivy: FakeIvy, cache: Path, left_out: str) -> None:
+    ivy.will(names=[name for name in NAMES if left_out not in name])
+    with pytest.raises(DownloadFailed, match=f"these jars did not come: .*{left_out}"):
+        resolve.resolve_jars(VERSION, cache, ivy)
+    assert not (cache / "kafka-4.3.1").exists()
+
+
+def test_a_damaged_cache_is_fetched_again(ivy: FakeIvy, cache: Path) -> None:
+    jars = resolve.resolve_jars(VERSION, cache, ivy)
+    (jars / NAMES[0]).unlink()
+    resolve.resolve_jars(VERSION, cache, ivy)
+    assert (jars / NAMES[0]).exists()
+    assert len(ivy.calls) == 2
+
+
+def test_a_failure_is_told_and_leaves_nothing_that_looks_complete(ivy: FakeIvy, cache: Path) -> None:
+    said = ":: problems summary ::\n:::: ERRORS\n\tServer access error (Connection refused)\n"
+    ivy.will(names=NAMES[:3], says=said, status=1)
+    with pytest.raises(DownloadFailed, match=r"Kafka 4\.3\.1 could not be fetched: Server access error") as raised:
+        resolve.resolve_jars(VERSION, cache, ivy)
+    assert raised.value.kafka_version == VERSION
+    assert not (cache / "kafka-4.3.1").exists()
+    ivy.will()
+    resolve.resolve_jars(VERSION, cache, ivy)
+
+
+def test_ivy_without_disk(ivy: FakeIvy, cache: Path) -> None:
+    ivy.will(names=[], says="java.io.IOException: No space left on device", status=1)
+    with pytest.raises(DiskFull, match="XDG_CACHE_HOME"):
+        resolve.resolve_jars(VERSION, cache, ivy)
+
+
+def test_a_cache_that_is_a_file(ivy: FakeIvy, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DirectoryUnusable):
+        resolve.resolve_jars(VERSION, tmp_path / "file" / "cache", ivy)
+
+
+def test_ivy_that_never_ends(ivy: FakeIvy, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "IVY_TIMEOUT_SECONDS", 0.2)
+    ivy.will(takes_seconds=60)
+    with pytest.raises(DownloadFailed, match="no end after"):
+        resolve.resolve_jars(VERSION, cache, ivy)
+
+
+def test_two_processes_at_once_fetch_once(ivy: FakeIvy, cache: Path) -> None:
+    ivy.will(takes_seconds=1)
+    program = (
+        "import sys; from pathlib import Path; from kafka_sink.broker import resolve;"
+        f"print(resolve.resolve_jars({VERSION!r}, Path(sys.argv[1]), lambda: [sys.executable, sys.argv[2]]))"
+    )
+    command = [sys.executable, "-c", program, cache, ivy.script]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert answers == [str(cache / "kafka-4.3.1")] * 2
+    assert len(ivy.calls) == 1
+
+
+def test_no_network(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real Ivy behind a proxy that refuses every connection: port 9, discard, on this machine."""
+    proxy = " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=9" for scheme in ("http", "https"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"{proxy} -Duser.home={cache}")
+    java = find_java(os.environ)
+    with pytest.raises(DownloadFailed, match=r"Connection refused.*check the network"):
+        resolve.resolve_jars(VERSION, cache, lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())])
+
+
+def test_what_is_asked_for() -> None:
+    module = ElementTree.fromstring(resolve.ivy_module("4.3.1", LOG4J2))
+    wanted = [(each.get("org"), each.get("name"), each.get("rev")) for each in module.iter("dependency")]
+    assert wanted == [
+        ("org.apache.kafka", "kafka_2.13", "4.3.1"),
+        ("org.apache.kafka", "kafka-tools", "4.3.1"),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ]
+
+
+def test_a_required_name_is_not_met_by_a_longer_one(tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / name.replace("kafka-server-1.0", "kafka-server-common-1.0")).touch()
+    assert resolve.missing_jars(tmp_path, LOG4J2) == ["org.apache.kafka_kafka-server"]
+
+
+def test_ivy_jar_by_glob(tmp_path: Path) -> None:
+    with pytest.raises(IvyNotFound, match=r"holds no jars/ivy-\*\.jar.*install"):
+        resolve.find_ivy_jar(tmp_path)
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "ivy-9.9.9.jar"
+    jar.touch()
+    assert resolve.find_ivy_jar(tmp_path) == jar
+
+
+def test_ivy_jar_of_the_installed_pyspark() -> None:
+    assert resolve.find_ivy_jar(resolve.installed_pyspark()).is_file()
+    assert "pyspark.sql" not in subprocess.check_output(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from kafka_sink.broker import resolve; resolve.installed_pyspark(); print(*sys.modules)",
+        ],
+        text=True,
+    )
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing: Callable[[str], None] = lambda name: None  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", nothing)
+    with pytest.raises(IvyNotFound, match="PySpark is not installed"):
+        resolve.installed_pyspark()
+
+
+def test_cache_dir(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert resolve.default_cache_dir({}) == Path("/home/someone/.cache/pykafka")
+    assert resolve.default_cache_dir({"XDG_CACHE_HOME": "/c"}) == Path("/c/pykafka")
+    assert resolve.default_cache_dir({"XDG_CACHE_HOME": "relative"}) == resolve.default_cache_dir({})
