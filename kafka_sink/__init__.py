@@ -24,18 +24,14 @@ for a session that cannot look packages up.
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import TYPE_CHECKING
+
+from kafka_sink.config import VERSION as __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["__version__", "register"]
-
-try:
-    __version__ = metadata.version("pyspark-pykafka")
-except metadata.PackageNotFoundError:  # sources used in place
-    __version__ = "0+unknown"
 
 
 def register(spark: SparkSession) -> None:

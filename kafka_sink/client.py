@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from kafka_sink.config import ProducerConfig
+from kafka_sink.config import VERSION, ProducerConfig
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -297,6 +297,7 @@ def _codec(config: ProducerConfig) -> Codec:
 def _network_settings(config: ProducerConfig) -> NetworkSettings:
     return NetworkSettings(
         client_id=config.client_id,
+        client_software_version=VERSION,
         bootstrap_servers=config.bootstrap_servers,
         reconnect_backoff_ms=config.reconnect_backoff_ms,
         reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,

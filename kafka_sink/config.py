@@ -14,9 +14,15 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from importlib import metadata
 from typing import Any
 
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+
+try:
+    VERSION = metadata.version("pyspark-pykafka")
+except metadata.PackageNotFoundError:  # sources used in place
+    VERSION = "unknown"
 
 INT32_MAX = 2**31 - 1
 KIB = 1024

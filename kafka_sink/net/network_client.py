@@ -1,0 +1,395 @@
+"""The client of all brokers: connects, negotiates versions, limits what is in flight, gives up in time.
+
+    ready(node) ─> connect ─> ApiVersions ─> READY ─> send(node, request) ─> ... ─> poll() ─> ClientResponse
+
+Every request that was sent comes back from `poll` exactly once: with its response, or with the reason why there is
+none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
+
+Pure but for name resolution: transport, clock and randomness are handed in. Only `wakeup` and `last_error` may be
+used from another thread.
+
+Non-obvious:
+
+* `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
+* Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
+* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219).
+
+Source: org.apache.kafka.clients.NetworkClient.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.net.node import Node, NodeState
+from kafka_sink.net.resolver import resolve as resolve_by_system
+from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, Transport
+from kafka_sink.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
+from kafka_sink.protocol.requests import ApiVersionsRequest, Broker, Request, Response, api_of
+
+Resolve = Callable[[str, int], Sequence[Address]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """Kafka's client settings of the same names; the defaults are Java's. `bootstrap_servers` are (host, port)."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    max_in_flight: int = 5
+    max_response_bytes: int = MAX_FRAME_BYTES
+    # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
+    client_software_name: str = "pyspark-pykafka"
+    client_software_version: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResponse:
+    """What became of a request: `response`, or `error`, the reason why there is none.
+
+    Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
+    """
+
+    node_id: int
+    request: Request
+    token: object
+    response: Response | None
+    error: str | None
+    latency_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The token a connection carries for one request."""
+
+    token: object = field(repr=False)
+    sent_ms: int
+
+
+class NetworkClient:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        settings: NetworkSettings,
+        resolve: Resolve = resolve_by_system,
+    ) -> None:
+        """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError."""
+        self.last_error = ""
+        self._transport = transport
+        self._clock_ms = clock_ms
+        self._rng = rng
+        self._settings = settings
+        self._resolve = resolve
+        self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
+        # Negative ids, as in Java: no broker has one.
+        bootstrap = [Node(-1 - i, host, port) for i, (host, port) in enumerate(settings.bootstrap_servers)]
+        self._nodes = {node.node_id: node for node in bootstrap}
+        self._bootstrap_ids = tuple(self._nodes)
+        self._broker_ids: tuple[int, ...] = ()
+        self._by_key: dict[int, Node] = {}
+        self._next_key = 0
+        # What the next poll returns.
+        self._responses: list[ClientResponse] = []
+
+    # --- which node ---------------------------------------------------------------------------------------------------
+
+    def update_brokers(self, brokers: Iterable[Broker]) -> None:
+        """Takes the brokers of the cluster. One that moved is connected to anew; the connection of one that is gone
+        stays until it is idle, as its answers may still come."""
+        brokers = tuple(brokers)
+        if not brokers:
+            return
+        self._broker_ids = tuple(broker.node_id for broker in brokers)
+        for broker in brokers:
+            node = self._nodes.get(broker.node_id)
+            if node is not None and (node.host, node.port) != (broker.host, broker.port):
+                self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
+                node = None
+            if node is None:
+                self._nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port)
+        for node in list(self._nodes.values()):
+            self._forget_if_gone(node)
+
+    def _forget_if_gone(self, node: Node) -> None:
+        known = node.node_id in self._broker_ids or node.node_id in self._bootstrap_ids
+        if not known and node.state is NodeState.DISCONNECTED:
+            del self._nodes[node.node_id]
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        """Whether `send` to the node may be called now; if not, begins to connect when that is due."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return False
+        if node.can_connect(now_ms):
+            self._connect(node, now_ms)
+        return self._can_send(node, now_ms)
+
+    def can_send(self, node_id: int, now_ms: int) -> bool:
+        """`ready` without connecting."""
+        node = self._nodes.get(node_id)
+        return node is not None and self._can_send(node, now_ms)
+
+    def _can_send(self, node: Node, now_ms: int) -> bool:
+        return (
+            node.state is NodeState.READY
+            and now_ms >= node.throttled_until_ms
+            and node.in_flight_count < self._settings.max_in_flight
+        )
+
+    def delay_ms(self, node_id: int, now_ms: int) -> int | None:
+        """Milliseconds until the node's backoff or throttle ends (0: none is on); None when only an event helps."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.delay_ms(now_ms)
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        """The node with the fewest requests in flight of those that take one now. If none does: None, and a
+        connection is begun unless one is on its way."""
+        for node_ids in (self._broker_ids, self._bootstrap_ids):
+            nodes = self._in_random_rotation(node_ids)
+            sendable = [node for node in nodes if self._can_send(node, now_ms)]
+            if sendable:
+                return min(sendable, key=lambda node: node.in_flight_count).node_id
+            if any(node.state in (NodeState.CONNECTING, NodeState.NEGOTIATING) for node in nodes):
+                return None
+            connectable = [node for node in nodes if node.can_connect(now_ms)]
+            if connectable:
+                self._connect(min(connectable, key=lambda node: node.attempted_ms), now_ms)
+                return None
+            if any(node.state is NodeState.READY for node in nodes):
+                return None
+        return None
+
+    def _in_random_rotation(self, node_ids: Sequence[int]) -> list[Node]:
+        offset = self._rng.randrange(len(node_ids)) if node_ids else 0
+        return [self._nodes[node_id] for node_id in (*node_ids[offset:], *node_ids[:offset])]
+
+    def api_version(self, node_id: int, request: Request) -> int | None:
+        """The version in which the node would get `request`; None while not connected, or if none is in common."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.connection is None else node.connection.version_for(request)
+
+    def throttle(self, node_id: int, until_ms: int) -> None:
+        """No request to the node before `until_ms`."""
+        self._nodes[node_id].throttle(until_ms)
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether `poll` still owes a response."""
+        return bool(self._responses) or any(node.in_flight_count for node in self._nodes.values())
+
+    def in_flight_count(self, node_id: int) -> int:
+        """Requests to the node without an answer yet."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.in_flight_count
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        """Hands `request` over; `poll` brings it back with `token`. Raises RuntimeError unless `can_send`."""
+        node = self._nodes.get(node_id)
+        if node is None or not self._can_send(node, now_ms):
+            raise RuntimeError(f"node {node_id} takes no request now")
+        connection = _connection(node)
+        pending = _Pending(token, now_ms)
+        if connection.version_for(request) is None:
+            self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
+            return
+        node.used_ms = now_ms
+        self._transport.send(node.key, connection.send(request, pending, expect_response=expect_response))
+
+    def _no_common_version(self, node: Node, request: Request) -> str:
+        api = api_of(request)
+        theirs = _connection(node).ranges.get(api.key)
+        speaks = f"speaks versions {theirs[0]} to {theirs[1]}" if theirs else "does not offer it"
+        return f"{api.name} needs versions {api.min_version} to {api.max_version}, which the broker lacks: it {speaks}"
+
+    def _connect(self, node: Node, now_ms: int) -> None:
+        if node.needs_resolving:
+            try:
+                node.resolved(self._resolve(node.host, node.port))
+            except OSError as error:
+                node.attempted_ms = now_ms
+                self._note(node, f"its name cannot be resolved: {error.strerror or error}")
+                self._back_off(node, now_ms)
+                return
+        key, self._next_key = self._next_key, self._next_key + 1
+        connection = Connection(
+            client_id=self._settings.client_id,
+            software=self._software,
+            max_frame_bytes=self._settings.max_response_bytes,
+        )
+        address = node.connecting(key, connection, now_ms)
+        self._by_key[key] = node
+        self._transport.connect(key, address)
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        """Waits up to `timeout_ms` for something to happen, and no longer than any timeout or backoff of its own.
+
+        Returns what came back since the last call; nothing may have, as connections have their own business.
+        """
+        for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
+            self._on_event(event, self._clock_ms())
+        self._on_time(self._clock_ms())
+        responses, self._responses = self._responses, []
+        return responses
+
+    def _on_event(self, event: Event, now_ms: int) -> None:
+        node = self._by_key.get(event.key)
+        if node is None:
+            return  # closed by us after the event, before we came to it
+        connection = _connection(node)
+        match event:
+            case Connected():
+                node.connected(now_ms)
+                self._transport.send(node.key, connection.start(_Pending(None, now_ms)))
+            case Sent():
+                answer = connection.sent()
+                if answer is not None:
+                    self._complete(node, answer, now_ms)
+            case Received(data=data):
+                node.used_ms = now_ms
+                self._on_bytes(node, data, now_ms)
+            case Disconnected(reason=reason):
+                self._disconnect(node, reason + _hint(node), now_ms)
+
+    def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
+        connection = _connection(node)
+        connection.receive(data)
+        try:
+            while (answer := connection.next_answer()) is not None:
+                self._complete(node, answer, now_ms)
+        except ProtocolError as error:
+            self._disconnect(node, error.detail, now_ms)
+            return
+        if node.state is NodeState.NEGOTIATING and connection.state is State.OPEN:
+            node.ready()
+
+    def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
+        if answer.response is not None and answer.response.throttle_time_ms > 0:
+            node.throttle(now_ms + answer.response.throttle_time_ms)
+        self._respond(node, answer, None, now_ms)
+
+    def _respond(self, node: Node, answer: Answer, error: str | None, now_ms: int) -> None:
+        pending: _Pending = answer.token
+        self._responses.append(
+            ClientResponse(
+                node_id=node.node_id,
+                request=answer.request,
+                token=pending.token,
+                response=answer.response,
+                error=error,
+                latency_ms=now_ms - pending.sent_ms,
+            )
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _deadline(self, node: Node) -> tuple[int, str | None] | None:
+        """When the node's connection ends unless something happens, and what failed then (None: it was idle, which
+        is no failure); None without a connection."""
+        settings = self._settings
+        if node.state is NodeState.DISCONNECTED:
+            return None
+        if node.state is NodeState.CONNECTING:
+            limit_ms = settings.socket_connection_setup_timeout_ms
+            return node.attempted_ms + limit_ms, f"no connection within {limit_ms} ms"
+        oldest: _Pending | None = _connection(node).oldest_token
+        if oldest is not None:
+            limit_ms = settings.request_timeout_ms
+            return oldest.sent_ms + limit_ms, f"no answer within {limit_ms} ms"
+        return node.used_ms + settings.connections_max_idle_ms, None
+
+    def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:
+        if self._responses:
+            return 0
+        waits = [timeout_ms]
+        for node in self._nodes.values():
+            deadline, delay_ms = self._deadline(node), node.delay_ms(now_ms)
+            if deadline is not None:
+                waits.append(max(0, deadline[0] - now_ms))
+            if delay_ms:
+                waits.append(delay_ms)
+        return min(waits)
+
+    def _on_time(self, now_ms: int) -> None:
+        for node in list(self._by_key.values()):
+            deadline = self._deadline(node)
+            if deadline is None or now_ms < deadline[0]:
+                continue
+            failure = deadline[1]
+            if failure is None:
+                self._drop(node)
+            else:
+                self._disconnect(node, failure + _hint(node), now_ms)
+
+    # --- the end of a connection --------------------------------------------------------------------------------------
+
+    def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
+        """A connection failed: it is closed, what was under way comes back, and the node rests for a while."""
+        self._note(node, reason)
+        for answer in self._drop(node):
+            self._respond(node, answer, self.last_error, now_ms)
+        self._back_off(node, now_ms)
+
+    def _drop(self, node: Node) -> list[Answer]:
+        """Closes the node's connection, if it has one. Returns what was under way."""
+        connection = node.connection
+        if connection is None:
+            return []
+        self._transport.close(node.key)
+        del self._by_key[node.key]
+        node.disconnected()
+        self._forget_if_gone(node)
+        return connection.close()
+
+    def _fail(self, node: Node, answer: Answer, reason: str, now_ms: int) -> None:
+        self._note(node, reason)
+        self._respond(node, answer, self.last_error, now_ms)
+
+    def _note(self, node: Node, reason: str) -> None:
+        self.last_error = f"{node}: {reason}"
+
+    def _back_off(self, node: Node, now_ms: int) -> None:
+        settings = self._settings
+        node.back_off(now_ms, settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._rng)
+
+    def wakeup(self) -> None:
+        """Ends the current `poll`, or the next one, early. May be called from any thread."""
+        self._transport.wakeup()
+
+    def close(self) -> list[ClientResponse]:
+        """Closes every connection and the transport. Returns what was still owed: everything under way, unanswered."""
+        now_ms = self._clock_ms()
+        for node in list(self._by_key.values()):
+            for answer in self._drop(node):
+                self._respond(node, answer, f"{node}: the client was closed", now_ms)
+        self._transport.close_all()
+        responses, self._responses = self._responses, []
+        return responses
+
+
+def _connection(node: Node) -> Connection:
+    assert node.connection is not None
+    return node.connection
+
+
+def _hint(node: Node) -> str:
+    """What a silent or sudden end most likely means where a broker would have told its versions."""
+    if node.state is not NodeState.NEGOTIATING:
+        return ""
+    return ", instead of an answer to ApiVersions; is this the plaintext listener of a broker?"

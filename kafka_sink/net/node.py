@@ -1,0 +1,116 @@
+"""What is known of one broker: its addresses, its connection, when to try again.
+
+    DISCONNECTED ── connecting ──> CONNECTING ── connected ──> NEGOTIATING ── ready ──> READY
+         └──────────────── disconnected, after a backoff that grows until READY ──────────┘
+
+Pure: the time is an argument. Source: org.apache.kafka.clients.ClusterConnectionStates; KIP-144 (backoff), KIP-302
+(all addresses of a name), KIP-219 (throttling).
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafka_sink.net.transport import Address
+from kafka_sink.protocol.connection import Connection
+
+JITTER = 0.2
+
+
+class NodeState(enum.Enum):
+    DISCONNECTED = enum.auto()
+    CONNECTING = enum.auto()
+    NEGOTIATING = enum.auto()
+    READY = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """`node_id` is negative for a bootstrap server, whose broker id is not known. `key` names its connection."""
+
+    node_id: int
+    host: str
+    port: int
+    state: NodeState = NodeState.DISCONNECTED
+    key: int = -1
+    connection: Connection | None = None
+    address: Address | None = None
+    # Times in ms, on the caller's clock.
+    attempted_ms: int = -1
+    used_ms: int = 0
+    retry_at_ms: int = 0
+    throttled_until_ms: int = 0
+    # Attempts in a row that did not end in READY.
+    failures: int = 0
+    _untried: deque[Address] = field(default_factory=deque)
+
+    def __str__(self) -> str:
+        role = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
+        resolved = f" ({self.address})" if self.address is not None else ""
+        return f"{role} {self.host}:{self.port}{resolved}"
+
+    @property
+    def in_flight_count(self) -> int:
+        return 0 if self.connection is None else self.connection.in_flight_count
+
+    def can_connect(self, now_ms: int) -> bool:
+        return self.state is NodeState.DISCONNECTED and now_ms >= self.retry_at_ms
+
+    def throttle(self, until_ms: int) -> None:
+        """No request before `until_ms`; an earlier time does not shorten a later one."""
+        self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
+
+    def delay_ms(self, now_ms: int) -> int | None:
+        """Milliseconds until a backoff or a throttle ends (0: none is on); None when only an event can help."""
+        if self.state is NodeState.DISCONNECTED:
+            return max(0, self.retry_at_ms - now_ms)
+        if self.state is NodeState.READY and self.throttled_until_ms > now_ms:
+            return self.throttled_until_ms - now_ms
+        return None
+
+    # --- transitions --------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_resolving(self) -> bool:
+        return not self._untried
+
+    def resolved(self, addresses: Iterable[Address]) -> None:
+        """Takes the addresses of `host`, to be tried in turn; the one that failed last goes to the end (KIP-302)."""
+        self._untried = deque(addresses)
+        if self._untried and self._untried[0] == self.address:
+            self._untried.rotate(-1)
+
+    def connecting(self, key: int, connection: Connection, now_ms: int) -> Address:
+        """Begins an attempt at the next address, which is returned."""
+        self.state = NodeState.CONNECTING
+        self.key = key
+        self.connection = connection
+        self.attempted_ms = now_ms
+        self.address = self._untried.popleft()
+        return self.address
+
+    def connected(self, now_ms: int) -> None:
+        self.state = NodeState.NEGOTIATING
+        self.used_ms = now_ms
+
+    def ready(self) -> None:
+        self.state = NodeState.READY
+        self.failures = 0
+
+    def disconnected(self) -> None:
+        """The connection ended. After a good one the name is resolved anew: its address may have changed."""
+        if self.state is NodeState.READY:
+            self._untried.clear()
+        self.state = NodeState.DISCONNECTED
+        self.connection = None
+
+    def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
+        """initial x 2^failures, 20 % either way, never over max (KIP-144, KIP-580)."""
+        # 2^30 is beyond any sensible ratio of max to initial; without the cap the power outgrows a float.
+        exponential_ms = initial_ms * 2.0 ** min(self.failures, 30)
+        self.failures += 1
+        self.retry_at_ms = now_ms + int(min(exponential_ms * rng.uniform(1 - JITTER, 1 + JITTER), max_ms))

@@ -1,0 +1,272 @@
+"""One connection to a broker without its socket: bytes in, answers out.
+
+    IDLE ── start ──> NEGOTIATING ── versions ──> OPEN        send, receive
+      └──────────────────┴── error, close ──────────┴──> CLOSED
+
+A connection opens with ApiVersions (KIP-35, KIP-511), then carries requests. A broker answers the requests of a
+connection in their order, so an answer belongs to the oldest request that waits for one, and must carry its
+correlation id. Authentication, when it comes, is a state between NEGOTIATING and OPEN.
+
+Whatever breaks the protocol raises ProtocolError and closes the connection: after a byte that is not understood, no
+later byte can be. `close` hands back what was under way.
+
+Non-obvious: an answer to a request that is not wholly sent is an error, too. Its buffers are free for reuse once the
+request is answered, and the rest of them would go out with other rows in them.
+
+No sockets, no clock. Source: https://kafka.apache.org/protocol (network, preliminaries);
+org.apache.kafka.clients.InFlightRequests, org.apache.kafka.common.network.NetworkReceive.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.requests import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Buffer,
+    Request,
+    Response,
+    api_of,
+    decode_response,
+    encode_request,
+    select_version,
+)
+
+# A partition takes about 45 bytes of a Metadata answer, the largest we ask for: this is room for 350,000 of them. A
+# frame's bytes are kept until it is whole, so this also bounds what a hostile peer can make us hold.
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+_SIZE_BYTES = 4
+# Every response header begins with the correlation id, in every version.
+_CORRELATION_ID_BYTES = 4
+_CORRELATION_ID_MODULUS = 2**31
+_API_VERSIONS_VERSION = 3
+
+
+class State(enum.Enum):
+    IDLE = enum.auto()
+    NEGOTIATING = enum.auto()
+    OPEN = enum.auto()
+    CLOSED = enum.auto()
+
+
+class Input(enum.Enum):
+    START = enum.auto()
+    SEND = enum.auto()
+    SENT = enum.auto()
+    RECEIVE = enum.auto()
+    VERSIONS = enum.auto()
+    ERROR = enum.auto()
+    CLOSE = enum.auto()
+
+
+# An input that is absent for a state is a mistake of the caller: RuntimeError, and the state stays.
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.IDLE: {
+        Input.START: State.NEGOTIATING,
+        Input.RECEIVE: State.IDLE,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.NEGOTIATING: {
+        Input.SENT: State.NEGOTIATING,
+        Input.RECEIVE: State.NEGOTIATING,
+        Input.VERSIONS: State.OPEN,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.OPEN: {
+        Input.SEND: State.OPEN,
+        Input.SENT: State.OPEN,
+        Input.RECEIVE: State.OPEN,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.CLOSED: {Input.CLOSE: State.CLOSED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`token` as given to `send`. `response` is None for a request that gets none and is wholly sent."""
+
+    token: Any
+    request: Request
+    response: Response | None
+
+
+@dataclass(slots=True, eq=False)
+class _InFlight:
+    correlation_id: int
+    version: int
+    request: Request
+    token: Any
+    expect_response: bool
+    sent: bool = False
+
+
+class Connection:
+    """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack."""
+
+    def __init__(self, *, client_id: str, software: ApiVersionsRequest, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.state = State.IDLE
+        # API key -> (lowest, highest) version, and feature -> level, as the broker said.
+        self.ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
+        self.finalized_features: Mapping[str, int] = MappingProxyType({})
+        self._client_id = client_id
+        self._software = software
+        self._max_frame_bytes = max_frame_bytes
+        self._next_correlation_id = 0
+        self._in_flight: deque[_InFlight] = deque()
+        self._unsent: deque[_InFlight] = deque()
+        self._received = bytearray()
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def start(self, token: object = None) -> list[Buffer]:
+        """The first request: which versions the broker speaks. Its answer is for the connection itself."""
+        self._step(Input.START)
+        return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True)
+
+    def version_for(self, request: Request) -> int | None:
+        """The version in which `send` would send `request`; None if the broker and we share none."""
+        return select_version(request, self.ranges)
+
+    def send(self, request: Request, token: object = None, *, expect_response: bool = True) -> list[Buffer]:
+        """The bytes of `request`, to be written in this order and followed by `sent` once they are.
+
+        Raises ValueError if the broker and we share no version for it.
+        """
+        self._step(Input.SEND)
+        version = self.version_for(request)
+        if version is None:
+            raise ValueError(f"no version of {api_of(request).name} in common")
+        return self._enqueue(request, version, token, expect_response)
+
+    def _enqueue(self, request: Request, version: int, token: object, expect_response: bool) -> list[Buffer]:
+        correlation_id = self._next_correlation_id
+        buffers = encode_request(request, version=version, correlation_id=correlation_id, client_id=self._client_id)
+        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_MODULUS
+        entry = _InFlight(correlation_id, version, request, token, expect_response)
+        self._in_flight.append(entry)
+        self._unsent.append(entry)
+        return buffers
+
+    def sent(self) -> Answer | None:
+        """The oldest request not yet wholly written now is. Its Answer, if no response is expected to it."""
+        self._step(Input.SENT)
+        entry = self._unsent.popleft()
+        entry.sent = True
+        if entry.expect_response:
+            return None
+        self._in_flight.remove(entry)
+        return Answer(entry.token, entry.request, None)
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def oldest_token(self) -> Any:
+        """The token of the request that is under way longest; None when none is."""
+        return self._in_flight[0].token if self._in_flight else None
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Takes bytes from the broker, cut anywhere. `next_answer` says what they mean."""
+        self._step(Input.RECEIVE)
+        self._received += data
+
+    def next_answer(self) -> Answer | None:
+        """The next answer in what was received, in order; None when more bytes are needed.
+
+        Raises ProtocolError, after which the connection is closed.
+        """
+        try:
+            while (frame := self._next_frame()) is not None:
+                answer = self._answer(frame)
+                if answer is not None:
+                    return answer
+        except ProtocolError:
+            self._step(Input.ERROR)
+            raise
+        return None
+
+    def _next_frame(self) -> bytes | None:
+        if self.state is State.CLOSED or len(self._received) < _SIZE_BYTES:
+            return None
+        size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
+        if not _CORRELATION_ID_BYTES <= size <= self._max_frame_bytes:
+            raise ProtocolError(_explain_size(size, bytes(self._received[:_SIZE_BYTES])))
+        if not self._in_flight:
+            raise ProtocolError(f"{size} bytes that nobody asked for")
+        end = _SIZE_BYTES + size
+        if len(self._received) < end:
+            return None
+        frame = bytes(self._received[_SIZE_BYTES:end])
+        del self._received[:end]
+        return frame
+
+    def _answer(self, frame: bytes) -> Answer | None:
+        entry = next((entry for entry in self._in_flight if entry.expect_response), None)
+        if entry is None or not entry.sent:
+            raise ProtocolError("an answer to a request that was not sent yet")
+        correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
+        if correlation_id != entry.correlation_id:
+            raise ProtocolError(f"correlation id {correlation_id} where {entry.correlation_id} is due")
+        response = decode_response(entry.request, entry.version, frame)
+        self._in_flight.remove(entry)
+        if self.state is State.NEGOTIATING:
+            self._negotiated(response)
+            return None
+        return Answer(entry.token, entry.request, response)
+
+    def _negotiated(self, response: Response) -> None:
+        assert isinstance(response, ApiVersionsResponse)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise ProtocolError(
+                f"the broker does not speak ApiVersions {_API_VERSIONS_VERSION}; Kafka 3.3 or later is needed"
+            )
+        if response.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"the broker refused ApiVersions: {error_name(response.error_code)}")
+        self.ranges = MappingProxyType(dict(response.ranges))
+        self.finalized_features = MappingProxyType(dict(response.finalized_features))
+        self._step(Input.VERSIONS)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> list[Answer]:
+        """Ends the connection. What was under way, oldest first, each without a response; the second time nothing."""
+        self._step(Input.CLOSE)
+        lost = [
+            Answer(entry.token, entry.request, None) for entry in self._in_flight if entry.request is not self._software
+        ]
+        self._in_flight.clear()
+        self._unsent.clear()
+        self._received.clear()
+        return lost
+
+    def _step(self, happened: Input) -> None:
+        after = TRANSITIONS[self.state].get(happened)
+        if after is None:
+            raise RuntimeError(f"{happened.name} on a connection that is {self.state.name}")
+        self.state = after
+
+
+def _explain_size(size: int, start: bytes) -> str:
+    """What a peer most likely is whose first four bytes cannot be the size of an answer."""
+    if start == b"HTTP":
+        return "the peer speaks HTTP; check the port"
+    # A TLS record: its type (alert, handshake), then version 3.x (RFC 8446, section 5.1).
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "the peer speaks TLS and this connection is plaintext; use the broker's plaintext listener"
+    return f"a frame of {size} bytes"

@@ -1,0 +1,212 @@
+"""Reads a Kafka message of any shape, guided by the dataclass that describes it, and trusts nothing in the bytes.
+
+kio's classes say which fields a message has, version by version; kio's own reader is for bytes from a friend:
+
+* it reserves memory for whatever array length it reads, and 5 bytes that claim 2^35 elements abort the process;
+* an error code or a tagged field newer than itself is an exception, though KIP-482 wants unknown tags skipped and
+  brokers are upgraded before clients;
+* a log append time beyond year 9999 is an exception, too.
+
+Here a message becomes a plain dict of field name -> value: error codes and times as the integers on the wire, nested
+messages as dicts, arrays as tuples. Every malformed input is a ProtocolError, and no length is believed that the
+remaining bytes cannot hold. Compact ("flexible", KIP-482) encodings only: all versions we speak have them.
+
+Source: https://kafka.apache.org/protocol (primitive types); org.apache.kafka.common.utils.ByteUtils (varints).
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import types
+import typing
+import uuid
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+
+# (data, position) -> (value, position after it)
+Read = Callable[[bytes, int], tuple[Any, int]]
+
+
+def read_message(message_type: type, data: bytes, position: int = 0) -> tuple[dict[str, Any], int]:
+    """The message of `message_type` (a kio entity) that starts at `position`, and the position after it.
+
+    Raises ProtocolError when the bytes are not such a message.
+    """
+    try:
+        return _message_reader(message_type)(data, position)
+    except (struct.error, IndexError):
+        raise ProtocolError(f"{message_type.__name__} is cut off: {len(data)} bytes end inside a field") from None
+    except UnicodeDecodeError:
+        raise ProtocolError(f"{message_type.__name__} has a string that is not UTF-8") from None
+
+
+# --- primitives -------------------------------------------------------------------------------------------------------
+
+
+def _fixed(format: str) -> Read:
+    packed = struct.Struct(format)
+
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        return packed.unpack_from(data, position)[0], position + packed.size
+
+    return read
+
+
+def _uuid(data: bytes, position: int) -> tuple[uuid.UUID | None, int]:
+    """Kafka's zero UUID stands for "none"."""
+    end = position + 16
+    _check_remaining(16, data, position)
+    raw = data[position:end]
+    return (uuid.UUID(bytes=raw) if any(raw) else None), end
+
+
+def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ProtocolError("a varint is longer than 5 bytes")
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """A compact length: -1 for null. Nothing takes less than a byte, so the bytes left bound any count."""
+    length_plus_one, position = _unsigned_varint(data, position)
+    _check_remaining(length_plus_one - 1, data, position)
+    return length_plus_one - 1, position
+
+
+def _check_remaining(needed: int, data: bytes, position: int) -> None:
+    if needed > len(data) - position:
+        raise ProtocolError(f"a length of {needed} where {len(data) - position} bytes are left")
+
+
+def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = _length(data, position)
+    return (None, position) if length < 0 else (data[position : position + length], position + length)
+
+
+def _string(data: bytes, position: int) -> tuple[str | None, int]:
+    raw, position = _bytes(data, position)
+    return (None if raw is None else raw.decode("utf-8")), position
+
+
+# kio's names of the wire types. Codes and times are read as the integers they are.
+_PRIMITIVES: dict[str, Read] = {
+    "bool": _fixed(">?"),
+    "int8": _fixed(">b"),
+    "int16": _fixed(">h"),
+    "int32": _fixed(">i"),
+    "int64": _fixed(">q"),
+    "uint16": _fixed(">H"),
+    "uint32": _fixed(">I"),
+    "float64": _fixed(">d"),
+    "error_code": _fixed(">h"),
+    "timedelta_i32": _fixed(">i"),
+    "timedelta_i64": _fixed(">q"),
+    "datetime_i64": _fixed(">q"),
+    "uuid": _uuid,
+    "string": _string,
+    "bytes": _bytes,
+    "records": _bytes,
+}
+# For these, null is a value on the wire that only a nullable field may have.
+_NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
+
+
+# --- what is made of them ---------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _message_reader(message_type: type) -> Read:
+    plain: list[tuple[str, Read]] = []
+    tagged: dict[int, tuple[str, Read]] = {}
+    for field in fields(message_type):
+        reader = _field_reader(field)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = (field.name, reader)
+        else:
+            plain.append((field.name, reader))
+    flexible: bool = message_type.__flexible__  # type: ignore[attr-defined]
+
+    def read(data: bytes, position: int) -> tuple[dict[str, Any], int]:
+        message = {}
+        for name, read_value in plain:
+            message[name], position = read_value(data, position)
+        if flexible:
+            position = _read_tagged_fields(tagged, message, data, position)
+        return message, position
+
+    return read
+
+
+def _read_tagged_fields(
+    tagged: dict[int, tuple[str, Read]], message: dict[str, Any], data: bytes, position: int
+) -> int:
+    """Adds the tagged fields that are there and known to `message`; the others are passed over (KIP-482)."""
+    count, position = _unsigned_varint(data, position)
+    for _ in range(count):
+        tag, position = _unsigned_varint(data, position)
+        size, position = _unsigned_varint(data, position)
+        _check_remaining(size, data, position)
+        end = position + size
+        if tag in tagged:
+            name, read_value = tagged[tag]
+            message[name], position = read_value(data, position)
+            if position != end:
+                raise ProtocolError(f"tagged field {tag} is not as long as it says")
+        position = end
+    return position
+
+
+def _field_reader(field: Field[Any]) -> Read:
+    of_type, nullable = _strip_optional(field.type)
+    if typing.get_origin(of_type) is tuple:
+        element_type = typing.get_args(of_type)[0]
+        reader = _array(_value_reader(field, _strip_optional(element_type)[0]))
+        return reader if nullable else _not_null(field.name, reader)
+    reader = _value_reader(field, of_type)
+    can_be_null = field.metadata.get("kafka_type") in _NULL_ON_THE_WIRE
+    return _not_null(field.name, reader) if can_be_null and not nullable else reader
+
+
+def _strip_optional(of_type: Any) -> tuple[Any, bool]:
+    """`T | None` as (T, True), any other type as (type, False)."""
+    if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
+        return of_type, False
+    (inner,) = (argument for argument in typing.get_args(of_type) if argument is not types.NoneType)
+    return inner, True
+
+
+def _value_reader(field: Field[Any], of_type: Any) -> Read:
+    return _message_reader(of_type) if is_dataclass(of_type) else _PRIMITIVES[field.metadata["kafka_type"]]  # type: ignore[arg-type]
+
+
+def _array(read_element: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, position = _length(data, position)
+        if count < 0:
+            return None, position
+        elements = []
+        for _ in range(count):
+            element, position = read_element(data, position)
+            elements.append(element)
+        return tuple(elements), position
+
+    return read
+
+
+def _not_null(name: str, read_value: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        value, position = read_value(data, position)
+        if value is None:
+            raise ProtocolError(f"{name} is null")
+        return value, position
+
+    return read

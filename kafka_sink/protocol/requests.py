@@ -1,0 +1,459 @@
+"""The requests we send and what their answers mean: our own values outside, Kafka's bytes inside.
+
+The only module that knows kio. kio has a class for every version of every message; `APIS` says which versions we
+speak, how a request of ours becomes kio's and how an answer becomes ours. Another API is another row.
+
+Non-obvious:
+
+* Requests are written by kio into a list, so the bytes of record batches are spliced in, never copied.
+* Answers are read by `message_reader` (it says why), then checked against their request: an answer that leaves out a
+  partition, or names one twice, is no answer, and what it was to answer is unknown.
+* kio is imported with the first request, not with this module: 60 ms and 7 MB that the driver never needs.
+
+Source: https://kafka.apache.org/protocol; clients/src/main/resources/common/message/*.json in Kafka.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.message_reader import read_message
+
+# --- Produce ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePartition:
+    """`records`: one record batch, in the bytes it has on the wire."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None
+    records: memoryview | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. `timeout_ms`: how long the leader waits."""
+
+    acks: int
+    timeout_ms: int
+    partitions: tuple[ProducePartition, ...]
+    transactional_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """The answer for one partition. Versions from 13 on name the topic by its id, those before by its name: the other
+    is None. `log_append_time_ms` is -1 where records keep the producer's time."""
+
+    topic: str | None
+    topic_id: uuid.UUID | None
+    partition: int
+    error_code: int
+    error_message: str | None
+    base_offset: int
+    log_append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    throttle_time_ms: int
+    partitions: tuple[ProduceResult, ...]
+
+
+# From this version on, topics go by id (KIP-516).
+PRODUCE_BY_TOPIC_ID = 13
+
+
+def _produce_max_version(request: ProduceRequest) -> int:
+    """A topic without an id can only go by its name."""
+    return PRODUCE_BY_TOPIC_ID if all(data.topic_id for data in request.partitions) else PRODUCE_BY_TOPIC_ID - 1
+
+
+def _kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
+    by_id = version >= PRODUCE_BY_TOPIC_ID
+    topics: dict[Any, list[Any]] = {}
+    for data in request.partitions:
+        # kio takes a buffer's len() for its size in bytes.
+        records = memoryview(data.records).cast("B")
+        partition = kio.PartitionProduceData(index=data.partition, records=records)
+        topics.setdefault(data.topic_id if by_id else data.topic, []).append(partition)
+    field = "topic_id" if by_id else "name"
+    return kio.ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout=timedelta(milliseconds=request.timeout_ms),
+        topic_data=tuple(
+            kio.TopicProduceData(**{field: topic}, partition_data=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
+    )
+
+
+def _produce_response(message: Mapping[str, Any]) -> ProduceResponse:
+    return ProduceResponse(
+        throttle_time_ms=message["throttle_time"],
+        partitions=tuple(
+            ProduceResult(
+                topic=topic.get("name"),
+                topic_id=topic.get("topic_id"),
+                partition=partition["index"],
+                error_code=partition["error_code"],
+                error_message=partition["error_message"],
+                base_offset=partition["base_offset"],
+                log_append_time_ms=partition["log_append_time"],
+            )
+            for topic in message["responses"]
+            for partition in topic["partition_responses"]
+        ),
+    )
+
+
+def check_produce_response(request: ProduceRequest, response: ProduceResponse) -> None:
+    """Raises ProtocolError unless `response` answers for each partition of `request` once, and for nothing else."""
+    by_id = any(result.topic_id for result in response.partitions)
+    asked = Counter((data.topic_id if by_id else data.topic, data.partition) for data in request.partitions)
+    answered = Counter((result.topic_id if by_id else result.topic, result.partition) for result in response.partitions)
+    if asked == answered:
+        return
+    missing, surplus = asked - answered, answered - asked
+    raise ProtocolError(
+        f"a Produce answer for other partitions than asked ({_first(missing)} missing, {_first(surplus)} not asked for "
+        "or answered twice)"
+    )
+
+
+def _first(partitions: Counter[Any]) -> str:
+    """The first of them, as `topic-partition and 3 more`."""
+    if not partitions:
+        return "none"
+    (topic, partition), *more = partitions
+    return f"{topic}-{partition}" + (f" and {len(more)} more" if more else "")
+
+
+# --- Metadata ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """No topics: the brokers only."""
+
+    topics: tuple[str, ...]
+    allow_auto_topic_creation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """`leader_id` is -1 without a leader; `leader_epoch` -1 where unknown."""
+
+    error_code: int
+    partition: int
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all there, in any order."""
+
+    error_code: int
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: tuple[PartitionMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    """`error_code` exists from version 13 on (KIP-1102: REBOOTSTRAP_REQUIRED); 0 before."""
+
+    throttle_time_ms: int
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Broker, ...]
+    topics: tuple[TopicMetadata, ...]
+    error_code: int = 0
+
+
+def _kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
+    only_in_10 = {"include_cluster_authorized_operations": False} if version == 10 else {}
+    return kio.MetadataRequest(
+        topics=tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in request.topics),
+        allow_auto_topic_creation=request.allow_auto_topic_creation,
+        include_topic_authorized_operations=False,
+        **only_in_10,
+    )
+
+
+def _metadata_response(message: Mapping[str, Any]) -> MetadataResponse:
+    return MetadataResponse(
+        throttle_time_ms=message["throttle_time"],
+        cluster_id=message["cluster_id"],
+        controller_id=message["controller_id"],
+        brokers=tuple(
+            Broker(node_id=broker["node_id"], host=broker["host"], port=broker["port"], rack=broker["rack"])
+            for broker in message["brokers"]
+        ),
+        topics=tuple(
+            TopicMetadata(
+                error_code=topic["error_code"],
+                name=topic["name"],
+                topic_id=topic["topic_id"],
+                partitions=tuple(
+                    PartitionMetadata(
+                        error_code=partition["error_code"],
+                        partition=partition["partition_index"],
+                        leader_id=partition["leader_id"],
+                        leader_epoch=partition["leader_epoch"],
+                    )
+                    for partition in topic["partitions"]
+                ),
+            )
+            for topic in message["topics"]
+        ),
+        error_code=message.get("error_code", ErrorCode.NONE.value),
+    )
+
+
+def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
+    """Raises ProtocolError unless each topic asked for is answered once, with partitions 0..n-1, by addresses that
+    can exist: partition counts decide where keys go, so a hole in them must never be taken for a smaller topic."""
+    if sorted(topic.name or "" for topic in response.topics) != sorted(set(request.topics)):
+        raise ProtocolError("a Metadata answer for other topics than asked")
+    for topic in response.topics:
+        if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
+            raise ProtocolError(f"a Metadata answer whose partitions of topic {topic.name!r} have holes or repeat")
+    for broker in response.brokers:
+        if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
+            raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
+
+
+# --- InitProducerId ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest:
+    """`transaction_timeout_ms` counts only with a transactional id."""
+
+    transaction_timeout_ms: int
+    transactional_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse:
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+def _kio_init_producer_id(kio: Any, version: int, request: InitProducerIdRequest) -> Any:
+    return kio.InitProducerIdRequest(
+        transactional_id=request.transactional_id,
+        transaction_timeout=timedelta(milliseconds=request.transaction_timeout_ms),
+    )
+
+
+def _init_producer_id_response(message: Mapping[str, Any]) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=message["error_code"],
+        producer_id=message["producer_id"],
+        producer_epoch=message["producer_epoch"],
+    )
+
+
+def check_init_producer_id_response(request: InitProducerIdRequest, response: InitProducerIdResponse) -> None:
+    """Raises ProtocolError for a success without an id: batches would go out without idempotence, unnoticed."""
+    if response.error_code == ErrorCode.NONE and (response.producer_id < 0 or response.producer_epoch < 0):
+        raise ProtocolError("an InitProducerId answer with neither an error nor a producer id")
+
+
+# --- ApiVersions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest:
+    """Name and version of the client, for the brokers' metrics (KIP-511): letters, digits, '.' and '-'."""
+
+    client_software_name: str
+    client_software_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse:
+    """`ranges`: API key -> (lowest, highest) version the broker speaks. `finalized_features`: feature -> level."""
+
+    throttle_time_ms: int
+    error_code: int
+    ranges: Mapping[int, tuple[int, int]]
+    finalized_features: Mapping[str, int]
+
+
+def _kio_api_versions(kio: Any, version: int, request: ApiVersionsRequest) -> Any:
+    return kio.ApiVersionsRequest(
+        client_software_name=request.client_software_name,
+        client_software_version=request.client_software_version,
+    )
+
+
+def _api_versions_response(message: Mapping[str, Any]) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=message["error_code"],
+        ranges={api["api_key"]: (api["min_version"], api["max_version"]) for api in message["api_keys"]},
+        finalized_features={
+            feature["name"]: feature["max_version_level"] for feature in message.get("finalized_features", ())
+        },
+    )
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+Request = ProduceRequest | MetadataRequest | InitProducerIdRequest | ApiVersionsRequest
+Response = ProduceResponse | MetadataResponse | InitProducerIdResponse | ApiVersionsResponse
+Buffer = bytes | memoryview
+
+
+def _any_answer(request: Any, response: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row: `to_kio` makes kio's request (given kio's module of the version), `from_message` our response, `check`
+    raises ProtocolError when a response does not answer its request, `max_version_of` is the highest version that
+    can carry a request."""
+
+    name: str
+    key: int
+    min_version: int
+    max_version: int
+    request_type: type
+    to_kio: Callable[[Any, int, Any], Any]
+    from_message: Callable[[Mapping[str, Any]], Any]
+    check: Callable[[Any, Any], None] = _any_answer
+    max_version_of: Callable[[Any], int] | None = None
+
+    @property
+    def kio_package(self) -> str:
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)[1:]
+
+
+# Brokers from Kafka 3.3 to 4.3. InitProducerId 6 (KIP-939, prepared transactions) is refused by every release so far.
+APIS: tuple[Api, ...] = (
+    Api(
+        "Produce", 0, 9, 13, ProduceRequest, _kio_produce, _produce_response,
+        check_produce_response, _produce_max_version,
+    ),
+    Api("Metadata", 3, 10, 13, MetadataRequest, _kio_metadata, _metadata_response, check_metadata_response),
+    Api(
+        "InitProducerId", 22, 4, 5, InitProducerIdRequest, _kio_init_producer_id, _init_producer_id_response,
+        check_init_producer_id_response,
+    ),
+    Api("ApiVersions", 18, 3, 3, ApiVersionsRequest, _kio_api_versions, _api_versions_response),
+)  # fmt: skip
+
+_BY_REQUEST_TYPE = {api.request_type: api for api in APIS}
+
+
+def api_of(request: Request) -> Api:
+    """The row of `request`."""
+    return _BY_REQUEST_TYPE[type(request)]
+
+
+def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> int | None:
+    """The highest version that can carry `request` and lies in the broker's `ranges`; None if there is none."""
+    api = api_of(request)
+    lowest, highest = ranges.get(api.key, (0, -1))
+    ours = api.max_version_of(request) if api.max_version_of else api.max_version
+    version = min(ours, highest)
+    return version if version >= max(api.min_version, lowest) else None
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+# Below this, copying a buffer next to its neighbours is cheaper than an iovec of its own: kio writes field by field.
+_SPLICE_BYTES = 4096
+
+
+def encode_request(request: Request, *, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
+    """The whole frame, its size in front. Large buffers of the request are in the list as they are, not copied: they
+    must not change until the request is answered or its connection closed."""
+    api = api_of(request)
+    kio = _kio_module(api, version, "request")
+    message = api.to_kio(kio, version, request)
+    header_type = type(message).__header_schema__
+    header = header_type(
+        request_api_key=api.key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    written: list[Buffer] = []
+    sink = SimpleNamespace(write=written.append)
+    for entity in (header, message):
+        entity_type: type = type(entity)
+        _kio_writer(entity_type)(sink, entity)
+    size = sum(map(len, written))
+    return _join_small([size.to_bytes(4, "big"), *written])
+
+
+def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < _SPLICE_BYTES:
+            small.append(buffer)
+        else:
+            joined += [b"".join(small), buffer]
+            small = []
+    return [*joined, b"".join(small)] if small else joined
+
+
+def decode_response(request: Request, version: int, frame: bytes) -> Response:
+    """The answer to `request` in `frame` (without its size), header included; the correlation id is the caller's to
+    check. Raises ProtocolError for anything that is not exactly such an answer."""
+    api = api_of(request)
+    message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
+    _, position = read_message(message_type.__header_schema__, frame)
+    if isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == _UNSUPPORTED_VERSION:
+        # Such an answer comes in version 0, whatever was asked (KIP-511): only its error code is sure.
+        return ApiVersionsResponse(0, ErrorCode.UNSUPPORTED_VERSION, {}, {})
+    message, position = read_message(message_type, frame, position)
+    if position != len(frame):
+        raise ProtocolError(f"{len(frame) - position} bytes follow a {api.name} answer")
+    response: Response = api.from_message(message)
+    api.check(request, response)
+    return response
+
+
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+@functools.cache
+def _kio_module(api: Api, version: int, direction: str) -> Any:
+    return importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.{direction}")
+
+
+@functools.cache
+def _kio_writer(entity_type: type) -> Callable[[Any, Any], None]:
+    import kio.serial
+
+    writer: Callable[[Any, Any], None] = kio.serial.entity_writer(entity_type)
+    return writer

@@ -1,0 +1,248 @@
+"""The producer without Spark against real brokers: restarts, lost leaders, full memory, and what Java reads."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from comparison import Record
+from kafka_sink.broker import LocalKafka
+from kafka_sink.client import Producer, lease
+from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, ProduceRejected, RecordTooLarge
+from kafka_sink.producer.receipts import PartitionReceipt
+from read_back import read_topic
+
+DEADLINE_S = 60
+DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+def config(kafka: LocalKafka, **options: object) -> ProducerConfig:
+    made = sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.max.block.ms": "10000"}).producer
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def producer(kafka: LocalKafka) -> Iterator[Producer]:
+    made = Producer(config(kafka))
+    yield made
+    made.close()
+
+
+def rows(values: list[bytes], **columns: list[object]) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.binary()), **{k: pa.array(v) for k, v in columns.items()}})
+
+
+def numbered(start: int, count: int, size: int = 8) -> pa.RecordBatch:
+    """Rows "00000000", "00000001", ... padded to `size` bytes, keyed by the number's last two digits."""
+    numbers = range(start, start + count)
+    return rows([b"%08d" % n + bytes(size - 8) for n in numbers], key=[b"%02d" % (n % 100) for n in numbers])
+
+
+def read(kafka: LocalKafka, topic: str) -> dict[int, list[Record]]:
+    """The records of each partition, in order."""
+    got: dict[int, list[Record]] = {}
+    for partition, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S):
+        got.setdefault(partition, []).append(record)
+    return got
+
+
+def assert_each_number_once_in_order(got: dict[int, list[Record]], count: int) -> None:
+    by_partition = [[int((record.value or b"")[:8]) for record in records] for records in got.values()]
+    assert sorted(number for numbers in by_partition for number in numbers) == list(range(count))
+    assert all(numbers == sorted(numbers) for numbers in by_partition)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_receipts_are_the_offsets_in_the_log(kafka: LocalKafka, topic: Callable[..., str], compression: str) -> None:
+    name = topic(3)
+    with lease(config(kafka, compression_type=compression, batch_size=16_384)) as producer:
+        for start in (0, 5_000):
+            write = producer.begin(topic=name)
+            write.append(numbered(start, 5_000, size=100))
+            receipts = write.finish()
+    assert sum(receipt.record_count for receipt in receipts) == 5_000
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "offsets"})
+    for receipt in receipts:
+        _, end = consumer.get_watermark_offsets(TopicPartition(name, receipt.partition), timeout=10)
+        assert receipt.last_offset == end - 1
+        # The second write's records follow the first's without a gap: nobody else writes there.
+        assert receipt.first_offset == end - receipt.record_count
+        assert receipt.batch_count > 1
+    consumer.close()
+    assert_each_number_once_in_order(read(kafka, name), 10_000)
+
+
+def test_java_reads_what_was_written(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(1)
+    headers = pa.array(
+        [[{"key": "h", "value": b"1"}, {"key": "i", "value": None}]] * 3,
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    )
+    batch = pa.record_batch(
+        {"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"x", b"", None]), "headers": headers}
+    )
+    with lease(config(kafka)) as producer:
+        write = producer.begin(topic=name)
+        write.append(batch)
+        # A batch over 64 KB and one over 1 MB before compression.
+        write.append(numbered(0, 2_000, size=100))
+        write.append(numbered(2_000, 20_000, size=100))
+        (receipt,) = write.finish()
+    assert receipt.record_count == 22_003
+    printed = kafka.run_tool(
+        CONSOLE_CONSUMER,
+        *["--bootstrap-server", kafka.bootstrap_servers, "--topic", name, "--from-beginning"],
+        *["--max-messages", "3", "--timeout-ms", "30000"],
+        *["--formatter-property", "print.key=true", "--formatter-property", "print.headers=true"],
+    )
+    assert printed.splitlines()[:3] == ["h:1,i:null\ta\tx", "h:1,i:null\tnull\t", "h:1,i:null\tc\tnull"]
+    (segment,) = kafka.dir.glob(f"node-*/data/{name}-0/*.log")
+    dumped = kafka.run_tool(DUMP_LOG_SEGMENTS, "--deep-iteration", "--files", str(segment))
+    batches = re.findall(r"baseOffset: \d+ lastOffset: \d+ count: (\d+) .* isvalid: (\w+)", dumped)
+    assert sum(int(count) for count, _ in batches) == 22_003
+    assert {valid for _, valid in batches} == {"true"}
+    assert len(re.findall(r"^\| offset: ", dumped, re.MULTILINE)) == 22_003
+    assert {"compresscodec: zstd"} == set(re.findall(r"compresscodec: \w+", dumped))
+
+
+def test_a_producer_is_kept_for_the_next_write_and_not_after_an_error(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, settings = topic(1), config(kafka, client_id="kept")
+    with lease(settings) as first:
+        first.begin(topic=name).append(numbered(0, 1))
+    with lease(settings) as second:
+        assert second is first
+        with lease(settings) as beside:
+            assert beside is not first  # a producer serves one write at a time
+    with pytest.raises(RecordTooLarge), lease(settings) as failing:
+        failing.begin(topic=name).append(rows([bytes(settings.max_request_size)]))
+    assert not failing.usable
+    with lease(settings) as after:
+        assert after is not failing
+
+
+def test_rows_under_way_when_a_producer_closes_fail_with_it(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    producer = Producer(config(kafka, linger_ms=60_000))
+    write = producer.begin(topic=topic(1))
+    write.append(numbered(0, 10))
+    producer.close()
+    with pytest.raises(ProducerClosed):
+        write.finish()
+
+
+def test_a_refused_batch_names_the_setting(kafka: LocalKafka, topic: Callable[..., str], producer: Producer) -> None:
+    name = topic(1, config={"max.message.bytes": "1000"})
+    write = producer.begin(topic=name)
+    write.append(rows([b"%064d" % n * 40 for n in range(100)]))
+    with pytest.raises(ProduceRejected, match="MESSAGE_TOO_LARGE") as failure:
+        write.finish()
+    assert failure.value.code == 10
+    assert "kafka.batch.size" in str(failure.value)
+    assert "max.message.bytes" in str(failure.value)
+
+
+# --- brokers that die -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """A broker that the test may kill."""
+    with LocalKafka(nodes=1) as cluster:
+        yield cluster
+
+
+def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: LocalKafka) -> None:
+    own_kafka.create_topic("t", 3)
+    count = 60_000
+    with lease(config(own_kafka, batch_size=16_384, linger_ms=0)) as producer:
+        write = producer.begin(topic="t")
+        write.append(numbered(0, count // 2, size=100))
+        own_kafka.kill(1)
+        restart = threading.Thread(target=own_kafka.start, args=(1,))
+        restart.start()
+        write.append(numbered(count // 2, count // 2, size=100))
+        receipts = write.finish()
+        restart.join()
+    assert sum(receipt.record_count for receipt in receipts) == count
+    assert_each_number_once_in_order(read(own_kafka, "t"), count)
+
+
+def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(own_kafka: LocalKafka) -> None:
+    own_kafka.create_topic("t", 1)
+    settings = config(
+        own_kafka,
+        max_block_ms=1_500,
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=4_000,
+        buffer_memory=2 * 1024 * 1024,
+        batch_size=65_536,
+        compression_type="none",
+    )
+    producer, slow = Producer(settings), Producer(replace(settings, max_block_ms=60_000))
+    try:
+        writes = [p.begin(topic="t") for p in (producer, slow)]
+        for write in writes:
+            write.append(numbered(0, 10))
+            write.finish()
+        own_kafka.kill(1)
+        started = time.monotonic()
+        with pytest.raises(BufferExhausted) as full:
+            writes[0].append(numbered(0, 30_000, size=100))
+        assert 1.4 < time.monotonic() - started < 3.5
+        assert "kafka.buffer.memory" in str(full.value)
+        assert producer._accumulator.pool.available_bytes >= 0
+        with pytest.raises(DeliveryTimeout) as late:
+            writes[1].append(numbered(0, 30_000, size=100))
+            writes[1].finish()
+        assert "Connection refused" in str(late.value)
+    finally:
+        producer.close()
+        slow.close()
+
+
+def leader_of(kafka: LocalKafka, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "leaders"})
+    try:
+        return int(consumer.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+    finally:
+        consumer.close()
+
+
+def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
+    with LocalKafka(nodes=3) as cluster:
+        cluster.create_topic("t", 3, replication_factor=3, config={"min.insync.replicas": "2"})
+        count, appended = 200_000, 0
+        with lease(config(cluster, batch_size=16_384, linger_ms=0, max_block_ms=30_000)) as producer:
+            write = producer.begin(topic="t")
+            killed = leader_of(cluster, "t")
+            for start in range(0, count, 10_000):
+                if start == count // 2:
+                    cluster.kill(killed)
+                write.append(numbered(start, 10_000, size=100))
+                appended += 10_000
+            receipts: tuple[PartitionReceipt, ...] = write.finish()
+        assert appended == count
+        assert sum(receipt.record_count for receipt in receipts) == count
+        assert leader_of(cluster, "t") != killed
+        assert_each_number_once_in_order(read(cluster, "t"), count)
+
+
+@pytest.mark.parametrize("version", ["3.9.2"])
+def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
+    with LocalKafka(nodes=1, kafka_version=version) as cluster:
+        cluster.create_topic("t", 2)
+        with lease(config(cluster)) as producer:
+            write = producer.begin(topic="t")
+            write.append(numbered(0, 10_000))
+            write.finish()
+        assert_each_number_once_in_order(read(cluster, "t"), 10_000)
