@@ -1,0 +1,726 @@
+"""The client over a transport and a clock that the test holds: no sockets, no waiting."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kafka_sink.net.network_client import ClientResponse, NetworkClient, NetworkSettings
+from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.protocol.requests import Broker, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest
+
+INIT = InitProducerIdRequest(1)
+NO_ACKS = ProduceRequest(0, 1, ())
+PRODUCE, INIT_PRODUCER_ID = 0, 22
+
+
+class FakeTransport:
+    """Does what a test says. A poll with nothing to tell moves the clock by its whole timeout."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.connects: list[tuple[int, Address]] = []
+        self.open: set[int] = set()
+        self.outbox: dict[int, list[bytes]] = {}
+        self.events: list[Event] = []
+        self.waited_ms: list[int] = []
+        self.woken = 0
+        self.ended = False
+
+    def clock_ms(self) -> int:
+        return self.now_ms
+
+    def connect(self, key: int, address: Address) -> None:
+        self.connects.append((key, address))
+        self.open.add(key)
+        self.outbox[key] = []
+
+    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+        self.outbox[key].append(b"".join(buffers))
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        assert timeout_ms >= 0
+        self.waited_ms.append(timeout_ms)
+        events, self.events = self.events, []
+        if not events:
+            self.now_ms += timeout_ms
+        self.open -= {event.key for event in events if isinstance(event, Disconnected)}
+        return events
+
+    def close(self, key: int) -> None:
+        self.open.discard(key)
+
+    def wakeup(self) -> None:
+        self.woken += 1
+
+    def close_all(self) -> None:
+        self.ended = True
+
+
+def framed(correlation_id: int, rest: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+
+
+def versions_answer(correlation_id: int, ranges: dict[int, tuple[int, int]], throttle_time_ms: int = 0) -> bytes:
+    apis = b"".join(struct.pack(">hhhb", key, low, high, 0) for key, (low, high) in ranges.items())
+    body = struct.pack(">hb", 0, 1 + len(ranges)) + apis + struct.pack(">ib", throttle_time_ms, 0)
+    return framed(correlation_id, body)
+
+
+def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
+
+
+def correlation_id(frame: bytes) -> int:
+    return int.from_bytes(frame[8:12], "big")
+
+
+class World:
+    """A client with one bootstrap server unless told otherwise, and the brokers' side of each connection."""
+
+    RANGES = {PRODUCE: (0, 13), 3: (0, 13), INIT_PRODUCER_ID: (0, 5)}  # noqa: RUF012
+
+    def __init__(self, names: dict[str, list[str]] | None = None, **changed: Any) -> None:
+        self.names = names or {}
+        self.resolved: list[str] = []
+        self.transport = FakeTransport()
+        given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
+        self.client = NetworkClient(
+            self.transport,
+            clock_ms=self.transport.clock_ms,
+            rng=random.Random(1),
+            settings=NetworkSettings(**given),
+            resolve=self.resolve,
+        )
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        self.resolved.append(host)
+        ips = self.names.get(host, ["10.0.0.1"])
+        if not ips:
+            raise OSError(-2, "Name or service not known")
+        return [Address(socket.AF_INET, (ip, port)) for ip in ips]
+
+    @property
+    def now_ms(self) -> int:
+        return self.transport.now_ms
+
+    @property
+    def key(self) -> int:
+        """The connection made last."""
+        return self.transport.connects[-1][0]
+
+    def poll(self, *events: Event, timeout_ms: int = 0) -> list[ClientResponse]:
+        self.transport.events += events
+        return self.client.poll(timeout_ms)
+
+    def connect(self, node_id: int = -1) -> int:
+        assert not self.client.ready(node_id, self.now_ms)
+        self.poll(Connected(self.key))
+        return self.key
+
+    def open(self, node_id: int = -1, ranges: dict[int, tuple[int, int]] | None = None) -> int:
+        key = self.connect(node_id)
+        (frame,) = self.transport.outbox[key]
+        answer = versions_answer(correlation_id(frame), self.RANGES if ranges is None else ranges)
+        assert self.poll(Sent(key), Received(key, answer)) == []
+        assert self.client.can_send(node_id, self.now_ms)
+        return key
+
+    def send(self, token: object, node_id: int = -1) -> bytes:
+        self.client.send(node_id, INIT, self.now_ms, token)
+        return init_answer(correlation_id(self.transport.outbox[self.key][-1]))
+
+
+# --- from nothing to ready --------------------------------------------------------------------------------------------
+
+
+class TestReady:
+    def test_after_connecting_and_negotiating(self) -> None:
+        world = World()
+        client = world.client
+        assert not client.ready(-1, 0)
+        assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
+        assert not client.ready(-1, 0)
+        assert len(world.transport.connects) == 1
+        world.poll(Connected(0))
+        assert not client.ready(-1, 0)
+        (frame,) = world.transport.outbox[0]
+        assert struct.unpack_from(">hhi", frame, 4) == (18, 3, 0)
+        world.poll(Sent(0), Received(0, versions_answer(0, World.RANGES)))
+        assert client.ready(-1, 0)
+        assert client.api_version(-1, INIT) == 5
+
+    def test_a_node_nobody_has_heard_of(self) -> None:
+        world = World()
+        assert not world.client.ready(5, 0)
+        assert not world.client.can_send(5, 0)
+        assert world.client.delay_ms(5, 0) is None
+        assert world.client.in_flight_count(5) == 0
+        with pytest.raises(RuntimeError, match="node 5"):
+            world.client.send(5, INIT, 0)
+
+    def test_sending_too_early_is_the_callers_mistake(self) -> None:
+        world = World()
+        world.connect()
+        with pytest.raises(RuntimeError, match="node -1"):
+            world.client.send(-1, INIT, 0)
+
+    def test_can_send_does_not_connect(self) -> None:
+        world = World()
+        assert not world.client.can_send(-1, 0)
+        assert world.transport.connects == []
+
+
+class TestConnectFails:
+    def test_backoff_grows_and_is_kept(self) -> None:
+        world = World()
+        waits = []
+        for _ in range(8):
+            assert not world.client.ready(-1, world.now_ms)
+            assert world.poll(Disconnected(world.key, "Connection refused")) == []
+            attempts = len(world.transport.connects)
+            wait = world.client.delay_ms(-1, world.now_ms)
+            assert wait
+            assert not world.client.ready(-1, world.now_ms + wait - 1)
+            assert len(world.transport.connects) == attempts
+            waits.append(wait)
+            world.poll(timeout_ms=60_000)
+            assert world.transport.waited_ms[-1] == wait  # poll itself ends when trying again makes sense
+        for wait, exponential in zip(waits, [50, 100, 200, 400, 800, 1000, 1000, 1000], strict=True):
+            assert 0.8 * exponential - 1 <= wait <= min(1.2 * exponential, 1000)
+        assert world.client.last_error == "bootstrap server boot:9092 (10.0.0.1:9092): Connection refused"
+
+    def test_every_address_is_tried(self) -> None:
+        world = World(names={"boot": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
+        for _ in range(3):
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.poll(timeout_ms=2_000)
+        assert [address.sockaddr[0] for _, address in world.transport.connects] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        assert world.resolved == ["boot"]
+        world.client.ready(-1, world.now_ms)
+        assert world.resolved == ["boot", "boot"]
+
+    def test_a_name_that_cannot_be_resolved(self) -> None:
+        world = World(names={"boot": []})
+        assert not world.client.ready(-1, 0)
+        assert not world.client.ready(-1, 0)
+        assert world.resolved == ["boot"]
+        assert world.client.last_error == (
+            "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
+        )
+        world.names["boot"] = ["10.0.0.9"]
+        world.poll(timeout_ms=60_000)
+        assert not world.client.ready(-1, world.now_ms)
+        assert len(world.transport.connects) == 1
+
+    def test_no_connection_in_time(self) -> None:
+        world = World(socket_connection_setup_timeout_ms=10_000)
+        assert not world.client.ready(-1, 0)
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 10_000
+        assert world.transport.open == set()
+        assert world.client.last_error.endswith("no connection within 10000 ms")
+
+    def test_a_broker_that_accepts_and_says_nothing(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        world.connect()
+        world.poll(Sent(0))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 30_000
+        assert world.transport.open == set()
+        assert "no answer within 30000 ms" in world.client.last_error
+        assert "plaintext listener" in world.client.last_error
+
+    def test_a_listener_that_closes_instead_of_answering(self) -> None:
+        """A TLS listener does."""
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
+        assert "Connection reset by peer" in world.client.last_error
+        assert "plaintext listener" in world.client.last_error
+
+    @pytest.mark.parametrize(
+        ("bytes_", "words"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
+            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+            (framed(0, struct.pack(">hi", 35, 0)), "Kafka 3.3 or later"),
+            (framed(5, b""), "correlation id 5"),
+            (framed(0, b"\0"), "cut off"),
+        ],
+    )
+    def test_a_peer_that_is_no_broker(self, bytes_: bytes, words: str) -> None:
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Received(0, bytes_))
+        assert world.transport.open == set()
+        assert words in world.client.last_error
+        assert world.client.delay_ms(-1, world.now_ms)
+        # What was on its way from it is nobody's.
+        world.poll(Received(0, b"more"), Disconnected(0, "late"))
+        assert words in world.client.last_error
+
+    def test_a_failure_while_negotiating_counts_towards_the_backoff(self) -> None:
+        """Or a port where something else listens would be knocked at without end."""
+        world = World()
+        for _ in range(6):
+            world.connect()
+            world.poll(Sent(world.key), Received(world.key, b"HTTP"))
+            wait = world.client.delay_ms(-1, world.now_ms)
+            world.poll(timeout_ms=60_000)
+        assert wait is not None
+        assert wait >= 800
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class TestSend:
+    def test_the_answer_comes_back_with_its_token(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("token")
+        assert world.client.has_in_flight
+        assert world.client.in_flight_count(-1) == 1
+        world.transport.now_ms += 12
+        assert world.poll(Sent(key), Received(key, answer)) == [
+            ClientResponse(-1, INIT, "token", InitProducerIdResponse(0, 0, 7, 0), None, 12)
+        ]
+        assert not world.client.has_in_flight
+
+    def test_no_more_than_max_in_flight(self) -> None:
+        world = World(max_in_flight=5)
+        key = world.open()
+        answers = [world.send(token) for token in range(5)]
+        assert not world.client.ready(-1, world.now_ms)
+        with pytest.raises(RuntimeError):
+            world.client.send(-1, INIT, world.now_ms)
+        world.poll(*[Sent(key)] * 5, Received(key, answers[0]))
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_without_a_response_it_is_back_when_sent(self) -> None:
+        world = World()
+        key = world.open()
+        world.client.send(-1, NO_ACKS, 0, "token", expect_response=False)
+        assert world.poll() == []
+        assert world.poll(Sent(key)) == [ClientResponse(-1, NO_ACKS, "token", None, None, 0)]
+
+    def test_a_version_that_is_not_shared(self) -> None:
+        world = World()
+        key = world.open(ranges={PRODUCE: (0, 8)})
+        for request, words in (
+            (NO_ACKS, "Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"),
+            (INIT, "InitProducerId needs versions 4 to 5, which the broker lacks: it does not offer it"),
+        ):
+            sent_before = len(world.transport.outbox[key])
+            world.client.send(-1, request, world.now_ms, "token")
+            assert world.client.has_in_flight
+            (response,) = world.poll(timeout_ms=60_000)
+            assert world.transport.waited_ms[-1] == 0
+            assert (response.token, response.response) == ("token", None)
+            assert response.error == f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
+            assert len(world.transport.outbox[key]) == sent_before
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_answers_cut_into_bytes(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("a") + world.send("b")
+        responses = world.poll(Sent(key), Sent(key), *[Received(key, answer[i : i + 1]) for i in range(len(answer))])
+        assert [response.token for response in responses] == ["a", "b"]
+
+
+class TestConnectionLost:
+    @pytest.mark.parametrize("sent", [0, 1, 3])
+    def test_everything_under_way_comes_back_with_the_reason(self, sent: int) -> None:
+        world = World()
+        key = world.open()
+        for token in range(3):
+            world.send(token)
+        responses = world.poll(*[Sent(key)] * sent, Disconnected(key, "Connection reset by peer"))
+        assert [(response.token, response.response) for response in responses] == [(0, None), (1, None), (2, None)]
+        reason = "bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer"
+        assert {response.error for response in responses} == {reason}
+        assert world.client.last_error == reason
+        assert not world.client.has_in_flight
+        assert world.poll() == []
+
+    def test_the_answers_before_a_bad_one_count(self) -> None:
+        world = World()
+        key = world.open()
+        good, bad = world.send("good"), world.send("bad")
+        responses = world.poll(Sent(key), Sent(key), Received(key, good + bad[:4] + b"\x7f" + bad[5:]))
+        assert [(response.token, response.error is None) for response in responses] == [("good", True), ("bad", False)]
+        assert "correlation id" in world.client.last_error
+        assert world.transport.open == set()
+
+    def test_an_answer_before_its_request_is_sent_is_not_believed(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("token")
+        (response,) = world.poll(Received(key, answer))
+        assert response.response is None
+        assert world.transport.open == set()
+
+    def test_the_oldest_request_bounds_the_wait(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("old")
+        world.poll(Sent(key))
+        world.transport.now_ms += 20_000
+        young = world.send("young")
+        assert world.poll(Sent(key), timeout_ms=0) == []
+        responses = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 30_000
+        assert [response.token for response in responses] == ["old", "young"]
+        assert {response.response for response in responses} == {None}
+        assert world.client.last_error.endswith("no answer within 30000 ms")
+        assert [response.latency_ms for response in responses] == [30_000, 10_000]
+        assert world.transport.open == set()
+        assert world.poll(Received(key, young)) == []
+
+    def test_an_answer_in_the_last_poll_counts(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        answer = world.send("token")
+        world.poll(Sent(key))
+        world.transport.now_ms += 40_000
+        (response,) = world.poll(Received(key, answer))
+        assert response.error is None
+        assert world.transport.open == {key}
+
+    def test_reconnects_under_another_number_after_a_short_pause(self) -> None:
+        world = World()
+        first = world.open()
+        world.poll(Disconnected(first, "the peer closed the connection"))
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.transport.open == set()
+        world.poll(timeout_ms=60_000)
+        second = world.open()
+        assert second != first
+        world.send("token")
+        assert world.poll(Received(first, b"late"), Disconnected(first, "late")) == []
+        assert world.client.in_flight_count(-1) == 1
+
+    def test_close_hands_back_the_rest(self) -> None:
+        world = World()
+        key = world.open()
+        world.send("a")
+        world.client.send(-1, NO_ACKS, 0, "b", expect_response=False)
+        responses = world.client.close()
+        assert [(response.token, response.response) for response in responses] == [("a", None), ("b", None)]
+        assert all(response.error and "closed" in response.error for response in responses)
+        assert key not in world.transport.open
+        assert world.transport.ended
+        assert not world.client.has_in_flight
+
+
+class TestThrottle:
+    def test_a_node_is_left_alone_as_long_as_it_says(self) -> None:
+        """KIP-219."""
+        world = World()
+        key = world.open()
+        world.send("token")
+        frame = world.transport.outbox[key][-1]
+        (response,) = world.poll(Sent(key), Received(key, init_answer(correlation_id(frame), throttle_time_ms=700)))
+        assert response.error is None
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.client.delay_ms(-1, world.now_ms) == 700
+        assert world.client.least_loaded_node(world.now_ms) is None
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 700
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_by_the_caller(self) -> None:
+        world = World()
+        world.open()
+        world.client.throttle(-1, 100)
+        assert not world.client.can_send(-1, 99)
+        assert world.client.can_send(-1, 100)
+
+
+class TestIdle:
+    def test_an_idle_connection_is_closed_without_an_error(self) -> None:
+        world = World(connections_max_idle_ms=540_000)
+        world.open()
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 540_000
+        assert world.transport.open == set()
+        assert world.client.last_error == ""
+        assert world.client.delay_ms(-1, world.now_ms) == 0
+
+    def test_it_is_idle_since_its_last_answer(self) -> None:
+        world = World(connections_max_idle_ms=50_000)
+        world.open()
+        answer = world.send("token")
+        world.poll(Sent(0))
+        world.transport.now_ms += 20_000
+        world.poll(Received(0, answer))
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 70_000
+
+    def test_requests_without_answers_keep_it_busy(self) -> None:
+        world = World(connections_max_idle_ms=50_000)
+        world.open()
+        world.transport.now_ms += 20_000
+        world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
+        world.poll(Sent(0))
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 70_000
+
+    def test_one_that_waits_for_an_answer_is_not_idle(self) -> None:
+        world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
+        world.open()
+        world.send("token")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=5_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == {0}
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def brokers(*ids: int) -> list[Broker]:
+    return [Broker(node_id, f"b{node_id}", 9092) for node_id in ids]
+
+
+class TestLeastLoaded:
+    def test_connects_first_and_waits_for_that(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2)))
+        for _ in range(3):
+            assert world.client.least_loaded_node(world.now_ms) is None
+        assert len(world.transport.connects) == 1
+
+    def test_tries_every_bootstrap_server(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2), ("three", 3)))
+        for _ in range(3):
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.transport.now_ms += 1  # within everybody's backoff
+        assert sorted(world.resolved) == ["one", "three", "two"]
+
+    def test_the_longest_untried_goes_first(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2), ("three", 3)))
+        for _ in range(30):
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.transport.now_ms += 2_000
+        assert {world.resolved.count(name) for name in ("one", "two", "three")} == {10}
+
+    def test_is_the_one_with_the_fewest_in_flight(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        for node_id in (1, 2):
+            world.open(node_id)
+        world.client.send(1, INIT, 0)
+        assert {world.client.least_loaded_node(0) for _ in range(20)} == {2}
+        world.client.send(2, INIT, 0)
+        world.client.send(2, INIT, 0)
+        assert {world.client.least_loaded_node(0) for _ in range(20)} == {1}
+
+    def test_among_equals_it_is_any(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2, 3))
+        for node_id in (1, 2, 3):
+            world.open(node_id)
+        assert {world.client.least_loaded_node(0) for _ in range(50)} == {1, 2, 3}
+
+    def test_full_nodes_are_waited_for(self) -> None:
+        world = World(max_in_flight=1)
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.send(1, INIT, 0)
+        assert world.client.least_loaded_node(0) is None
+        assert len(world.transport.connects) == 1
+
+    def test_bootstrap_servers_again_when_no_broker_can_be_reached(self) -> None:
+        """KIP-899."""
+        world = World(names={"boot": ["10.0.0.1"], "b1": ["10.1.0.1"]})
+        world.client.update_brokers(brokers(1))
+        assert world.client.least_loaded_node(0) is None
+        world.poll(Disconnected(world.key, "Connection refused"))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert world.resolved == ["b1", "boot"]
+
+
+class TestBrokersChange:
+    def test_no_news_is_no_change(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        key = world.open(1)
+        world.client.update_brokers([])
+        world.client.update_brokers(brokers(1, 2))
+        assert world.transport.open == {key}
+        assert world.client.ready(1, 0)
+
+    def test_a_broker_that_moved_is_connected_to_anew(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.send(1, INIT, 0, "token")
+        world.client.update_brokers([Broker(1, "elsewhere", 9093)])
+        assert world.transport.open == set()
+        (response,) = world.poll(timeout_ms=60_000)
+        assert (response.token, response.response) == ("token", None)
+        assert "moved to elsewhere:9093" in str(response.error)
+        world.open(1)
+        assert world.resolved[-1] == "elsewhere"
+
+    def test_one_that_is_gone_may_still_answer(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        key = world.open(1)
+        answer = world.send("token", node_id=1)
+        world.client.update_brokers(brokers(2))
+        (response,) = world.poll(Sent(key), Received(key, answer))
+        assert response.error is None
+        world.poll(Disconnected(key, "the peer closed the connection"))
+        assert not world.client.ready(1, 10**6)
+        assert world.transport.open == set()
+
+    def test_one_that_is_gone_and_not_connected_is_forgotten(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.client.update_brokers(brokers(2))
+        assert not world.client.ready(1, 0)
+        assert world.transport.connects == []
+
+
+def test_wakeup_is_the_transports() -> None:
+    world = World()
+    world.client.wakeup()
+    assert world.transport.woken == 1
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+
+class AnyWeather(RuleBasedStateMachine):
+    """Two brokers behind any weather. A request comes back exactly once; unanswered only over a closed connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(max_in_flight=3, request_timeout_ms=5_000, connections_max_idle_ms=20_000)
+        self.world.client.update_brokers(brokers(1, 2))
+        self.under_way: dict[int, int] = {}  # token -> number of its connection
+        self.next_token = 0
+
+    @property
+    def transport(self) -> FakeTransport:
+        return self.world.transport
+
+    def sendable(self) -> list[int]:
+        return [node_id for node_id in (1, 2) if self.world.client.can_send(node_id, self.world.now_ms)]
+
+    def key_of(self, node_id: int) -> int:
+        return self.world.client._nodes[node_id].key
+
+    @rule(node_id=st.sampled_from([1, 2]))
+    def want(self, node_id: int) -> None:
+        self.world.client.ready(node_id, self.world.now_ms)
+
+    @rule(node_id=st.sampled_from([1, 2]))
+    def open(self, node_id: int) -> None:
+        """Or too few examples would get as far as sending."""
+        self.take(self.world.poll(timeout_ms=self.world.client.delay_ms(node_id, self.world.now_ms) or 0))
+        if not self.world.client.ready(node_id, self.world.now_ms):
+            key = self.key_of(node_id)
+            for _ in range(3 if key in self.transport.open else 0):
+                self.take(self.world.poll(*self.next_events(key)))
+
+    @rule()
+    def want_any(self) -> None:
+        node_id = self.world.client.least_loaded_node(self.world.now_ms)
+        assert node_id is None or self.world.client.can_send(node_id, self.world.now_ms)
+
+    @precondition(lambda self: self.sendable())
+    @rule(data=st.data(), acks=st.booleans())
+    def send(self, data: st.DataObject, acks: bool) -> None:
+        node_id = data.draw(st.sampled_from(self.sendable()))
+        request = INIT if acks else NO_ACKS
+        token, self.next_token = self.next_token, self.next_token + 1
+        self.world.client.send(node_id, request, self.world.now_ms, token, expect_response=acks)
+        self.under_way[token] = self.key_of(node_id)
+
+    @precondition(lambda self: self.transport.open)
+    @rule(data=st.data(), steps=st.integers(1, 9), cut=st.sampled_from([False, False, False, True]))
+    def go_on(self, data: st.DataObject, steps: int, cut: bool) -> None:
+        """What a broker would do, for a while; perhaps the connection is cut in the same poll."""
+        for step in range(steps):
+            key = data.draw(st.sampled_from(sorted(self.transport.open)))
+            events = self.next_events(key)
+            if cut and step == steps - 1:
+                events.append(Disconnected(key, "cut"))
+            self.take(self.world.poll(*events))
+            if not self.transport.open:
+                break
+
+    @precondition(lambda self: self.transport.open)
+    @rule(data=st.data(), noise=st.binary(max_size=12))
+    def noise(self, data: st.DataObject, noise: bytes) -> None:
+        key = data.draw(st.sampled_from(sorted(self.transport.open)))
+        if self.transport.outbox[key] and data.draw(st.integers(0, 4)) == 0:
+            self.take(self.world.poll(Received(key, noise)))
+
+    def next_events(self, key: int) -> list[Event]:
+        connection = self.world.client._by_key[key].connection
+        assert connection is not None
+        if not self.transport.outbox[key]:
+            return [Connected(key)]
+        if connection._unsent:
+            return [Sent(key)]
+        answer = self.next_answer(key)
+        return [] if answer is None else [Received(key, answer)]
+
+    def next_answer(self, key: int) -> bytes | None:
+        connection = self.world.client._by_key[key].connection
+        assert connection is not None
+        entry = next((entry for entry in connection._in_flight if entry.expect_response and entry.sent), None)
+        if entry is None:
+            return None
+        if entry.request is INIT:
+            return init_answer(entry.correlation_id)
+        return versions_answer(entry.correlation_id, World.RANGES)
+
+    @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
+    def wait(self, ms: int) -> None:
+        self.take(self.world.poll(timeout_ms=ms))
+
+    @rule(moved=st.sampled_from([False, False, False, True]))
+    def metadata(self, moved: bool) -> None:
+        self.world.client.update_brokers([*brokers(1), Broker(2, "elsewhere" if moved else "b2", 9092)])
+
+    def take(self, responses: list[ClientResponse]) -> None:
+        for response in responses:
+            assert isinstance(response.token, int)
+            key = self.under_way.pop(response.token)
+            assert response.error is None or key not in self.transport.open
+            assert (response.response is None) == (response.error is not None or response.request is NO_ACKS)
+
+    @invariant()
+    def limits(self) -> None:
+        for node_id in (1, 2):
+            assert self.world.client.in_flight_count(node_id) <= 3
+        assert {node.key for node in self.world.client._by_key.values()} == self.transport.open
+        assert len(self.transport.open) <= 3
+        assert not self.under_way or self.world.client.has_in_flight
+
+    def teardown(self) -> None:
+        self.take(self.world.client.close())
+        assert self.under_way == {}
+        assert self.transport.open == set()
+
+
+TestAnyWeather = AnyWeather.TestCase
+TestAnyWeather.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.protocol.connection import Answer, Connection, Input, State
+from kafka_sink.protocol.requests import (
+    ApiVersionsRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProduceRequest,
+)
+
+INIT = InitProducerIdRequest(1)
+NO_ACKS = ProduceRequest(0, 1, ())
+
+
+def framed(correlation_id: int, rest: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+
+
+def versions_answer(correlation_id: int = 0, error_code: int = 0) -> bytes:
+    """Produce 3 to 13, InitProducerId 0 to 5, no features. Response header version 0, body version 3."""
+    apis = b"\x03" + struct.pack(">hhhb", 0, 3, 13, 0) + struct.pack(">hhhb", 22, 0, 5, 0)
+    return framed(correlation_id, struct.pack(">h", error_code) + apis + struct.pack(">ib", 0, 0))
+
+
+def init_answer(correlation_id: int, producer_id: int) -> bytes:
+    """Response header version 1, body version 5."""
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", 0, 0, producer_id, 0, 0))
+
+
+def idle() -> Connection:
+    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), max_frame_bytes=1000)
+
+
+def started() -> Connection:
+    connection = idle()
+    connection.start()
+    return connection
+
+
+def negotiating() -> Connection:
+    connection = started()
+    connection.sent()
+    return connection
+
+
+def opened() -> Connection:
+    connection = negotiating()
+    connection.receive(versions_answer())
+    assert connection.next_answer() is None
+    return connection
+
+
+def closed() -> Connection:
+    connection = opened()
+    connection.close()
+    return connection
+
+
+IN_STATE = {State.IDLE: idle, State.NEGOTIATING: started, State.OPEN: opened, State.CLOSED: closed}
+
+
+def send(connection: Connection, token: object = None) -> None:
+    connection.send(INIT, token)
+    connection.sent()
+
+
+def answers(connection: Connection) -> list[Answer]:
+    return list(iter(connection.next_answer, None))
+
+
+# What a user of a connection can do, whatever state it is in, and where it leads. Absent: not allowed.
+LEADS_TO = {
+    (State.IDLE, Input.START): State.NEGOTIATING,
+    (State.IDLE, Input.RECEIVE): State.IDLE,
+    (State.IDLE, Input.ERROR): State.CLOSED,
+    (State.IDLE, Input.CLOSE): State.CLOSED,
+    (State.NEGOTIATING, Input.RECEIVE): State.NEGOTIATING,
+    (State.NEGOTIATING, Input.VERSIONS): State.OPEN,
+    (State.NEGOTIATING, Input.SENT): State.NEGOTIATING,
+    (State.NEGOTIATING, Input.ERROR): State.CLOSED,
+    (State.NEGOTIATING, Input.CLOSE): State.CLOSED,
+    (State.OPEN, Input.SEND): State.OPEN,
+    (State.OPEN, Input.SENT): State.OPEN,
+    (State.OPEN, Input.RECEIVE): State.OPEN,
+    (State.OPEN, Input.ERROR): State.CLOSED,
+    (State.OPEN, Input.CLOSE): State.CLOSED,
+    (State.CLOSED, Input.CLOSE): State.CLOSED,
+}
+
+
+class TestEveryStateAndInput:
+    @staticmethod
+    def happen(connection: Connection, happened: Input) -> None:
+        match happened:
+            case Input.START:
+                connection.start()
+            case Input.SEND:
+                connection.send(INIT)
+            case Input.SENT:
+                if connection.state is State.OPEN:
+                    connection.send(INIT)
+                connection.sent()
+            case Input.RECEIVE:
+                connection.receive(b"\0")
+            case Input.CLOSE:
+                connection.close()
+            case Input.VERSIONS:
+                if connection.state is State.NEGOTIATING:
+                    connection.sent()
+                connection.receive(versions_answer())
+                connection.next_answer()
+            case Input.ERROR:
+                connection.receive(b"HTTP")
+                with pytest.raises(ProtocolError):
+                    connection.next_answer()
+
+    @pytest.mark.parametrize("happened", Input)
+    @pytest.mark.parametrize("state", State)
+    def test_it(self, state: State, happened: Input) -> None:
+        connection = IN_STATE[state]()
+        assert connection.state is state
+        leads_to = LEADS_TO.get((state, happened))
+        if leads_to is not None:
+            self.happen(connection, happened)
+            assert connection.state is leads_to
+        elif happened is Input.VERSIONS and state is not State.CLOSED:
+            # The bytes are no mistake of ours there, but of the peer's.
+            with pytest.raises(ProtocolError):
+                self.happen(connection, happened)
+            assert connection.state is State.CLOSED
+        else:
+            with pytest.raises(RuntimeError, match=state.name):
+                self.happen(connection, happened)
+            assert connection.state is state
+
+
+class TestFraming:
+    @settings(max_examples=50, deadline=None)
+    @given(st.data())
+    def test_bytes_cut_anywhere(self, data: st.DataObject) -> None:
+        connection = opened()
+        for token in range(4):
+            send(connection, token)
+        stream = b"".join(init_answer(1 + token, 100 + token) for token in range(4))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+        got = []
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            connection.receive(stream[start:end])
+            got += answers(connection)
+        assert got == [Answer(t, INIT, InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
+
+    def test_a_byte_at_a_time(self) -> None:
+        connection = negotiating()
+        for byte in versions_answer():
+            assert connection.state is State.NEGOTIATING
+            connection.receive(bytes([byte]))
+            assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        send(connection, "token")
+        frame = init_answer(1, 5)
+        for byte in frame[:-1]:
+            connection.receive(bytes([byte]))
+            assert connection.next_answer() is None
+        connection.receive(frame[-1:])
+        assert answers(connection) == [Answer("token", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+
+    @pytest.mark.parametrize(
+        ("start", "words"),
+        [
+            (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
+            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+            (b"\x16\x03\x01\x00\x80", "TLS"),
+            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+            (b"\x80\x00\x00\x00", "a frame of -2147483648 bytes"),
+            (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
+            (struct.pack(">i", 1001), "a frame of 1001 bytes"),
+            (struct.pack(">i", 0), "a frame of 0 bytes"),
+            (struct.pack(">i", 3), "a frame of 3 bytes"),
+            (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
+        ],
+    )
+    @pytest.mark.parametrize("state", [negotiating, opened])
+    def test_a_size_that_cannot_be(self, state: Callable[[], Connection], start: bytes, words: str) -> None:
+        connection = state()
+        connection.receive(start)
+        with pytest.raises(ProtocolError, match=words):
+            connection.next_answer()
+        assert connection.state is State.CLOSED
+
+    def test_the_largest_frame_is_waited_for(self) -> None:
+        connection = opened()
+        send(connection)
+        connection.receive(struct.pack(">i", 1000))
+        assert connection.next_answer() is None
+
+
+class TestAnswers:
+    def test_come_in_the_order_of_requests(self) -> None:
+        connection = opened()
+        send(connection, "first")
+        send(connection, "second")
+        connection.receive(init_answer(1, 11) + init_answer(2, 22))
+        assert [answer.token for answer in answers(connection)] == ["first", "second"]
+        assert connection.in_flight_count == 0
+
+    @pytest.mark.parametrize("correlation_id", [0, 2, 3, -1])
+    def test_with_another_correlation_id(self, correlation_id: int) -> None:
+        connection = opened()
+        send(connection, "first")
+        send(connection, "second")
+        connection.receive(init_answer(correlation_id, 11))
+        with pytest.raises(ProtocolError, match=f"correlation id {correlation_id} where 1 is due"):
+            connection.next_answer()
+        assert [answer.token for answer in connection.close()] == ["first", "second"]
+
+    @pytest.mark.parametrize("state", [idle, opened])
+    def test_nobody_asked_for(self, state: Callable[[], Connection]) -> None:
+        connection = state()
+        connection.receive(init_answer(0, 1))
+        with pytest.raises(ProtocolError, match="nobody asked for"):
+            connection.next_answer()
+
+    def test_before_the_request_is_wholly_sent(self) -> None:
+        """Or its buffers would be given back while the rest of them is still to go out."""
+        connection = opened()
+        connection.send(INIT, "token")
+        connection.receive(init_answer(1, 1))
+        with pytest.raises(ProtocolError, match="not sent yet"):
+            connection.next_answer()
+
+    def test_that_are_malformed_close_the_connection_after_those_before(self) -> None:
+        connection = opened()
+        send(connection, "good")
+        send(connection, "bad")
+        connection.receive(init_answer(1, 1) + framed(2, b"\0\0"))
+        first = connection.next_answer()
+        assert first is not None
+        assert first.token == "good"
+        with pytest.raises(ProtocolError, match="cut off"):
+            connection.next_answer()
+        assert connection.state is State.CLOSED
+        assert [answer.token for answer in connection.close()] == ["bad"]
+
+    def test_a_request_without_a_response_is_done_when_sent(self) -> None:
+        connection = opened()
+        connection.send(NO_ACKS, "no acks", expect_response=False)
+        connection.send(INIT, "init")
+        assert connection.in_flight_count == 2
+        assert connection.sent() == Answer("no acks", NO_ACKS, None)
+        assert connection.sent() is None
+        connection.receive(init_answer(2, 1))
+        assert [answer.token for answer in answers(connection)] == ["init"]
+
+
+class TestNegotiation:
+    def test_versions_are_the_highest_in_common(self) -> None:
+        connection = opened()
+        assert connection.ranges == {0: (3, 13), 22: (0, 5)}
+        assert connection.version_for(INIT) == 5
+        assert connection.version_for(MetadataRequest((), False)) is None
+        with pytest.raises(ValueError, match="Metadata"):
+            connection.send(MetadataRequest((), False))
+
+    def test_a_broker_that_is_too_old(self) -> None:
+        connection = negotiating()
+        connection.receive(framed(0, struct.pack(">hi", 35, 0)))
+        with pytest.raises(ProtocolError, match=r"Kafka 3\.3 or later"):
+            connection.next_answer()
+
+    def test_a_broker_that_refuses(self) -> None:
+        connection = negotiating()
+        connection.receive(versions_answer(error_code=42))
+        with pytest.raises(ProtocolError, match="INVALID_REQUEST"):
+            connection.next_answer()
+
+    def test_a_port_that_echoes(self) -> None:
+        connection = idle()
+        echo = b"".join(connection.start())
+        connection.sent()
+        connection.receive(echo)
+        with pytest.raises(ProtocolError, match="correlation id"):
+            connection.next_answer()
+
+
+class TestTheEnd:
+    def test_hands_back_what_is_under_way_once(self) -> None:
+        connection = opened()
+        send(connection, "sent")
+        connection.send(NO_ACKS, "no acks", expect_response=False)
+        connection.send(INIT, "unsent")
+        assert connection.close() == [
+            Answer("sent", INIT, None),
+            Answer("no acks", NO_ACKS, None),
+            Answer("unsent", INIT, None),
+        ]
+        assert connection.close() == []
+        assert connection.in_flight_count == 0
+
+    def test_the_negotiation_is_nobodys_request(self) -> None:
+        assert negotiating().close() == []
+
+    def test_the_oldest_token(self) -> None:
+        connection = opened()
+        assert connection.oldest_token is None
+        send(connection, "old")
+        send(connection, "young")
+        assert connection.oldest_token == "old"
+
+
+def test_correlation_ids_wrap() -> None:
+    connection = opened()
+    connection._next_correlation_id = 2**31 - 1
+    send(connection, "last")
+    send(connection, "first")
+    connection.receive(init_answer(2**31 - 1, 1) + init_answer(0, 2))
+    assert [answer.token for answer in answers(connection)] == ["last", "first"]
