@@ -133,7 +133,8 @@ class Producer:
             raise
         finally:
             self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
-            self._network.close()
+            # What was on the wire comes back with its connections closed, and its memory with it.
+            self._sender.handle(self._network.close(), monotonic_ms())
             self._notify()
 
     def _notify(self) -> None:

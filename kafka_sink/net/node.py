@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kafka_sink.backoff import backoff_ms
 from kafka_sink.net.transport import Address
 from kafka_sink.protocol.connection import Connection
-
-JITTER = 0.2
 
 
 class NodeState(enum.Enum):
@@ -109,8 +108,6 @@ class Node:
         self.connection = None
 
     def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
-        """initial x 2^failures, 20 % either way, never over max (KIP-144, KIP-580)."""
-        # 2^30 is beyond any sensible ratio of max to initial; without the cap the power outgrows a float.
-        exponential_ms = initial_ms * 2.0 ** min(self.failures, 30)
+        """The node rests for longer after each failure in a row (KIP-144)."""
         self.failures += 1
-        self.retry_at_ms = now_ms + int(min(exponential_ms * rng.uniform(1 - JITTER, 1 + JITTER), max_ms))
+        self.retry_at_ms = now_ms + backoff_ms(self.failures, initial_ms, max_ms, rng)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from kafka_sink.producer.backoff import backoff_ms
+from kafka_sink.backoff import backoff_ms
 from kafka_sink.protocol.requests import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 
 NO_LEADER = -1

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafka_sink.backoff import backoff_ms
 from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import (
     DeliveryTimeout,
@@ -32,7 +33,6 @@ from kafka_sink.errors import (
 )
 from kafka_sink.producer import error_policy
 from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.backoff import backoff_ms
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
@@ -127,20 +127,22 @@ class Sender:
         """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
         with self._lock:
             self._expire(now_ms)
-            metadata_wait_ms = self._send_metadata_request(now_ms)
+            metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
         if self.failure is not None:
             return LONGEST_POLL_MS
+        if metadata_wait_ms == 0:
+            metadata_wait_ms = self._send_metadata_request(now_ms)
         send_wait_ms = self._send_init_producer_id(now_ms) if self._producer is None else self._send_batches(now_ms)
-        return min(metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
+        return min(LONGEST_POLL_MS if metadata_wait_ms is None else metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
 
     def _send_metadata_request(self, now_ms: int) -> int:
-        wait_ms = self._metadata.next_request_delay_ms(now_ms)
-        if wait_ms != 0:
-            return LONGEST_POLL_MS if wait_ms is None else wait_ms
+        # Without the lock: choosing a node may connect to it, which may ask a slow name server.
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is None:
             return self._config.reconnect_backoff_ms
-        self._network.send(node_id, self._metadata.request(), now_ms)
+        with self._lock:
+            request = self._metadata.request()
+        self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
 
     def _send_init_producer_id(self, now_ms: int) -> int:

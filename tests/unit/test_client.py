@@ -86,6 +86,7 @@ def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends() -> None:
         raise ZeroDivisionError
     assert not producer.usable
     assert not producer._thread.is_alive()
+    assert producer._accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(ProducerClosed):
         producer.begin(topic="t").append(rows(1))
 

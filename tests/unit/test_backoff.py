@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.producer.backoff import backoff_ms
+from kafka_sink.backoff import backoff_ms
 
 
 @given(st.integers(1, 10_000), st.integers(0, 2**31 - 1))
