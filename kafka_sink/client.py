@@ -17,7 +17,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -122,19 +122,23 @@ class Producer:
     def _run(self) -> None:
         try:
             while self._closing is None and self._sender.failure is None:
-                wait_ms = self._sender.run_once(monotonic_ms())
-                answers = self._network.poll(wait_ms)
-                if answers or self._sender.failure is not None:
-                    self._sender.handle(answers, monotonic_ms())
-                    self._notify()
+                self._turn()
         except Exception as defect:
             # A bug of ours. Whoever waits must learn of it; the traceback goes to stderr by the thread's excepthook.
             self._closing = ProducerClosed(reason=f"its sender thread failed: {defect!r}")
             raise
         finally:
             self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
+            self._notify()
             # What was on the wire comes back with its connections closed, and its memory with it.
             self._sender.handle(self._network.close(), monotonic_ms())
+
+    def _turn(self) -> None:
+        wait_ms = self._sender.run_once(monotonic_ms())
+        # Not kept while waiting in the next turn: an answer holds its request, and so the buffers that were sent.
+        answers = self._network.poll(wait_ms)
+        if answers or self._sender.failure is not None:
+            self._sender.handle(answers, monotonic_ms())
             self._notify()
 
     def _notify(self) -> None:
@@ -144,58 +148,62 @@ class Producer:
 
     # --- waiting, on the writer's thread ------------------------------------------------------------------------------
 
-    def await_topics(self, names: frozenset[str]) -> Mapping[str, TopicSnapshot]:
-        """The current snapshot of each topic, waiting up to `max.block.ms` for those not known yet.
+    def await_topics(
+        self, names: frozenset[str], seen_before: Collection[str], started_ms: int
+    ) -> Mapping[str, TopicSnapshot]:
+        """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms` if that takes a request.
+
+        It does for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
+        `metadata.max.age.ms` or the cluster has since denied it. Topics in use are refreshed without waiting.
 
         Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
         the producer.
         """
-        started_ms = monotonic_ms()
+        new = [name for name in sorted(names) if name not in seen_before]
         with self._changed:
             asked_at_version = self._metadata.snapshot.version
-            self._metadata.want(names)
+            fresh = self._metadata.want(names, monotonic_ms())
             while True:
                 snapshot = self._metadata.snapshot
-                if names <= snapshot.topics.keys():
+                answered = snapshot.version > asked_at_version
+                missing = [name for name in new if name not in snapshot.topics or name in snapshot.errors]
+                if not missing and (fresh or answered or not new):
                     return {name: snapshot.topics[name] for name in names}
                 self._raise_failure()
-                if snapshot.version > asked_at_version:
-                    _raise_hopeless(names, snapshot)
+                if answered:
+                    _raise_hopeless(missing, snapshot)
                 remaining_ms = started_ms + self.config.max_block_ms - monotonic_ms()
                 if remaining_ms <= 0:
-                    raise self._not_known_in_time(names, snapshot, asked_at_version)
+                    raise self._not_known_in_time(missing if answered else [])
                 self._network.wakeup()
                 self._changed.wait(remaining_ms / 1000)
 
-    def _not_known_in_time(
-        self, names: frozenset[str], snapshot: MetadataSnapshot, asked_at_version: int
-    ) -> KafkaSinkError:
-        waited_ms = self.config.max_block_ms
-        if snapshot.version > asked_at_version:
-            missing = min(names - snapshot.topics.keys())
-            return TopicNotFound(topic=missing, waited_ms=waited_ms)
+    def _not_known_in_time(self, missing: Sequence[str]) -> KafkaSinkError:
+        """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
+        if missing:
+            return TopicNotFound(topic=missing[0], waited_ms=self.config.max_block_ms)
         return BrokersUnreachable(
             bootstrap_servers=self.config.bootstrap_servers_text,
-            waited_ms=waited_ms,
+            waited_ms=self.config.max_block_ms,
             last_error=self._network.last_error,
         )
 
-    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec) -> None:
-        """Puts all rows into batches, waiting for memory. `max.block.ms` bounds a wait in which nothing could be
-        placed.
+    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None:
+        """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, or after the last
+        time that a row could be placed: a slow broker is not an absent one.
 
         Raises BufferExhausted, or the error that ended the producer.
         """
-        blocked_since_ms: int | None = None
+        blocked_since_ms = started_ms
         while True:
             seen = self._changes
             left_before = rows.unplaced_count()
-            if self._accumulator.try_append(rows, receipts, codec, monotonic_ms()):
-                self._network.wakeup()
-                return
+            placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())
             self._network.wakeup()
+            if placed_all:
+                return
             now_ms = monotonic_ms()
-            if blocked_since_ms is None or rows.unplaced_count() < left_before:
+            if rows.unplaced_count() < left_before:
                 blocked_since_ms = now_ms
             remaining_ms = blocked_since_ms + self.config.max_block_ms - now_ms
             if remaining_ms <= 0:
@@ -204,20 +212,32 @@ class Producer:
                     buffer_memory=self.config.buffer_memory,
                     waited_ms=self.config.max_block_ms,
                 )
-            with self._changed:
-                self._changed.wait_for(lambda: self._changes != seen, remaining_ms / 1000)  # noqa: B023
+            self._await_change(seen, remaining_ms)
+
+    def _await_change(self, seen: int, timeout_ms: int) -> None:
+        """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
 
     def flush(self, receipts: Receipts) -> None:
         """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""
         with self._changed:
             self._accumulator.begin_flush()
             self._network.wakeup()
-            self._changed.wait_for(lambda: receipts.settled or not self._thread.is_alive())
-            self._accumulator.end_flush()
+            try:
+                self._changed.wait_for(lambda: receipts.settled or not self.usable)
+            finally:
+                self._accumulator.end_flush()
             if receipts.failure is not None:
                 raise receipts.failure
             if not receipts.settled:
-                self._raise_failure()
+                raise self._sender.failure or ProducerClosed(reason="its sender thread is gone")
+
+    def rest(self) -> None:
+        """Its write is over; until the next one it asks the cluster for nothing."""
+        with self._changed:
+            self._metadata.want_nothing()
+        self.used_at_ms = monotonic_ms()
 
     def _raise_failure(self) -> None:
         if self._sender.failure is not None:
@@ -232,7 +252,8 @@ class Write:
         self._codec = _codec(producer.config)
         self._router = Router(topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random())
         self._receipts = Receipts()
-        # The first state in which this write saw each topic: rows with one key go to one partition for the whole task.
+        # Each topic as this write first saw it, but for the leaders: rows with one key go to one partition for the
+        # whole task.
         self._topics: dict[str, TopicSnapshot] = {}
         self.record_count = 0
 
@@ -246,21 +267,23 @@ class Write:
             self._append_slice(arrow_batch.slice(start, rows_a_slice))
 
     def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
+        started_ms = monotonic_ms()
         columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
         topics = self._router.topics_of(columns)
-        self._resolve(frozenset(topics.names))
+        self._resolve(frozenset(topics.names), started_ms)
         rows = self._router.route(columns, topics, self._topics)
         self._check_sizes(rows)
-        self._producer.place(rows, self._receipts, self._codec)
+        self._producer.place(rows, self._receipts, self._codec, started_ms)
         self.record_count += columns.num_rows
 
-    def _resolve(self, names: frozenset[str]) -> None:
-        for name, current in self._producer.await_topics(names).items():
-            first = self._topics.setdefault(name, current)
+    def _resolve(self, names: frozenset[str], started_ms: int) -> None:
+        for name, current in self._producer.await_topics(names, self._topics, started_ms).items():
+            first = self._topics.get(name, current)
             if first.topic_id != current.topic_id:
                 raise TopicRecreated(
                     topic=name, old_topic_id=str(first.topic_id), new_topic_id=str(current.topic_id)
                 )
+            self._topics[name] = current.limited_to(first.partition_count)
 
     def _check_sizes(self, rows: RoutedRows) -> None:
         max_bytes = self._producer.config.max_request_size
@@ -280,9 +303,9 @@ class Write:
         return self._receipts.partitions()
 
 
-def _raise_hopeless(names: frozenset[str], snapshot: MetadataSnapshot) -> None:
+def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
     """Errors about a topic that waiting does not mend."""
-    for name in sorted(names):
+    for name in missing:
         code = snapshot.errors.get(name)
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise TopicAuthorizationFailed(topic=name)
@@ -333,7 +356,7 @@ def lease(config: ProducerConfig) -> Iterator[Producer]:
     except BaseException:
         producer.close()
         raise
-    producer.used_at_ms = monotonic_ms()
+    producer.rest()
     with _kept_lock:
         surplus = _kept.get(key)
         _kept[key] = producer

@@ -140,6 +140,11 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         return node is not None and self._can_send(node, now_ms)
 
+    def is_down(self, node_id: int) -> bool:
+        """Whether the node is unknown, or has no connection and is not getting one now."""
+        node = self._nodes.get(node_id)
+        return node is None or node.state is NodeState.DISCONNECTED
+
     def _can_send(self, node: Node, now_ms: int) -> bool:
         return (
             node.state is NodeState.READY

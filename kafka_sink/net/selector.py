@@ -68,9 +68,15 @@ class Selector:
             sock.close()
             self._staged.append(Disconnected(key, os.strerror(code)))
             return
-        channel = self._channels[key] = _Channel(key, sock)
+        channel = _Channel(key, sock)
         # A socket becomes writable when its connection stands, or cannot be made.
-        self._selector.register(sock, selectors.EVENT_WRITE, channel)
+        try:
+            self._selector.register(sock, selectors.EVENT_WRITE, channel)
+        except OSError as error:
+            sock.close()
+            self._staged.append(Disconnected(key, _reason(error)))
+            return
+        self._channels[key] = channel
 
     def _socket(self, family: int) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)

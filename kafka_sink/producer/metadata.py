@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -39,6 +39,15 @@ class TopicSnapshot:
     def available(self) -> tuple[int, ...]:
         """Partitions that have a leader now."""
         return tuple(partition for partition, leader in enumerate(self.leaders) if leader != NO_LEADER)
+
+
+    def limited_to(self, partition_count: int) -> TopicSnapshot:
+        """The same topic before it grew beyond `partition_count`."""
+        if partition_count >= self.partition_count:
+            return self
+        return replace(
+            self, leaders=self.leaders[:partition_count], leader_epochs=self.leader_epochs[:partition_count]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +80,25 @@ class Metadata:
         self._rng = rng
         self._wanted: set[str] = set()
         self._update_requested = False
-        self._in_flight = False
+        # The topics of the request that is under way.
+        self._asking_for: frozenset[str] = frozenset()
         self._expires_ms = 0
         self._not_before_ms = 0
         self._attempts_without_success = 0
 
-    def want(self, topics: Iterable[str]) -> None:
-        """From now on every request asks for `topics` too; one that is not known yet is asked for at once."""
-        for topic in topics:
-            if topic not in self._wanted:
-                self._wanted.add(topic)
-            if topic not in self.snapshot.topics:
-                self._update_requested = True
+    def want(self, topics: Collection[str], now_ms: int) -> bool:
+        """From now on every request asks for `topics` too. Whether all are known and not older than `max.age`; if not,
+        they are asked for as soon as the backoff allows."""
+        self._wanted.update(topics)
+        fresh = now_ms < self._expires_ms and all(topic in self.snapshot.topics for topic in topics)
+        if not fresh and not self._asking_for.issuperset(topics):
+            self._update_requested = True
+        return fresh
+
+    def want_nothing(self) -> None:
+        """The write is over: an idle producer asks for nothing, and so cannot bring a deleted topic back to life."""
+        self._wanted.clear()
+        self._update_requested = False
 
     def request_update(self) -> None:
         """A leader was wrong or missing: ask again as soon as the backoff allows."""
@@ -90,26 +106,28 @@ class Metadata:
 
     def next_request_delay_ms(self, now_ms: int) -> int | None:
         """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
-        if self._in_flight or not self._wanted:
+        if self._asking_for or not self._wanted:
             return None
         due_ms = self._not_before_ms if self._update_requested else max(self._expires_ms, self._not_before_ms)
         return max(0, due_ms - now_ms)
 
     def request(self) -> MetadataRequest:
-        """The request that is due. Topics may be created by the brokers if they are set to, as by Java's producer."""
-        self._in_flight = True
+        """The request that is due. Brokers that are set to may create a topic, as for Java's producer, unless it was
+        there before: then somebody deleted it."""
+        self._asking_for = frozenset(self._wanted)
         self._update_requested = False
-        return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=True)
+        never_seen = not self._wanted <= self.snapshot.topics.keys()
+        return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=never_seen)
 
     def failed(self, now_ms: int) -> None:
         """The request came back without an answer."""
-        self._in_flight = False
+        self._asking_for = frozenset()
         self._update_requested = True
         self._back_off(now_ms)
 
     def update(self, response: MetadataResponse, now_ms: int) -> None:
         """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""
-        self._in_flight = False
+        self._asking_for = frozenset()
         old = self.snapshot
         topics = dict(old.topics)
         errors: dict[str, int] = {}
@@ -130,12 +148,11 @@ class Metadata:
         leaderless = any(NO_LEADER in topics[name].leaders for name in self._wanted if name in topics)
         if errors or leaderless:
             self._update_requested = True
-            self._back_off(now_ms)
-        else:
+        if topics != old.topics:
             self._attempts_without_success = 0
-            # Also a good answer is not asked for again sooner than this: a leader that denies it leads while the
-            # controller's news is on its way would otherwise be answered by a storm of requests.
-            self._not_before_ms = now_ms + self._backoff[0]
+        # The same answer again is asked for after a longer pause each time (KIP-580's equivalent responses): until a
+        # new leader is elected, a dead one is named to every producer that asks.
+        self._back_off(now_ms)
 
     def _back_off(self, now_ms: int) -> None:
         self._attempts_without_success += 1

@@ -77,12 +77,15 @@ class Answer(Protocol):
 class Network(Protocol):
     """What the Sender needs of a network. Sending hands the bytes over; nothing here waits.
 
-    `last_error`: which broker could last not be reached, or hung up, and why; empty if none.
+    `ready`: takes a request now; if not, connecting begins when that is due. `is_down`: has no connection and is not
+    getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
+    up, and why; empty if none.
     """
 
     @property
     def last_error(self) -> str: ...
     def ready(self, node_id: int, now_ms: int) -> bool: ...
+    def is_down(self, node_id: int) -> bool: ...
     def least_loaded_node(self, now_ms: int) -> int | None: ...
     def send(self, node_id: int, request: Request, now_ms: int, token: object = None) -> None: ...
     def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
@@ -116,6 +119,8 @@ class Sender:
         self._rng = rng
         self._sequences = Sequences()
         self._producer: ProducerIdAndEpoch | None = None
+        # Out of their queues and not yet on the wire: nobody else knows of them.
+        self._drained: list[ProducerBatch] = []
         self._asking_producer_id = False
         self._producer_id_attempts = 0
         self._producer_id_not_before_ms = 0
@@ -139,7 +144,7 @@ class Sender:
         # Without the lock: choosing a node may connect to it, which may ask a slow name server.
         node_id = self._network.least_loaded_node(now_ms)
         if node_id is None:
-            return self._config.reconnect_backoff_ms
+            return LONGEST_POLL_MS
         with self._lock:
             request = self._metadata.request()
         self._network.send(node_id, request, now_ms)
@@ -154,8 +159,8 @@ class Sender:
         if now_ms < self._producer_id_not_before_ms:
             return self._producer_id_not_before_ms - now_ms
         node_id = self._network.least_loaded_node(now_ms)
-        if node_id is None or not self._network.ready(node_id, now_ms):
-            return self._config.reconnect_backoff_ms
+        if node_id is None:
+            return LONGEST_POLL_MS
         self._asking_producer_id = True
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._config.request_timeout_ms)
         self._network.send(node_id, request, now_ms)
@@ -172,24 +177,34 @@ class Sender:
             # More than one request may fit: a node takes up to max.in.flight of them before the first answer.
             while self._network.ready(node_id, now_ms):
                 with self._lock:
-                    batches = self._accumulator.drain(
+                    self._drained = self._accumulator.drain(
                         snapshot,
                         node_id,
                         self._sequences,
                         self._config.max_in_flight_requests_per_connection,
                         now_ms,
                     )
-                if not batches or not self._send_produce(node_id, batches, snapshot, now_ms):
+                if not self._drained or not self._send_produce(node_id, self._drained, snapshot, now_ms):
                     break
+                self._drained = []
             else:
-                # Connecting, or its answers are outstanding: an event will end the poll, a backoff may not.
-                wait_ms = min(wait_ms, self._config.reconnect_backoff_ms)
+                if self._network.is_down(node_id):
+                    # Nothing is on its way to come back with an error, and the partition may have another leader by
+                    # now.
+                    with self._lock:
+                        self._metadata.request_update()
         return wait_ms
 
     def _send_produce(
         self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
     ) -> bool:
+        """Whether they went out; else the producer has failed."""
         assert self._producer is not None
+        recreated = next((batch for batch in batches if _was_recreated(batch, snapshot)), None)
+        if recreated is not None:
+            with self._lock:
+                self._fail(_topic_recreated(recreated, snapshot))
+            return False
         for batch in batches:
             if batch.state is BatchState.OPEN:
                 batch.close(self._codec)
@@ -198,13 +213,6 @@ class Sender:
             batch.attempts += 1
             batch.last_attempt_ms = now_ms
             batch.step("send")
-        recreated = next((batch for batch in batches if _was_recreated(batch, snapshot)), None)
-        if recreated is not None:
-            with self._lock:
-                self._fail(_topic_recreated(recreated, snapshot))
-                for batch in batches:
-                    self._accumulator.deallocate(batch)
-            return False
         request = ProduceRequest(
             acks=ACKS_ALL,
             timeout_ms=self._config.request_timeout_ms,
@@ -341,10 +349,14 @@ class Sender:
             return
         self.failure = error
         self._accumulator.fail(error)
-        for batch in self._sequences.unanswered():
-            if batch.in_flight:
-                batch.step("fail")
-                batch.receipts.failed(error)
+        for batch in [*self._drained, *self._sequences.unanswered()]:
+            if batch.state is BatchState.DONE:
+                continue
+            on_the_wire = batch.in_flight
+            batch.step("fail")
+            batch.receipts.failed(error)
+            if not on_the_wire:
+                self._accumulator.deallocate(batch)
 
 
 def _was_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> bool:

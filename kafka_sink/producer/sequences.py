@@ -9,6 +9,7 @@ Source: Kafka's TransactionManager and TxnPartitionEntry, the part that needs no
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kafka_sink.producer.producer_batch import ProducerBatch
 
 NO_SEQUENCE = -1
+NEVER = -1
 SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again
 
 
@@ -37,7 +39,8 @@ def advance(sequence: int, record_count: int) -> int:
 @dataclass(slots=True)
 class _PartitionState:
     next_sequence: int = 0
-    last_acknowledged_ms: int = -1
+    # NEVER: the leader may know nothing of this producer yet.
+    last_acknowledged_ms: int = NEVER
     # Numbered and not yet answered for good, oldest first; batches that wait for their retry are among them.
     unanswered: list[ProducerBatch] = field(default_factory=list)
 
@@ -46,21 +49,34 @@ class Sequences:
     """The sequences of one producer id. The Sender's alone."""
 
     def __init__(self) -> None:
-        self._partitions: defaultdict[TopicPartition, _PartitionState] = defaultdict(_PartitionState)
+        # By topic id as well: a topic that is made again starts at 0.
+        self._partitions: defaultdict[tuple[TopicPartition, uuid.UUID | None], _PartitionState]
+        self._partitions = defaultdict(_PartitionState)
+
+    def _state(self, batch: ProducerBatch) -> _PartitionState:
+        return self._partitions[batch.topic_partition, batch.topic_id]
 
     def number(self, batch: ProducerBatch) -> int:
         """Gives a batch, about to be sent for the first time, its base sequence."""
-        state = self._partitions[batch.topic_partition]
+        state = self._state(batch)
         base_sequence = state.next_sequence
         state.next_sequence = advance(base_sequence, batch.record_count)
         state.unanswered.append(batch)
         return base_sequence
 
     def may_send(self, batch: ProducerBatch, max_in_flight: int) -> bool:
-        """Whether sending `batch` now keeps its partition's order and stays within the leader's memory."""
-        unanswered = self._partitions[batch.topic_partition].unanswered
+        """Whether sending `batch` now keeps its partition's order and stays within the leader's memory.
+
+        The first batch of a partition goes alone: a leader that knows nothing of a producer takes any first sequence
+        (ProducerAppendInfo.checkSequence), so a second one on its heels could be written in its place while it is
+        refused for now.
+        """
+        state = self._state(batch)
+        unanswered = state.unanswered
         if batch.base_sequence != NO_SEQUENCE:
             return unanswered[0] is batch
+        if state.last_acknowledged_ms == NEVER:
+            return not unanswered
         if any(not other.in_flight for other in unanswered):
             return False
         return len(unanswered) < max_in_flight
@@ -68,11 +84,11 @@ class Sequences:
     def gap_may_heal(self, batch: ProducerBatch) -> bool:
         """Whether OUT_OF_ORDER_SEQUENCE for `batch` can be the doing of a batch before it, so that a retry helps: one
         is still unanswered, or was when `batch` was last sent."""
-        state = self._partitions[batch.topic_partition]
+        state = self._state(batch)
         return state.unanswered[0] is not batch or batch.last_attempt_ms <= state.last_acknowledged_ms
 
     def acknowledged(self, batch: ProducerBatch, now_ms: int) -> None:
-        state = self._partitions[batch.topic_partition]
+        state = self._state(batch)
         state.unanswered.remove(batch)
         state.last_acknowledged_ms = now_ms
 

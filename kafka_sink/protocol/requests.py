@@ -239,6 +239,8 @@ def check_metadata_response(request: MetadataRequest, response: MetadataResponse
     if sorted(topic.name or "" for topic in response.topics) != sorted(set(request.topics)):
         raise ProtocolError("a Metadata answer for other topics than asked")
     for topic in response.topics:
+        if not topic.partitions and topic.error_code == ErrorCode.NONE:
+            raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
         if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
             raise ProtocolError(f"a Metadata answer whose partitions of topic {topic.name!r} have holes or repeat")
     for broker in response.brokers:

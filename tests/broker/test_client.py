@@ -151,6 +151,21 @@ def test_a_refused_batch_names_the_setting(kafka: LocalKafka, topic: Callable[..
     assert "max.message.bytes" in str(failure.value)
 
 
+def test_the_first_batches_of_a_new_producer_to_a_new_topic_arrive_in_order(
+    kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """A leader that is not ready yet refuses the first batch, and knows too little of the producer to refuse the
+    second."""
+    for _ in range(12):
+        name = topic(4)
+        producer = Producer(config(kafka, linger_ms=0, batch_size=16_384))
+        write = producer.begin(topic=name)
+        write.append(numbered(0, 20_000, size=100))
+        write.finish()
+        producer.close()
+        assert_each_number_once_in_order(read(kafka, name), 20_000)
+
+
 # --- brokers that die -------------------------------------------------------------------------------------------------
 
 
@@ -220,11 +235,17 @@ def leader_of(kafka: LocalKafka, topic: str) -> int:
 
 def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
     with LocalKafka(nodes=3) as cluster:
-        cluster.create_topic("t", 3, replication_factor=3, config={"min.insync.replicas": "2"})
+        for name, partitions in (("t", 3), ("idle", 1)):
+            cluster.create_topic(name, partitions, replication_factor=3, config={"min.insync.replicas": "2"})
         count, appended = 200_000, 0
-        with lease(config(cluster, batch_size=16_384, linger_ms=0, max_block_ms=30_000)) as producer:
+        settings = config(cluster, batch_size=16_384, linger_ms=0, max_block_ms=30_000)
+        with lease(settings) as kept:
+            write = kept.begin(topic="idle")
+            write.append(numbered(0, 100))
+            write.finish()
+        with lease(settings) as producer:
             write = producer.begin(topic="t")
-            killed = leader_of(cluster, "t")
+            killed = leader_of(cluster, "idle")
             for start in range(0, count, 10_000):
                 if start == count // 2:
                     cluster.kill(killed)
@@ -233,8 +254,15 @@ def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_o
             receipts: tuple[PartitionReceipt, ...] = write.finish()
         assert appended == count
         assert sum(receipt.record_count for receipt in receipts) == count
-        assert leader_of(cluster, "t") != killed
         assert_each_number_once_in_order(read(cluster, "t"), count)
+        # A producer that was idle when a leader died has no request under way that would tell it.
+        assert leader_of(cluster, "idle") != killed
+        with lease(settings) as again:
+            assert again is kept
+            write = again.begin(topic="idle")
+            write.append(numbered(100, 100))
+            write.finish()
+        assert_each_number_once_in_order(read(cluster, "idle"), 200)
 
 
 @pytest.mark.parametrize("version", ["3.9.2"])

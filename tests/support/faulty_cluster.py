@@ -41,12 +41,11 @@ class PartitionLog:
         for base_sequence, count, offset in self.remembered:
             if (base_sequence, count) == (batch.base_sequence, len(values)):
                 return 0, offset
-        expected = 0
+        # A leader that knows nothing of a producer takes whatever comes first.
         if self.remembered:
             last_sequence, last_count, _ = self.remembered[-1]
-            expected = (last_sequence + last_count) % 2**31
-        if batch.base_sequence != expected:
-            return OUT_OF_ORDER, -1
+            if batch.base_sequence != (last_sequence + last_count) % 2**31:
+                return OUT_OF_ORDER, -1
         offset = len(self.values)
         self.values += values
         self.remembered = [*self.remembered, (batch.base_sequence, len(values), offset)][-REMEMBERED_BATCHES:]
@@ -64,11 +63,14 @@ class FaultyCluster:
         self.leader_epoch = 0
         self.gave_up_on: list[Sent] = []
         self.most_in_flight = 0
+        self.cuts = 0
+        self.executed_late = 0
 
     def step(self) -> None:
         """One event, if a request is waiting for one."""
         waiting = self.core.network.sent
         if self.gave_up_on and self.rng.random() < 0.3:
+            self.executed_late += 1
             self._execute(self.gave_up_on.pop(0))
         if not waiting:
             return
@@ -96,6 +98,7 @@ class FaultyCluster:
             self.core.answer(sent, self._execute(sent))
 
     def _cut(self, connection: list[Sent]) -> None:
+        self.cuts += 1
         executed = self.rng.randint(0, len(connection))
         for sent in connection[:executed]:
             self._execute(sent)

@@ -77,6 +77,9 @@ class FakeNetwork:
     def ready(self, node_id: int, now_ms: int) -> bool:
         return node_id not in self.down and sum(s.node_id == node_id for s in self.sent) < self.max_in_flight
 
+    def is_down(self, node_id: int) -> bool:
+        return node_id in self.down
+
     def least_loaded_node(self, now_ms: int) -> int | None:
         return next((node for node in (0, 1, 2) if self.ready(node, now_ms)), None)
 
@@ -144,7 +147,7 @@ class Core:
             rng=rng,
         )
         self.leaders = list(leaders)
-        self.metadata.want([TOPIC])
+        self.metadata.want([TOPIC], 0)
         self.run()
         self.answer_metadata()
 

@@ -6,7 +6,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +17,18 @@ import pytest
 from kafka_sink import client
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.errors import BrokersUnreachable, ProducerClosed
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    BufferExhausted,
+    ProducerClosed,
+    ProduceRejected,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+    TopicNotFound,
+    TopicRecreated,
+)
+from loopback_network import LoopbackNetwork, loopback
 
 
 @pytest.fixture
@@ -118,3 +132,251 @@ def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: 
         assert max(part.nbytes for part in seen) <= 1_200
     finally:
         producer.close()
+
+
+# --- with a broker that answers when it is told to --------------------------------------------------------------------
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> LoopbackNetwork:
+    return loopback(client, monkeypatch)
+
+
+@pytest.fixture
+def producing(network: LoopbackNetwork) -> Iterator[Callable[..., Producer]]:
+    made: list[Producer] = []
+
+    def make(**options: object) -> Producer:
+        made.append(Producer(replace(config(1, **{"kafka.linger.ms": "20000"}), **options)))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close()
+
+
+Make = Callable[..., Producer]
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """Runs `call` in a thread; what it returned or raised is in the list when the thread ends."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, outcome
+
+
+def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    write = producing().begin(topic="t")
+    network.hold()
+    write.append(rows(3))
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    assert outcome == []
+    network.release()
+    thread.join(5)
+    ((receipt,),) = outcome
+    assert (receipt.record_count, receipt.first_offset) == (3, 100)
+
+
+def test_finish_raises_what_the_broker_refused(producing: Make, network: LoopbackNetwork) -> None:
+    network.produce_code = 87
+    write = producing().begin(topic="t")
+    write.append(rows(3))
+    with pytest.raises(ProduceRejected):
+        write.finish()
+
+
+def test_rows_linger_again_after_a_flush(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    first, second = producer.begin(topic="t"), producer.begin(topic="t")
+    first.append(rows(1))
+    first.finish()
+    second.append(rows(1))
+    producer.begin(topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
+    assert len(network.produced) == 1
+
+
+def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    first, second = producer.begin(topic="t"), producer.begin(topic="t")
+    first.append(rows(1))
+    second.append(rows(2))
+    assert [receipt.record_count for receipt in second.finish()] == [2]
+    assert [receipt.record_count for receipt in first.finish()] == [1]
+
+
+def refresh(producer: Producer, network: LoopbackNetwork) -> None:
+    """Until the producer has the state that the network has now."""
+    version = producer._metadata.snapshot.version
+    with producer._changed:
+        producer._metadata.request_update()
+        network.wakeup()
+        assert producer._changed.wait_for(lambda: producer._metadata.snapshot.version > version, 5)
+
+
+def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LoopbackNetwork) -> None:
+    keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(keyed)
+    network.partitions = 8
+    refresh(producer, network)
+    write.append(keyed)
+    assert {receipt.partition for receipt in write.finish()} == {0}
+    after = producer.begin(topic="t")
+    after.append(keyed)
+    assert len(after.finish()) == 8
+
+
+def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write._receipts)
+    old, network.topic_id = network.topic_id, uuid.uuid4()
+    refresh(producer, network)
+    with pytest.raises(TopicRecreated):
+        write.append(rows(1))
+        write.finish()
+    assert {topic_id for topic_id, _ in network.produced} == {old}
+
+
+def test_a_write_begins_with_metadata_that_is_not_too_old_and_goes_on_with_what_it_has(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    producer = producing(metadata_max_age_ms=1)
+    for partitions in (1, 3):
+        network.partitions = partitions
+        write = producer.begin(topic="t")
+        for _ in range(5):
+            write.append(pa.record_batch({"key": pa.array([b"%d" % n for n in range(100)]), "value": pa.nulls(100)}))
+        assert len(write.finish()) == partitions
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    write.finish()
+    network.topic_error = 3
+    refresh(producer, network)
+    with pytest.raises(TopicNotFound) as failure:
+        producer.begin(topic="t").append(rows(1))
+    assert failure.value.topic == "t"
+
+
+@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (17, TopicNameInvalid)])
+def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
+    producing: Make, network: LoopbackNetwork, code: int, error: type[Exception]
+) -> None:
+    network.topic_error = code
+    producer = producing(max_block_ms=60_000)
+    with pytest.raises(error):
+        producer.begin(topic="t").append(rows(1))
+
+
+def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    write = producing(max_request_size=2_000).begin(topic="t")
+    with pytest.raises(RecordTooLarge) as failure:
+        write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
+    assert failure.value.size_bytes > 2_000
+    assert write.finish() == ()
+
+
+def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LoopbackNetwork) -> None:
+    write = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=20_000).begin(topic="t")
+    network.hold()
+    large = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
+    thread, outcome = in_background(lambda: write.append(large))
+    assert network.arrived.wait(5)
+    network.release()
+    thread.join(10)
+    assert outcome == [None]
+    assert sum(receipt.record_count for receipt in write.finish()) == 500
+
+
+def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024)
+    write = producer.begin(topic="t")
+    network.hold()
+    with pytest.raises(BufferExhausted) as failure:
+        write.append(pa.record_batch({"value": pa.array([bytes(100)] * 500)}))
+    assert (failure.value.buffer_memory, failure.value.waited_ms) == (8_192, 300)
+
+
+def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
+    producing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    monkeypatch.setattr(producer._sender._codec, "compress", no_memory, raising=False)
+    monkeypatch.setattr("kafka_sink.producer.producer_batch.ProducerBatch.close", no_memory)
+    thread, outcome = in_background(write.finish)
+    thread.join(5)
+    assert isinstance(outcome[0], ProducerClosed)
+    assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+
+
+def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def broken() -> None:
+        raise KeyError("a bug")
+
+    network.hold()
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    monkeypatch.setattr(network, "close", broken)
+    producer.close()
+    thread.join(5)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_kept_producer_whose_thread_died_is_not_leased(network: LoopbackNetwork) -> None:
+    settings = config(1)
+    with lease(settings) as first:
+        pass
+    first.close()
+    with lease(settings) as second:
+        assert second is not first
+
+
+def test_what_was_acknowledged_is_not_kept_alive(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing(batch_size=1_024, max_request_size=200_000)
+    write = producer.begin(topic="t")
+    write.append(pa.record_batch({"value": pa.array([bytes(100_000)])}))
+    (batch,) = producer._accumulator.queued()
+    buffer = weakref.ref(batch.buffer)
+    del batch
+    write.finish()
+    # An oversize buffer is not one the pool keeps. The sender thread lets go of it before it waits again: that may take
+    # a moment, but not the second that it would wait.
+    deadline = time.monotonic() + 0.5
+    while buffer() is not None and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert buffer() is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,3 +55,14 @@ def test_exhausted_from_a_refusal_until_memory_comes_back() -> None:
     assert pool.exhausted
     pool.deallocate(buffer)
     assert not pool.exhausted
+
+
+def test_kept_buffers_make_room_for_one_of_another_size() -> None:
+    pool = BufferPool(total_bytes=8_000, buffer_bytes=1_000)
+    buffers = [pool.try_allocate(1_000) for _ in range(8)]
+    alive = [weakref.ref(buffer) for buffer in buffers]
+    while buffers:
+        pool.deallocate(buffers.pop())
+    large = pool.try_allocate(5_500)
+    assert large is not None
+    assert sum(reference() is not None for reference in alive) <= 2

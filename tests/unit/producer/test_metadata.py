@@ -14,21 +14,20 @@ def fresh() -> Metadata:
 def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None:
     metadata = fresh()
     assert metadata.next_request_delay_ms(0) is None
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     assert metadata.next_request_delay_ms(0) == 0
     request = metadata.request()
     assert request.topics == (TOPIC,)
-    assert request.allow_auto_topic_creation
     assert metadata.next_request_delay_ms(0) is None
     metadata.update(metadata_response([0, 1]), 50)
     assert metadata.next_request_delay_ms(50) == 10_000
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     assert metadata.next_request_delay_ms(50) == 10_000
 
 
 def test_a_snapshot_in_hand_does_not_change() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     metadata.update(metadata_response([0, 1]), 0)
     before = metadata.snapshot
     metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
@@ -39,9 +38,9 @@ def test_a_snapshot_in_hand_does_not_change() -> None:
 
 def test_errors_missing_leaders_and_lost_answers_are_asked_about_again_with_growing_pauses() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     pauses = []
-    for answer in (None, metadata_response([], error_code=3), metadata_response([0, NO_LEADER]), None):
+    for answer in (None, metadata_response([], error_code=3), None, metadata_response([], error_code=3)):
         metadata.request()
         if answer is None:
             metadata.failed(0)
@@ -55,17 +54,78 @@ def test_errors_missing_leaders_and_lost_answers_are_asked_about_again_with_grow
 
 def test_a_request_for_an_update_is_not_a_storm() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     metadata.request()
     metadata.update(metadata_response([0]), 0)
     metadata.request_update()
-    assert metadata.next_request_delay_ms(0) == 100
-    assert metadata.next_request_delay_ms(100) == 0
+    pauses = []
+    for _ in range(4):
+        delay = metadata.next_request_delay_ms(0)
+        assert delay is not None
+        pauses.append(delay)
+        metadata.request()
+        metadata.update(metadata_response([0]), 0)  # the same leader again
+        metadata.request_update()
+    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+    metadata.update(metadata_response([1], leader_epoch=1), 0)
+    assert (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+def test_a_partition_without_a_leader_is_asked_about_again() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request()
+    metadata.update(metadata_response([0, NO_LEADER]), 0)
+    assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
+    metadata = fresh()
+    assert not metadata.want([TOPIC], 0)
+    metadata.request()
+    assert not metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.want([TOPIC], 9_999)
+    # Waiting for the request under way has not asked for another one.
+    assert metadata.next_request_delay_ms(0) == 10_000
+    assert not metadata.want([TOPIC], 10_000)
+    assert metadata.next_request_delay_ms(10_000) == 0
+
+
+def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_next() -> None:
+    metadata = fresh()
+    metadata.want(["other"], 0)
+    metadata.request()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0]), 0)
+    assert (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    assert metadata.request().allow_auto_topic_creation
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.next_request_delay_ms(50_000) == 0
+    assert not metadata.request().allow_auto_topic_creation
+    metadata.update(metadata_response([], error_code=3), 50_000)
+    metadata.want_nothing()
+    assert metadata.next_request_delay_ms(900_000) is None
+
+
+def test_a_topic_limited_to_what_it_was_before_it_grew() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0, 1, 2]), 0)
+    grown = metadata.snapshot.topics[TOPIC]
+    assert grown.limited_to(2).leaders == (0, 1)
+    assert grown.limited_to(3) is grown
+    assert grown.limited_to(9) is grown
 
 
 def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     metadata.update(metadata_response([0, 1]), 0)
     metadata.update(metadata_response([], error_code=3), 0)
     assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
@@ -76,7 +136,7 @@ def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:
 
 def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
     metadata.update(metadata_response([1, 1, 1], leader_epoch=4), 0)
     assert metadata.snapshot.topics[TOPIC].leaders == (2, 2, 1)
@@ -86,7 +146,7 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
 
 def test_leaders_and_available_partitions() -> None:
     metadata = fresh()
-    metadata.want([TOPIC])
+    metadata.want([TOPIC], 0)
     metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
     snapshot = metadata.snapshot
     assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]

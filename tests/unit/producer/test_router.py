@@ -79,3 +79,12 @@ def test_an_explicit_partition_out_of_range_names_the_topic() -> None:
     with pytest.raises(PartitionOutOfRange) as failure:
         made.route(rows, made.topics_of(rows), {"t": state("t", [0] * 4)})
     assert (failure.value.topic, failure.value.partition, failure.value.partition_count) == ("t", 4, 4)
+
+
+def test_each_topic_has_a_sticky_partition_of_its_own() -> None:
+    made = router(batch_bytes=10**9)
+    states = {name: state(name, [0] * 50) for name in "abcdefgh"}
+    rows = columns(value=pa.array([b"v"] * 8), topic=pa.array(list("abcdefgh")))
+    first = counts(made.route(rows, made.topics_of(rows), states))
+    assert len({tp.partition for tp in first}) > 3
+    assert counts(made.route(rows, made.topics_of(rows), states)) == first

@@ -13,7 +13,9 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicRecreated,
 )
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.metadata import MetadataSnapshot
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.protocol.requests import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -33,8 +35,23 @@ def sequences(sent: Sent) -> list[int]:
     return [next(iter(MemoryRecords(data))).base_sequence for data in wire(sent)]
 
 
+def warm(core: Core) -> Core:
+    """Partition 0 has one acknowledged record, sequence 0: its leader knows the producer."""
+    core.append(routed([b"w"], [0]))
+    core.flush()
+    core.answer_producer_id()
+    core.answer_produce(core.network.produce()[0])
+    core.receipts = Receipts()
+    return core
+
+
 def sending(core: Core, batches: int = 1) -> list[Sent]:
     """`batches` batches of one row each for partition 0, each in a request of its own, on the wire."""
+    if batches > 1:
+        warm(core)
+        core.append(routed([bytes([65 + i]) + bytes(900) for i in range(batches)], [0] * batches))
+        core.run()
+        return core.network.produce()
     core.append(routed([bytes([65 + i]) + bytes(900) for i in range(batches)], [0] * batches))
     core.flush()
     core.answer_producer_id()
@@ -88,10 +105,10 @@ def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -
 def test_up_to_five_requests_in_flight_numbered_in_order() -> None:
     c = make_core(batch_size=1_024, max_request_size=1_024)
     sent = sending(c, batches=7)
-    assert [sequences(s) for s in sent] == [[0], [1], [2], [3], [4]]
+    assert [sequences(s) for s in sent] == [[1], [2], [3], [4], [5]]
     c.answer_produce(sent[0])
     c.run()
-    assert [sequences(s) for s in c.network.produce()][-1] == [5]
+    assert [sequences(s) for s in c.network.produce()][-1] == [6]
 
 
 @pytest.mark.parametrize("code", [6, 7, 19, 20, 2, None])
@@ -128,7 +145,7 @@ def test_a_lost_connection_with_five_in_flight_is_resent_in_order_one_at_a_time(
         c.answer_produce(request)
     order += sequences(c.network.produce()[0])
     c.answer_produce(c.network.produce()[0])
-    assert order == [0, 1, 2, 3, 4, 5]
+    assert order == [1, 2, 3, 4, 5, 6]
     assert c.receipts.settled
 
 
@@ -289,3 +306,81 @@ def test_a_failed_batch_answered_late_changes_no_receipt() -> None:
     c.answer_produce(request)
     assert c.receipts.partitions() == ()
     assert c.receipts.pending_batches == 0
+
+
+def test_results_are_matched_by_partition_and_not_by_place() -> None:
+    c = make_core()
+    c.append(routed([b"a", b"b"], [0, 1]))
+    c.flush()
+    c.answer_producer_id()
+    (request,) = c.network.produce()
+    results = tuple(ProduceResult("t", TOPIC_ID, partition, 0, None, 10 * partition, -1) for partition in (1, 0))
+    c.answer(request, ProduceResponse(0, results))
+    assert [receipt.first_offset for receipt in c.receipts.partitions()] == [0, 10]
+
+
+def test_the_delivery_deadline_counts_from_the_first_row_and_not_from_the_last_attempt() -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    sending(c)
+    for _ in range(13):
+        c.answer_produce(c.network.take(ProduceRequest), 19)
+        c.run(advance_ms=3_000)
+    assert c.receipts.failure is None
+    c.run(advance_ms=1_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert c.receipts.failure.elapsed_ms == 40_000
+
+
+def metadata_requests(c: Core) -> int:
+    return sum(isinstance(s.request, MetadataRequest) for s in c.network.sent)
+
+
+def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
+    c = make_core(leaders=[1])
+    c.append(routed([b"a"], [0]))
+    c.flush()
+    c.answer_producer_id()
+    c.answer_produce(c.network.produce()[0])
+    c.network.down = {1}
+    c.append(routed([b"b"], [0]))
+    for _ in range(3):
+        c.run(advance_ms=200)
+    assert metadata_requests(c) == 1
+    c.leaders = [2]
+    c.answer_metadata(leader_epoch=1)
+    c.run(advance_ms=1)
+    assert c.network.produce()[0].node_id == 2
+
+
+def test_a_partition_that_loses_its_leader_is_asked_about() -> None:
+    c = make_core(leaders=[0])
+    warm(c)
+    c.metadata.request_update()
+    c.run(advance_ms=150)
+    c.leaders = [-1]
+    c.answer_metadata(leader_epoch=1)
+    c.run(advance_ms=300)
+    assert metadata_requests(c) == 1
+    c.leaders = [0]
+    c.answer_metadata(leader_epoch=2)
+    c.metadata.snapshot = MetadataSnapshot()
+    c.append(routed([b"b"], [0]))
+    c.run(advance_ms=1)
+    c.run(advance_ms=1_500)
+    assert metadata_requests(c) == 1
+
+
+def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_memory_back() -> None:
+    for defect_at in ("close", "number"):
+        c = make_core()
+        warm(c)
+        c.append(routed([b"a", b"b"], [0, 1]))
+        c.now_ms += 1_000
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ProducerBatch, defect_at, lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                c.run()
+        c.sender.fail(ProducerClosed(reason="test"))
+        assert c.receipts.pending_batches == 0
+        assert isinstance(c.receipts.failure, ProducerClosed)
+        assert c.accumulator.pool.available_bytes == c.config.buffer_memory

@@ -82,4 +82,5 @@ def test_the_faults_are_real() -> None:
     """Over the seeds, connections fill up and requests are executed late: else the test above is idle."""
     runs = [run(seed) for seed in range(20)]
     assert max(done.cluster.most_in_flight for done in runs) >= 5
-    assert any(done.cluster.gave_up_on for done in runs)
+    assert sum(done.cluster.cuts for done in runs) > 50
+    assert sum(done.cluster.executed_late for done in runs) > 20

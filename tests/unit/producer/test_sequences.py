@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,14 +10,22 @@ from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences, advance
 
 
-def batch(records: int, partition: int = 0) -> Any:
+def batch(records: int, partition: int = 0, topic_id: uuid.UUID | None = None) -> Any:
     return SimpleNamespace(
         topic_partition=TopicPartition("t", partition),
+        topic_id=topic_id,
         record_count=records,
         base_sequence=NO_SEQUENCE,
         in_flight=False,
         last_attempt_ms=0,
     )
+
+
+def warm() -> Sequences:
+    """The leader of partition 0 has acknowledged one record, so that it knows the producer."""
+    sequences = Sequences()
+    sequences.acknowledged(numbered(sequences, 1), 0)
+    return sequences
 
 
 def numbered(sequences: Sequences, records: int, partition: int = 0) -> Any:
@@ -41,7 +50,7 @@ def test_each_batch_starts_where_the_one_before_ended_by_partition() -> None:
 
 
 def test_no_more_than_max_in_flight_of_a_partition() -> None:
-    sequences = Sequences()
+    sequences = warm()
     for _ in range(5):
         assert sequences.may_send(batch(1), 5)
         numbered(sequences, 1)
@@ -49,8 +58,25 @@ def test_no_more_than_max_in_flight_of_a_partition() -> None:
     assert sequences.may_send(batch(1, partition=1), 5)
 
 
-def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
+def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_is_known_to_remember_it() -> None:
     sequences = Sequences()
+    first = numbered(sequences, 1)
+    assert not sequences.may_send(batch(1), 5)
+    first.in_flight = False
+    assert sequences.may_send(first, 5)
+    sequences.acknowledged(first, 10)
+    assert sequences.may_send(batch(1), 5)
+
+
+def test_a_topic_made_again_starts_at_0() -> None:
+    sequences = warm()
+    again = batch(1, topic_id=uuid.UUID(int=2))
+    assert sequences.number(again) == 0
+    assert not sequences.may_send(batch(1, topic_id=uuid.UUID(int=2)), 5)
+
+
+def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
+    sequences = warm()
     first, second = numbered(sequences, 1), numbered(sequences, 1)
     first.in_flight = second.in_flight = False
     assert sequences.may_send(first, 5)

@@ -1,0 +1,121 @@
+"""A cluster of one broker behind `client.NetworkClient`'s seam: answers at once, or when a test lets it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_sink.net.network_client import ClientResponse
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    TopicMetadata,
+)
+
+NODE = 0
+
+
+@dataclass
+class LoopbackNetwork:
+    """`partitions`, `topic_id` and `topic_error` of every topic may be changed at any time; while `holding`, no Produce
+    is answered; `produce_code` answers every Produce from then on. `produced` keeps what arrived: (topic id,
+    partition)."""
+
+    partitions: int = 1
+    topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    produce_code: int = 0
+    topic_error: int = 0
+    produced: list[tuple[uuid.UUID | None, int]] = field(default_factory=list)
+    last_error: str = ""
+    _answers: list[ClientResponse] = field(default_factory=list)
+    _held: list[tuple[ProduceRequest, object]] = field(default_factory=list)
+    _holding: bool = False
+    _something: threading.Condition = field(default_factory=threading.Condition)
+    _woken: bool = False
+    arrived: threading.Event = field(default_factory=threading.Event)
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        return node_id == NODE
+
+    def is_down(self, node_id: int) -> bool:
+        return node_id != NODE
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        return NODE
+
+    def update_brokers(self, brokers: object) -> None:
+        pass
+
+    def hold(self) -> None:
+        self._holding = True
+
+    def release(self) -> None:
+        with self._something:
+            self._holding = False
+            for request, token in self._held:
+                self._answers.append(self._produce(request, token))
+            self._held.clear()
+            self._something.notify()
+
+    def send(self, node_id: int, request: Any, now_ms: int, token: object = None) -> None:
+        if isinstance(request, MetadataRequest):
+            self._answer(request, token, self._metadata(request))
+        elif isinstance(request, InitProducerIdRequest):
+            self._answer(request, token, InitProducerIdResponse(0, 0, 7, 0))
+        else:
+            self.produced += [(partition.topic_id, partition.partition) for partition in request.partitions]
+            self.arrived.set()
+            if self._holding:
+                self._held.append((request, token))
+            else:
+                self._answers.append(self._produce(request, token))
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        with self._something:
+            self._something.wait_for(lambda: self._answers or self._woken, timeout_ms / 1000)
+            self._woken = False
+            answers, self._answers = self._answers, []
+            return answers
+
+    def wakeup(self) -> None:
+        with self._something:
+            self._woken = True
+            self._something.notify()
+
+    def close(self) -> list[ClientResponse]:
+        return [ClientResponse(NODE, request, token, None, "closed", 0) for request, token in self._held]
+
+    def _answer(self, request: Any, token: object, response: Any) -> None:
+        self._answers.append(ClientResponse(NODE, request, token, response, None, 0))
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        count = 0 if self.topic_error else self.partitions
+        partitions = tuple(PartitionMetadata(0, number, NODE, 0) for number in range(count))
+        topics = tuple(TopicMetadata(self.topic_error, name, self.topic_id, partitions) for name in request.topics)
+        return MetadataResponse(0, "c", NODE, (Broker(NODE, "localhost", 9092),), topics)
+
+    def _produce(self, request: ProduceRequest, token: object) -> ClientResponse:
+        # In another order than asked, as real brokers do.
+        results = tuple(
+            ProduceResult(p.topic, p.topic_id, p.partition, self.produce_code, None, 100, -1)
+            for p in reversed(request.partitions)
+        )
+        return ClientResponse(NODE, request, token, ProduceResponse(0, results), None, 0)
+
+
+def loopback(client_module: Any, monkeypatch: Any, **settings: Any) -> LoopbackNetwork:
+    """Every Producer made from now on talks to the network that is returned."""
+    network = LoopbackNetwork(**settings)
+    replacement: Callable[..., LoopbackNetwork] = lambda *args, **kwargs: network  # noqa: E731
+    monkeypatch.setattr(client_module, "NetworkClient", replacement)
+    return network
