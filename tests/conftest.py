@@ -66,10 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    if TEST_SOURCES:
-        return f"kafka_sink under test: the SOURCES in {EXPECTED}"
-    version = importlib.metadata.version("pyspark-pykafka")
-    return f"kafka_sink under test: the installed {version} in {EXPECTED}"
+    from kafka_sink.records.kernel import KERNEL
+
+    which = "SOURCES" if TEST_SOURCES else f"installed {importlib.metadata.version('pyspark-pykafka')}"
+    return f"kafka_sink under test: the {which} in {EXPECTED}, {KERNEL.name} kernel"
 
 
 @pytest.fixture(scope="session")

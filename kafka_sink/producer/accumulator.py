@@ -27,6 +27,7 @@ from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.producer.sequences import Sequences
 from kafka_sink.records.compression import Codec
+from kafka_sink.records.open_batches import OpenBatches
 
 # Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
 LEAST_BUFFER_BYTES = 16 * 1024
@@ -110,7 +111,7 @@ class RecordAccumulator:
                 return last
         row = rows.next_row[destination]
         # A new batch starts at this row, so the row's size in a batch of its own is exact here.
-        buffer = self.pool.try_allocate(max(self.pool.buffer_bytes, int(rows.lone_batch_bytes[row])))
+        buffer = self.pool.try_allocate(max(self.pool.buffer_bytes, rows.lone_batch_bytes(row)))
         if buffer is None:
             return None
         batch = ProducerBatch(
@@ -118,7 +119,7 @@ class RecordAccumulator:
             rows.topic_ids[destination],
             buffer,
             receipts,
-            base_timestamp=int(rows.timestamp_ms[row]),
+            base_timestamp=rows.timestamp_ms(row),
             created_ms=now_ms,
         )
         queue.append(batch)
@@ -245,38 +246,27 @@ def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
 
 
 def _fill(rows: RoutedRows, destinations: Int64s, batches: list[ProducerBatch], codec: Codec) -> None:
-    """Encodes into each batch as many of its destination's next rows as fit, all batches in one pass, and closes those
+    """Encodes into each batch as many of its destination's next rows as fit, all batches in one call, and closes those
     that have no room for the next one. Without the lock: the batches are checked out."""
-    first, end = rows.next_row[destinations], rows.end_row[destinations]
-    counts = end - first
-    bounds = np.cumsum(counts)
-    # Position in wire order of every candidate row, and which batch it is a candidate for.
-    starts = bounds - counts
-    row = np.arange(bounds[-1]) + np.repeat(first - starts, counts)
-    records_before = np.array([batch.record_count for batch in batches], dtype=np.int64)
-    offset_delta = np.arange(bounds[-1]) + np.repeat(records_before - starts, counts)
-    base_timestamp = np.array([batch.base_timestamp for batch in batches], dtype=np.int64)
-    timestamp_delta = rows.timestamp_ms[row] - np.repeat(base_timestamp, counts)
-
-    # Sizes grow along a run, so the rows that fit are a prefix of it.
-    end_byte = np.cumsum(rows.encoder.sizes(row, offset_delta, timestamp_delta))
-    end_byte -= np.repeat(np.concatenate(([0], end_byte))[starts], counts)
-    room = np.array([batch.room_bytes for batch in batches], dtype=np.int64)
-    fits = end_byte <= np.repeat(room, counts)
-    placed = np.add.reduceat(fits, starts, dtype=np.int64)
-
-    data, offsets = rows.encoder.encode(row[fits], offset_delta[fits], timestamp_delta[fits])
-    record_ends = np.cumsum(placed)
-    for index, batch in enumerate(batches):
-        count, record_end = int(placed[index]), int(record_ends[index])
-        if count:
-            encoded = data[offsets[record_end - count] : offsets[record_end]]
-            batch.buffer[batch.end : batch.end + encoded.size] = encoded
-            batch.end += encoded.size
-            batch.record_count += count
-            latest = int(rows.timestamp_ms[first[index] : first[index] + count].max())
-            batch.max_timestamp = max(batch.max_timestamp, latest)
-        if count < counts[index]:
-            batch.full = True
-            batch.close(codec)
-    rows.next_row[destinations] += placed
+    next_row, end_row = rows.next_row[destinations], rows.end_row[destinations]
+    count = len(batches)
+    open_batches = OpenBatches(
+        buffers=[batch.buffer for batch in batches],
+        base_timestamp=np.fromiter((batch.base_timestamp for batch in batches), np.int64, count),
+        end=np.fromiter((batch.end for batch in batches), np.int64, count),
+        record_count=np.fromiter((batch.record_count for batch in batches), np.int64, count),
+        max_timestamp=np.fromiter((batch.max_timestamp for batch in batches), np.int64, count),
+    )
+    rows.encoder.fill(next_row, end_row, open_batches)
+    for batch, end, record_count, max_timestamp in zip(
+        batches,
+        open_batches.end.tolist(),
+        open_batches.record_count.tolist(),
+        open_batches.max_timestamp.tolist(),
+        strict=True,
+    ):
+        batch.end, batch.record_count, batch.max_timestamp = end, record_count, max_timestamp
+    for index in np.flatnonzero(next_row < end_row).tolist():
+        batches[index].full = True
+        batches[index].close(codec)
+    rows.next_row[destinations] = next_row

@@ -1,6 +1,6 @@
 """Rows of one Arrow batch, sorted by the partition they go to, and how far each partition's run has been placed.
 
-One counting of destinations and one stable sort an Arrow batch; from here on a partition's rows are a slice.
+One counting sort an Arrow batch; from here on a partition's rows are a slice.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.encoder import RecordEncoder
+from kafka_sink.records.kernel import KERNEL, Kernel
+from kafka_sink.records.record_size import lone_batch_size
 
 Int64s = npt.NDArray[np.int64]
 
 
 class RoutedRows:
-    """`destination[i]` (int array of n) is row i's index into `destinations`; `topic_ids[d]` is the id under which the
+    """`destination[i]` (int64[n]) is row i's index into `destinations`; `topic_ids[d]` is the id under which the
     topic of `destinations[d]` was known when the rows were routed: a topic of that name with another id is another
     topic.
 
@@ -32,16 +33,26 @@ class RoutedRows:
         destination: Int64s,
         destinations: list[TopicPartition],
         topic_ids: list[uuid.UUID | None],
+        kernel: Kernel = KERNEL,
     ) -> None:
-        order = np.argsort(destination, kind="stable").astype(np.int64, copy=False)
-        counts = np.bincount(destination, minlength=len(destinations))
+        order, counts = kernel.wire_order(destination, len(destinations))
         self.destinations = destinations
         self.topic_ids = topic_ids
         self.end_row: Int64s = np.cumsum(counts)
         self.next_row: Int64s = self.end_row - counts
-        self.timestamp_ms: Int64s = columns.timestamp_ms[order]
-        self.encoder = RecordEncoder(columns, order)
-        self.lone_batch_bytes: Int64s = self.encoder.lone_batch_sizes()
+        self.encoder = kernel.encoder(columns, order)
+        # In the order of the Arrow batch.
+        self._order = order
+        self._destination = destination
+        self._timestamp_ms = columns.timestamp_ms
+
+    def timestamp_ms(self, row: int) -> int:
+        """The row's timestamp."""
+        return int(self._timestamp_ms[self._order[row]])
+
+    def lone_batch_bytes(self, row: int) -> int:
+        """Bytes of an uncompressed batch of this row alone."""
+        return lone_batch_size(int(self.encoder.payload_sizes[self._order[row]]))
 
     def unplaced(self) -> Int64s:
         """Destinations that have rows left."""
@@ -53,13 +64,12 @@ class RoutedRows:
 
     def largest(self) -> tuple[TopicPartition, int] | None:
         """The row that takes most bytes as a batch of its own: where it goes and how many; None without rows."""
-        if not self.lone_batch_bytes.size:
+        sizes = self.encoder.payload_sizes
+        if not sizes.size:
             return None
-        row = int(self.lone_batch_bytes.argmax())
-        destination = int(np.searchsorted(self.end_row, row, side="right"))
-        return self.destinations[destination], int(self.lone_batch_bytes[row])
+        largest = int(sizes.argmax())
+        return self.destinations[self._destination[largest]], lone_batch_size(int(sizes[largest]))
 
     def needed_bytes(self, buffer_bytes: int) -> int:
         """The smallest buffer that would take the next row of the first destination that waits."""
-        row = self.next_row[self.unplaced()[0]]
-        return max(buffer_bytes, int(self.lone_batch_bytes[row]))
+        return max(buffer_bytes, self.lone_batch_bytes(self.next_row[self.unplaced()[0]]))

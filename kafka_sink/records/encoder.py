@@ -1,8 +1,9 @@
-"""All records of an Arrow batch, encoded back to back by a handful of Arrow and numpy calls.
+"""Rows of an Arrow batch into the batches they go to, by a handful of Arrow and numpy calls.
 
-Scope: columns and two deltas a row in, the bytes of DefaultRecord out (layout in record_size.py). Which batch
-a record belongs to, and so its deltas, is the caller's business: records of many batches are encoded in one
-call, each batch's being a run of the result.
+Scope: `RecordEncoder.encode` takes columns and two deltas a row and gives the bytes of DefaultRecord (layout
+in record_size.py), for rows of any number of batches at once; `fill` finds how many rows each open batch has
+room for, encodes them all in one pass and copies each batch's run of the result to its end. compiled.py has
+the same `fill` without the copy, for who has the compiled kernel.
 
 How: a record is  numbers | key | number | value | headers.  The numbers of all rows become one binary array
 (varint_rows), keys and values are binary arrays already, each row's header section is made one the same way;
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.records.columns import Headers, RecordColumns
-from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_size import (
     NULL_LENGTH,
     body_sizes,
@@ -53,7 +54,9 @@ class RecordEncoder:
         self._key = columns.key
         self._headers = None if columns.headers is None else _header_sections(columns.headers)
         self._order = order
-        self._payload_sizes = payload_sizes(columns)[order]
+        self._timestamp_ms = columns.timestamp_ms[order]
+        self.payload_sizes = payload_sizes(columns)
+        self._payload_sizes = self.payload_sizes[order]
 
     def __len__(self) -> int:
         return len(self._order)
@@ -62,10 +65,37 @@ class RecordEncoder:
         """int64[n]: exactly the bytes `encode` writes for each of `rows` with these deltas (int64[n])."""
         return record_sizes(body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta))
 
-    def lone_batch_sizes(self) -> Int64s:
-        """int64[n]: bytes of an uncompressed record batch of this row alone; `max.request.size` bounds it."""
-        zero = np.zeros(len(self), np.int64)
-        return HEADER_BYTES + record_sizes(body_sizes(self._payload_sizes, zero, zero))
+    def fill(self, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
+        """Encodes into each of k batches as many of its rows as fit, in wire order from `next_row[i]` and before
+        `end_row[i]` (int64[k]), and moves `next_row` and the batches' numbers on by them."""
+        counts = end_row - next_row
+        bounds = np.cumsum(counts)
+        # Position in wire order of every candidate row, and which batch it is a candidate for.
+        starts = bounds - counts
+        row = np.arange(counts.sum()) + np.repeat(next_row - starts, counts)
+        offset_delta = np.arange(len(row)) + np.repeat(batches.record_count - starts, counts)
+        timestamp_ms = self._timestamp_ms[row]
+        timestamp_delta = timestamp_ms - np.repeat(batches.base_timestamp, counts)
+
+        # Sizes grow along a run, so the rows that fit are a prefix of it.
+        end_byte = np.cumsum(self.sizes(row, offset_delta, timestamp_delta))
+        end_byte -= np.repeat(np.concatenate(([0], end_byte))[starts], counts)
+        fits = end_byte <= np.repeat(batches.room_bytes(), counts)
+        fits_before = np.concatenate(([0], np.cumsum(fits)))
+        placed = fits_before[bounds] - fits_before[starts]
+
+        data, offsets = self.encode(row[fits], offset_delta[fits], timestamp_delta[fits])
+        record_ends = np.cumsum(placed)
+        for i in np.flatnonzero(placed).tolist():
+            first_record, end_record = record_ends[i] - placed[i], record_ends[i]
+            encoded = data[offsets[first_record] : offsets[end_record]]
+            end = int(batches.end[i])
+            batches.buffers[i][end : end + encoded.size] = encoded
+            batches.end[i] += encoded.size
+            latest = timestamp_ms[starts[i] : starts[i] + placed[i]].max()
+            batches.max_timestamp[i] = max(batches.max_timestamp[i], latest)
+        batches.record_count[:] += placed
+        next_row += placed
 
     def encode(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> tuple[UInt8s, Int64s]:
         """The records of `rows`, in their order, back to back.
@@ -73,7 +103,7 @@ class RecordEncoder:
         `rows`: n positions in wire order, as a slice or int64[n]. `offset_delta`: int64[n], each record's
         place in its batch, 0 <= delta < 2^31. `timestamp_delta`: int64[n], ms to the batch's base timestamp,
         either sign. Returns the bytes (uint8, read-only) and int64[n + 1] offsets of the records in them. No
-        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_sizes` against any `max.request.size`
+        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_size` against any `max.request.size`
         has ruled out.
         """
         body = body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta)

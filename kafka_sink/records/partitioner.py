@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.murmur import murmur2
-from kafka_sink.records.record_size import payload_sizes
+from kafka_sink.records.kernel import KERNEL
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -86,11 +85,11 @@ class RowPartitioner:
 
     @cached_property
     def _key_hashes(self) -> Int32s:
-        return murmur2(self._columns.key) & POSITIVE_MASK
+        return KERNEL.murmur2(self._columns.key) & POSITIVE_MASK
 
     @cached_property
     def _row_sizes(self) -> Int64s:
-        return payload_sizes(self._columns)
+        return KERNEL.payload_sizes(self._columns)
 
     def assign_partitions(
         self,

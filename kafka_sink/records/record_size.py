@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.records.columns import Headers, RecordColumns
-from kafka_sink.records.varint import varint_sizes
+from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.varint import varint_size, varint_sizes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -62,3 +63,10 @@ def body_sizes(payload: Int64s, offset_delta: Int64s, timestamp_delta: Int64s) -
 def record_sizes(body: Int64s) -> Int64s:
     """int64[n]: bytes of whole records of which `body` is the `length`."""
     return body + varint_sizes(body)
+
+
+def lone_batch_size(payload_bytes: int) -> int:
+    """Bytes of an uncompressed record batch of one record, of `payload_sizes` bytes: `max.request.size` bounds it."""
+    deltas_of_zero = 2
+    body = payload_bytes + deltas_of_zero
+    return HEADER_BYTES + body + varint_size(body)

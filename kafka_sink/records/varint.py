@@ -20,6 +20,11 @@ def varint_sizes(values: Int64s) -> Int64s:
     return _sizes(_zigzag(values))
 
 
+def varint_size(value: int) -> int:
+    """Bytes one number takes, 0 <= `value` < 2^63."""
+    return max(1, ((value << 1).bit_length() + 6) // 7)
+
+
 def varint_rows(*columns: Int64s) -> tuple[npt.NDArray[np.uint8], Int64s]:
     """The varints of row 0 of every column, then of row 1, and so on, back to back.
 

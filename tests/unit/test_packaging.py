@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution
+from email import message_from_string
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+KERNEL = "kafka_sink/records/_kernel.abi3.so"
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("PYKAFKA_TEST_SOURCES") == "1", reason="the sources are under test, not the wheel"
@@ -34,12 +37,20 @@ def of_the_package(names: Iterable[PurePosixPath]) -> set[str]:
 
 
 def sources() -> set[str]:
-    files = (path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file())
+    """What is packed as it is: not the kernel's source, nor a kernel that was built beside it."""
+    files = (path for path in (ROOT / "kafka_sink").rglob("*") if path.is_file() and path.suffix not in (".c", ".so"))
     return of_the_package(PurePosixPath(path.relative_to(ROOT)) for path in files) | {"pyspark_pykafka.py"}
 
 
 def test_the_wheel_holds_the_sources_and_nothing_else(installed: Distribution) -> None:
-    assert of_the_package(installed.files or ()) == sources()
+    kernel = {KERNEL} if has_kernel(installed) else set()
+    assert of_the_package(installed.files or ()) == sources() | kernel
+
+
+def test_the_wheel_is_tagged_by_what_it_holds(installed: Distribution) -> None:
+    """CI requires the kernel; who has no compiler has a pure wheel, and these tests."""
+    assert tag(installed).startswith("cp311-abi3-" if has_kernel(installed) else "py3-none-any")
+    assert has_kernel(installed) or os.environ.get("PYKAFKA_REQUIRE_KERNEL") != "1"
 
 
 def test_the_wheel_is_as_new_as_the_sources(installed: Distribution) -> None:
@@ -67,6 +78,69 @@ def test_a_worker_started_among_the_sources_takes_the_wheel(installed: Distribut
     wheel = str(installed.locate_file("kafka_sink/__init__.py"))
     assert python(look, ROOT) == wheel
     assert python(look, ROOT, PYTHONSAFEPATH="") != wheel  # the trap is there, and it is closed
+
+
+# --- with and without a compiler --------------------------------------------------------------------------------------
+
+
+def has_kernel(distribution: Distribution) -> bool:
+    return PurePosixPath(KERNEL) in (distribution.files or ())
+
+
+def tag(distribution: Distribution) -> str:
+    return message_from_string(distribution.read_text("WHEEL") or "")["Tag"]
+
+
+def install(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Builds a copy of the sources, which has no kernel yet, and installs it into `tmp_path / "site"`."""
+    copy = tmp_path / "sources"
+    copy.mkdir(parents=True)
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_pykafka.py"):
+        shutil.copy(ROOT / name, copy)
+    shutil.copytree(ROOT / "kafka_sink", copy / "kafka_sink", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site"))
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, str(copy)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def kernel_in_use(tmp_path: Path, **environment: str) -> str:
+    look = "import kafka_sink.records.kernel as kernel; print(kernel.__file__, kernel.KERNEL.name)"
+    file, name = python(look, tmp_path, PYTHONPATH=str(tmp_path / "site"), **environment).split()
+    assert Path(file).is_relative_to(tmp_path)
+    return name
+
+
+NO_COMPILER = {"CC": "false", "PYKAFKA_REQUIRE_KERNEL": "0"}
+
+
+def test_without_a_compiler_the_wheel_is_pure_and_works(tmp_path: Path) -> None:
+    assert install(tmp_path, **NO_COMPILER).returncode == 0
+    (built,) = distributions(path=[str(tmp_path / "site")])
+    assert tag(built) == "py3-none-any"
+    assert (built.read_text("WHEEL") or "").count("Root-Is-Purelib: true") == 1
+    assert of_the_package(built.files or ()) == sources()
+    assert kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="0") == "vectorised"
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")
+    assert "Install a C compiler" in failure.value.stderr
+
+
+def test_a_required_kernel_that_cannot_be_built_fails_the_build(tmp_path: Path) -> None:
+    assert install(tmp_path, **NO_COMPILER | {"PYKAFKA_REQUIRE_KERNEL": "1"}).returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_with_a_compiler_one_wheel_serves_every_python_from_3_11_on(tmp_path: Path) -> None:
+    ended = install(tmp_path, PYKAFKA_REQUIRE_KERNEL="1")
+    assert ended.returncode == 0, ended.stderr
+    (built,) = distributions(path=[str(tmp_path / "site")])
+    assert tag(built).startswith("cp311-abi3-")
+    assert kernel_in_use(tmp_path, PYKAFKA_REQUIRE_KERNEL="1") == "compiled"
 
 
 def python(code: str, folder: Path, **environment: str) -> str:

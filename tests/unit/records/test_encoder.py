@@ -1,14 +1,11 @@
 """The vectorised encoder against a scalar DefaultRecord, and whole batches read by kafka-python.
 
-A case is a list of rows, made into an Arrow batch of some choice of types with rows cut off at both ends (so
-that offsets are not 0), put into a wire order and into batches.
+A case (record_cases.py) is put into a wire order and into batches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,117 +20,10 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.record_batch import HEADER_BYTES, write_header
+from kafka_sink.records.record_size import lone_batch_size, payload_sizes
+from record_cases import Case, Row, as_arrow, cases, int64s, scalar_record
 
 Int64s = npt.NDArray[np.int64]
-Header = tuple[bytes, bytes | None]
-
-
-# --- the scalar reference -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Row:
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...] | None
-    timestamp_ms: int
-
-
-def varint(value: int) -> bytes:
-    rest = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
-    encoded = bytearray()
-    while rest & ~0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*encoded, rest])
-
-
-def field(data: bytes | None) -> bytes:
-    return varint(-1) if data is None else varint(len(data)) + data
-
-
-def scalar_record(row: Row, offset_delta: int, timestamp_delta: int) -> bytes:
-    """DefaultRecord.writeTo."""
-    headers = row.headers or ()
-    body = b"\0" + varint(timestamp_delta) + varint(offset_delta) + field(row.key) + field(row.value)
-    body += varint(len(headers)) + b"".join(field(key) + field(value) for key, value in headers)
-    return varint(len(body)) + body
-
-
-# --- cases --------------------------------------------------------------------------------------------------
-
-
-# Valid UTF-8, so that every type can hold it; the long ones need two and three bytes of length.
-TEXT = st.one_of(st.text(max_size=12), st.sampled_from([63, 64, 130, 8192]).map(lambda n: "x" * n)).map(str.encode)
-MAYBE_TEXT = st.one_of(st.none(), TEXT)
-TIMESTAMPS_MS = st.integers(-62_135_596_800_000, 253_402_300_799_999)  # years 1 to 9999: all that Spark has
-ROWS = st.lists(
-    st.builds(
-        Row,
-        key=MAYBE_TEXT,
-        value=MAYBE_TEXT,
-        headers=st.one_of(st.none(), st.lists(st.tuples(TEXT, MAYBE_TEXT), max_size=3).map(tuple)),
-        timestamp_ms=TIMESTAMPS_MS,
-    ),
-    max_size=12,
-)
-BYTES_TYPES = st.sampled_from([pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view()])
-HEADERS_TYPES = st.sampled_from(
-    [
-        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])),
-        pa.list_(pa.struct([("key", pa.large_string()), ("value", pa.binary())])),
-    ]
-)
-ABSENT = st.none()
-CUT_OFF = Row(b"cut", b"off", ((b"cut", b"off"), (b"off", None)), 0)
-
-
-@dataclass(frozen=True)
-class Case:
-    rows: list[Row]
-    columns: RecordColumns
-
-
-def _bytes_array(values: list[bytes | None], arrow_type: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.binary()).cast(arrow_type)
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> Case:
-    rows: list[Row] = draw(ROWS)
-    before, after = draw(st.integers(0, 3)), draw(st.integers(0, 3))
-    stored = [CUT_OFF] * before + rows + [CUT_OFF] * after
-    value_type = draw(BYTES_TYPES)
-    key_type = draw(st.one_of(ABSENT, BYTES_TYPES))
-    headers_type = draw(st.one_of(ABSENT, HEADERS_TYPES))
-    columns: dict[str, pa.Array] = {
-        "value": _bytes_array([row.value for row in stored], value_type),
-        "timestamp": pa.array([row.timestamp_ms * 1000 for row in stored], pa.timestamp("us", "UTC")),
-    }
-    if key_type is not None:
-        columns["key"] = _bytes_array([row.key for row in stored], key_type)
-    if headers_type is not None:
-        columns["headers"] = pa.array([as_arrow(row.headers) for row in stored], headers_type)
-    expected = [
-        Row(
-            key=row.key if key_type is not None else None,
-            value=row.value,
-            headers=row.headers if headers_type is not None else None,
-            timestamp_ms=row.timestamp_ms,
-        )
-        for row in rows
-    ]
-    batch = pa.RecordBatch.from_pydict(columns).slice(before, len(rows))
-    return Case(expected, RecordColumns.from_arrow(batch, now_ms=0))
-
-
-def as_arrow(headers: tuple[Header, ...] | None) -> list[dict[str, Any]] | None:
-    return None if headers is None else [{"key": key.decode(), "value": value} for key, value in headers]
-
-
-def int64s(values: list[int]) -> Int64s:
-    return np.array(values, np.int64)
 
 
 def split(data: npt.NDArray[np.uint8], offsets: Int64s) -> list[bytes]:
@@ -176,8 +66,8 @@ def test_equals_the_scalar_encoder_and_its_own_sizes(data: st.DataObject, case: 
 
 @given(cases())
 def test_size_of_a_batch_of_one_row(case: Case) -> None:
-    sizes = RecordEncoder(case.columns, np.arange(len(case.rows))).lone_batch_sizes()
-    assert sizes.tolist() == [61 + len(scalar_record(row, 0, 0)) for row in case.rows]
+    sizes = [lone_batch_size(size) for size in payload_sizes(case.columns).tolist()]
+    assert sizes == [61 + len(scalar_record(row, 0, 0)) for row in case.rows]
 
 
 @pytest.mark.parametrize("value_bytes", [0, 57, 58, 8183, 8184, 1_048_502, 1_048_503])
@@ -189,7 +79,7 @@ def test_lone_batch_size_is_what_a_broker_would_count(value_bytes: int) -> None:
     record_encoder = RecordEncoder(columns, int64s([0]))
     batch = whole_batch(record_encoder, slice(0, 1), int64s([5]), "none")
     assert MemoryRecords(batch).next_batch().size_in_bytes == len(batch)
-    assert record_encoder.lone_batch_sizes().tolist() == [len(batch)]
+    assert lone_batch_size(int(record_encoder.payload_sizes[0])) == len(batch)
 
 
 def test_order_leaves_rows_out_and_runs_are_runs_of_the_arrow_batch() -> None:
@@ -215,7 +105,7 @@ def test_a_header_count_of_two_bytes() -> None:
     record_encoder = RecordEncoder(RecordColumns.from_arrow(batch, now_ms=0), int64s([0]))
     encoded, _ = record_encoder.encode(slice(0, 1), int64s([0]), int64s([0]))
     assert encoded.tobytes() == scalar_record(row, 0, 0)
-    assert record_encoder.lone_batch_sizes().tolist() == [61 + len(encoded)]
+    assert lone_batch_size(int(record_encoder.payload_sizes[0])) == 61 + len(encoded)
 
 
 @pytest.mark.parametrize(

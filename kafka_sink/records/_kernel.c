@@ -1,0 +1,738 @@
+/* The work that is done once a row, compiled: hash of the keys, order by destination, sizes, records.
+ *
+ * Python's face of it is compiled.py, where the arguments are described; encoder.py, murmur.py and
+ * wire_order.py are the same functions without a compiler, and both yield the same bytes.
+ *
+ * Built against CPython's limited API, so that one binary serves every Python from 3.11 on. Memory comes in
+ * and goes out through the buffer protocol only; the interpreter's lock is released while rows are worked on.
+ *
+ * Nothing that comes in is believed: each Arrow offset, row number, position and length is checked against
+ * the buffer it points into just before it is used, in 64-bit arithmetic that cannot overflow. A wrong one is
+ * a ValueError, after which the content of the output buffers means nothing. Arrow buffers may be unaligned
+ * and are read bytewise (memcpy, which compilers make a load); numpy's are required to be aligned.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+/* What went wrong, in words for a ValueError; NULL: nothing. */
+typedef const char *Error;
+
+static const char OFFSETS_DESCEND[] = "the offsets of a column descend, or leave its data";
+static const char ROW_OUTSIDE[] = "a row number lies outside its column";
+static const char HEADERS_OUTSIDE[] = "the headers of a row descend, or leave the header columns";
+static const char HEADERS_CHANGED[] = "a header changed while it was written";
+static const char RUN_OUTSIDE[] = "a run of rows descends, or leaves the order";
+static const char POSITION_OUTSIDE[] = "a batch's end lies outside its buffer";
+static const char TOO_MANY_RECORDS[] = "a batch would have more than 2^31 - 1 records";
+static const char RECORD_TOO_LARGE[] = "a record would be larger than 2^31 - 1 bytes";
+static const char DESTINATION_OUTSIDE[] = "a destination is negative, or there are fewer";
+
+
+/* --- buffers ------------------------------------------------------------------------------------------------ */
+
+/* All buffers of one call, released together. Py_buffers are never moved: some point into themselves. */
+typedef struct {
+    Py_buffer *views;
+    Py_ssize_t count;
+    Py_ssize_t capacity;
+} Held;
+
+static int hold_up_to(Held *held, Py_ssize_t capacity)
+{
+    held->count = 0;
+    held->capacity = capacity;
+    held->views = PyMem_Calloc((size_t)capacity, sizeof(Py_buffer));
+    if (held->views == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    return 1;
+}
+
+static void release(Held *held)
+{
+    while (held->count > 0)
+        PyBuffer_Release(&held->views[--held->count]);
+    PyMem_Free(held->views);
+}
+
+static Py_buffer *hold(Held *held, PyObject *object, int flags)
+{
+    if (held->count == held->capacity) {
+        PyErr_SetString(PyExc_SystemError, "more buffers than were counted");
+        return NULL;
+    }
+    Py_buffer *view = &held->views[held->count];
+    if (PyObject_GetBuffer(object, view, flags) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_BufferError)) {
+            PyErr_Clear();
+            PyErr_SetString(PyExc_ValueError, "a buffer is not contiguous, or must be writable and is not");
+        }
+        return NULL;
+    }
+    held->count++;
+    return view;
+}
+
+static const uint8_t NO_BYTES[1];
+
+typedef struct {
+    uint8_t *data; /* never NULL */
+    int64_t size;
+} Bytes;
+
+/* Any contiguous memory, as bytes; None is no bytes. */
+static int hold_bytes(Held *held, PyObject *object, int flags, Bytes *bytes)
+{
+    bytes->data = (uint8_t *)NO_BYTES;
+    bytes->size = 0;
+    if (object == Py_None)
+        return 1;
+    const Py_buffer *view = hold(held, object, flags);
+    if (view == NULL)
+        return 0;
+    if (view->len > 0) {
+        bytes->data = view->buf;
+        bytes->size = view->len;
+    }
+    return 1;
+}
+
+/* An aligned array of native signed integers of `itemsize` bytes. */
+static int hold_integers(Held *held, PyObject *object, int writable, Py_ssize_t itemsize, void **data, int64_t *count)
+{
+    int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
+    const Py_buffer *view = hold(held, object, flags);
+    if (view == NULL)
+        return 0;
+    int is_signed = view->format != NULL && strchr("bhilq", view->format[0]) != NULL && view->format[1] == '\0';
+    if (!is_signed || view->itemsize != itemsize || (uintptr_t)view->buf % (size_t)itemsize != 0) {
+        PyErr_Format(PyExc_ValueError, "expected aligned signed integers of %zd bytes", itemsize);
+        return 0;
+    }
+    *data = view->buf;
+    *count = view->len / itemsize;
+    return 1;
+}
+
+typedef struct {
+    int64_t *items;
+    int64_t count;
+} Int64s;
+
+static int hold_int64s(Held *held, PyObject *object, int writable, Int64s *array)
+{
+    void *data;
+    if (!hold_integers(held, object, writable, 8, &data, &array->count))
+        return 0;
+    array->items = data;
+    return 1;
+}
+
+/* The same, of exactly `count` numbers. */
+static int hold_int64s_of(Held *held, PyObject *object, int writable, int64_t count, int64_t **items)
+{
+    Int64s array;
+    if (!hold_int64s(held, object, writable, &array))
+        return 0;
+    if (array.count != count) {
+        PyErr_Format(PyExc_ValueError, "expected %lld numbers, found %lld", (long long)count, (long long)array.count);
+        return 0;
+    }
+    *items = array.items;
+    return 1;
+}
+
+
+/* --- Arrow columns ------------------------------------------------------------------------------------------ */
+
+/* A binary (width 4) or large_binary (width 8) array: its rows are `first` to `first + count` of the buffers. */
+typedef struct {
+    Bytes validity; /* no bytes: no nulls */
+    Bytes offsets;
+    Bytes data;
+    int width;
+    int64_t first;
+    int64_t count;
+} Column;
+
+#define COLUMN_BUFFERS 3
+
+static int hold_column(Held *held, PyObject *tuple, Column *column)
+{
+    PyObject *validity, *offsets, *data;
+    long long first, count;
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "a column is a tuple of validity, offsets, data, width, first, count");
+        return 0;
+    }
+    if (!PyArg_ParseTuple(tuple, "OOOiLL:column", &validity, &offsets, &data, &column->width, &first, &count))
+        return 0;
+    if (!hold_bytes(held, validity, PyBUF_SIMPLE, &column->validity) ||
+        !hold_bytes(held, offsets, PyBUF_SIMPLE, &column->offsets) ||
+        !hold_bytes(held, data, PyBUF_SIMPLE, &column->data))
+        return 0;
+    column->first = first;
+    column->count = count;
+    if (column->width != 4 && column->width != 8) {
+        PyErr_SetString(PyExc_ValueError, "the offsets of a column are 4 or 8 bytes wide");
+        return 0;
+    }
+    /* n rows have n + 1 offsets; an array without rows may have none at all. Each comparison is with what is
+     * left of the buffer, so that no sum can overflow. */
+    int64_t offset_count = column->offsets.size / column->width;
+    if (first < 0 || count < 0 || (count > 0 && (first >= offset_count || count > offset_count - 1 - first))) {
+        PyErr_SetString(PyExc_ValueError, "a column has more rows than its offsets");
+        return 0;
+    }
+    if (count > 0 && validity != Py_None && (first + count - 1) / 8 >= column->validity.size) {
+        PyErr_SetString(PyExc_ValueError, "a column has more rows than its validity bitmap");
+        return 0;
+    }
+    return 1;
+}
+
+static inline int64_t offset_at(const Column *column, int64_t index)
+{
+    if (column->width == 4) {
+        int32_t narrow;
+        memcpy(&narrow, column->offsets.data + 4 * index, 4);
+        return narrow;
+    }
+    int64_t wide;
+    memcpy(&wide, column->offsets.data + 8 * index, 8);
+    return wide;
+}
+
+/* One key or value; a null has the length -1. */
+typedef struct {
+    const uint8_t *data;
+    int64_t length;
+} Field;
+
+static const Field NULL_FIELD = {NO_BYTES, -1};
+
+/* The bytes under row `row`, 0 <= row < count, null or not. */
+static inline Error bytes_at(const Column *column, int64_t row, Field *field)
+{
+    int64_t start = offset_at(column, column->first + row), end = offset_at(column, column->first + row + 1);
+    if (start < 0 || end < start || end > column->data.size)
+        return OFFSETS_DESCEND;
+    field->data = column->data.data + start;
+    field->length = end - start;
+    return NULL;
+}
+
+static inline Error field_at(const Column *column, int64_t row, Field *field)
+{
+    int64_t bit = column->first + row;
+    if (column->validity.size > 0 && !(column->validity.data[bit / 8] >> (bit % 8) & 1)) {
+        *field = NULL_FIELD;
+        return NULL;
+    }
+    return bytes_at(column, row, field);
+}
+
+/* Row i has the header entries row_offsets[i] to row_offsets[i + 1]. */
+typedef struct {
+    Column value;
+    Column key;
+    int has_key;
+    const int64_t *row_offsets; /* NULL: no headers */
+    Column header_key;
+    Column header_value;
+} Columns;
+
+#define COLUMNS_BUFFERS (4 * COLUMN_BUFFERS + 1)
+
+static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *headers, Columns *columns)
+{
+    if (!hold_column(held, value, &columns->value))
+        return 0;
+    columns->has_key = key != Py_None;
+    if (columns->has_key) {
+        if (!hold_column(held, key, &columns->key))
+            return 0;
+        if (columns->key.count != columns->value.count) {
+            PyErr_SetString(PyExc_ValueError, "keys and values differ in number");
+            return 0;
+        }
+    }
+    columns->row_offsets = NULL;
+    if (headers != Py_None) {
+        PyObject *row_offsets, *header_key, *header_value;
+        int64_t *items;
+        if (!PyTuple_Check(headers)) {
+            PyErr_SetString(PyExc_TypeError, "headers are a tuple of row offsets, keys, values");
+            return 0;
+        }
+        if (!PyArg_ParseTuple(headers, "OOO:headers", &row_offsets, &header_key, &header_value) ||
+            !hold_int64s_of(held, row_offsets, 0, columns->value.count + 1, &items) ||
+            !hold_column(held, header_key, &columns->header_key) ||
+            !hold_column(held, header_value, &columns->header_value))
+            return 0;
+        if (columns->header_key.count != columns->header_value.count) {
+            PyErr_SetString(PyExc_ValueError, "header keys and header values differ in number");
+            return 0;
+        }
+        columns->row_offsets = items;
+    }
+    return 1;
+}
+
+
+/* --- records ------------------------------------------------------------------------------------------------ */
+
+/* Zig-zag varints (varint.py). Differences wrap around, as numpy's do. */
+static inline uint64_t zigzag(int64_t value)
+{
+    return ((uint64_t)value << 1) ^ (value < 0 ? UINT64_MAX : 0);
+}
+
+static inline int64_t varint_size(int64_t value)
+{
+    /* ceil(bits / 7) for 1 to 64 bits, without a division. */
+    int bits = 64 - __builtin_clzll(zigzag(value) | 1);
+    return (bits * 9 + 64) >> 6;
+}
+
+static inline int64_t difference(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+static inline uint8_t *put_varint(uint8_t *at, int64_t value)
+{
+    uint64_t rest = zigzag(value);
+    while (rest > 0x7F) {
+        *at++ = (uint8_t)(rest | 0x80);
+        rest >>= 7;
+    }
+    *at++ = (uint8_t)rest;
+    return at;
+}
+
+static inline int64_t field_size(const Field *field)
+{
+    return varint_size(field->length) + (field->length > 0 ? field->length : 0);
+}
+
+/* `field_size` bytes are free at `at`. Short fields are copied with what follows them, where both sides have
+ * that much: 16 bytes are two instructions, a call of memcpy is twenty. */
+static inline uint8_t *put_field(uint8_t *at, const uint8_t *room_end, const Field *field, const Bytes *source)
+{
+    at = put_varint(at, field->length);
+    if (field->length <= 0)
+        return at;
+    if (field->length <= 16 && room_end - at >= 16 && source->data + source->size - field->data >= 16)
+        memcpy(at, field->data, 16);
+    else
+        memcpy(at, field->data, (size_t)field->length);
+    return at + field->length;
+}
+
+typedef struct {
+    Field key;
+    Field value;
+    int64_t first_header;
+    int64_t end_header;
+    int64_t payload; /* bytes of the record but its length and its two deltas (record_size.py) */
+} Row;
+
+static Error read_headers(const Columns *columns, int64_t row, Row *found)
+{
+    int64_t first = columns->row_offsets[row], end = columns->row_offsets[row + 1];
+    if (first < 0 || end < first || end > columns->header_key.count)
+        return HEADERS_OUTSIDE;
+    found->first_header = first;
+    found->end_header = end;
+    found->payload += varint_size(end - first);
+    for (int64_t entry = first; entry < end; entry++) {
+        Field key, value;
+        Error error;
+        if ((error = field_at(&columns->header_key, entry, &key)) ||
+            (error = field_at(&columns->header_value, entry, &value)))
+            return error;
+        found->payload += field_size(&key) + field_size(&value);
+    }
+    return NULL;
+}
+
+static inline Error read_row(const Columns *columns, int64_t row, Row *found)
+{
+    Error error;
+    if (row < 0 || row >= columns->value.count)
+        return ROW_OUTSIDE;
+    if ((error = field_at(&columns->value, row, &found->value)))
+        return error;
+    found->key = NULL_FIELD;
+    if (columns->has_key && (error = field_at(&columns->key, row, &found->key)))
+        return error;
+    found->payload = 1 + field_size(&found->key) + field_size(&found->value); /* 1: attributes */
+    if (columns->row_offsets != NULL)
+        return read_headers(columns, row, found);
+    found->first_header = found->end_header = 0;
+    found->payload += 1; /* the count, 0 */
+    return NULL;
+}
+
+static Error put_headers(uint8_t *at, const uint8_t *record_end, const Columns *columns, const Row *row)
+{
+    for (int64_t entry = row->first_header; entry < row->end_header; entry++) {
+        Field key, value;
+        Error error;
+        if ((error = field_at(&columns->header_key, entry, &key)) ||
+            (error = field_at(&columns->header_value, entry, &value)))
+            return error;
+        if (field_size(&key) + field_size(&value) > record_end - at)
+            return HEADERS_CHANGED;
+        at = put_field(at, record_end, &key, &columns->header_key.data);
+        at = put_field(at, record_end, &value, &columns->header_value.data);
+    }
+    return NULL;
+}
+
+/* The record with its length `body`, which fits between `at` and `room_end`. */
+static inline Error put_record(uint8_t *at, const uint8_t *room_end, const Columns *columns, const Row *row,
+                               int64_t body, int64_t timestamp_delta, int64_t offset_delta)
+{
+    at = put_varint(at, body);
+    const uint8_t *record_end = at + body;
+    *at++ = 0; /* attributes */
+    at = put_varint(at, timestamp_delta);
+    at = put_varint(at, offset_delta);
+    at = put_field(at, room_end, &row->key, &columns->key.data);
+    at = put_field(at, room_end, &row->value, &columns->value.data);
+    at = put_varint(at, row->end_header - row->first_header);
+    if (row->first_header == row->end_header)
+        return NULL;
+    return put_headers(at, record_end, columns, row);
+}
+
+/* One open batch and the run of rows, in wire order, that is to go into it. */
+typedef struct {
+    uint8_t *buffer;
+    int64_t size;
+    int64_t end;
+    int64_t record_count;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int64_t next_row;
+    int64_t end_row;
+} Batch;
+
+static Error fill_batch(const Columns *columns, const Int64s *order, const int64_t *timestamp_ms, Batch *batch)
+{
+    if (batch->next_row < 0 || batch->end_row < batch->next_row || batch->end_row > order->count)
+        return RUN_OUTSIDE;
+    if (batch->end < 0 || batch->end > batch->size)
+        return POSITION_OUTSIDE;
+    if (batch->record_count < 0)
+        return TOO_MANY_RECORDS;
+    for (; batch->next_row < batch->end_row; batch->next_row++) {
+        Row row;
+        int64_t row_number = order->items[batch->next_row];
+        Error error = read_row(columns, row_number, &row);
+        if (error)
+            return error;
+        int64_t timestamp = timestamp_ms[row_number];
+        int64_t timestamp_delta = difference(timestamp, batch->base_timestamp), offset_delta = batch->record_count;
+        int64_t body = row.payload + varint_size(timestamp_delta) + varint_size(offset_delta);
+        int64_t record = varint_size(body) + body;
+        if (record > batch->size - batch->end)
+            return NULL;
+        if (body > INT32_MAX)
+            return RECORD_TOO_LARGE;
+        if (offset_delta >= INT32_MAX)
+            return TOO_MANY_RECORDS;
+        error = put_record(batch->buffer + batch->end, batch->buffer + batch->size, columns, &row, body,
+                           timestamp_delta, offset_delta);
+        if (error)
+            return error;
+        batch->end += record;
+        batch->record_count++;
+        if (timestamp > batch->max_timestamp)
+            batch->max_timestamp = timestamp;
+    }
+    return NULL;
+}
+
+
+/* --- what Python calls -------------------------------------------------------------------------------------- */
+
+static PyObject *none_or(Error error)
+{
+    if (error) {
+        PyErr_SetString(PyExc_ValueError, error);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(fill_doc,
+             "fill(value, key, headers, order, timestamp_ms, next_row, end_row, buffers, base_timestamp, end, "
+             "record_count, max_timestamp)\n\nWrites into each buffer as many rows of its run as fit, and moves "
+             "next_row, end, record_count and max_timestamp accordingly.");
+
+typedef struct {
+    Columns columns;
+    Int64s order;
+    int64_t *timestamp_ms;
+    int64_t *next_row, *end_row, *base_timestamp, *end, *record_count, *max_timestamp;
+    const Py_buffer *buffers;
+    int64_t batch_count;
+} Fill;
+
+static Error fill_all(const Fill *fill)
+{
+    for (int64_t i = 0; i < fill->batch_count; i++) {
+        Batch batch = {
+            .buffer = fill->buffers[i].buf,
+            .size = fill->buffers[i].len,
+            .end = fill->end[i],
+            .record_count = fill->record_count[i],
+            .base_timestamp = fill->base_timestamp[i],
+            .max_timestamp = fill->max_timestamp[i],
+            .next_row = fill->next_row[i],
+            .end_row = fill->end_row[i],
+        };
+        Error error = fill_batch(&fill->columns, &fill->order, fill->timestamp_ms, &batch);
+        if (error)
+            return error;
+        fill->end[i] = batch.end;
+        fill->record_count[i] = batch.record_count;
+        fill->max_timestamp[i] = batch.max_timestamp;
+        fill->next_row[i] = batch.next_row;
+    }
+    return NULL;
+}
+
+static int hold_buffers(Held *held, PyObject *tuple, Fill *fill)
+{
+    fill->buffers = &held->views[held->count];
+    for (int64_t i = 0; i < fill->batch_count; i++)
+        if (hold(held, PyTuple_GetItem(tuple, (Py_ssize_t)i), PyBUF_WRITABLE) == NULL)
+            return 0;
+    return 1;
+}
+
+static PyObject *kernel_fill(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *value, *key, *headers, *order, *timestamp_ms, *next_row, *end_row, *buffers, *base_timestamp, *end,
+        *record_count, *max_timestamp;
+    if (!PyArg_ParseTuple(args, "OOOOOOOO!OOOO:fill", &value, &key, &headers, &order, &timestamp_ms, &next_row,
+                          &end_row, &PyTuple_Type, &buffers, &base_timestamp, &end, &record_count, &max_timestamp))
+        return NULL;
+    Held held;
+    Fill fill = {.batch_count = PyTuple_Size(buffers)};
+    int64_t n = fill.batch_count;
+    if (!hold_up_to(&held, COLUMNS_BUFFERS + 8 + (Py_ssize_t)n))
+        return NULL;
+    PyObject *result = NULL;
+    if (hold_columns(&held, value, key, headers, &fill.columns) && hold_int64s(&held, order, 0, &fill.order) &&
+        hold_int64s_of(&held, timestamp_ms, 0, fill.columns.value.count, &fill.timestamp_ms) &&
+        hold_int64s_of(&held, next_row, 1, n, &fill.next_row) && hold_int64s_of(&held, end_row, 0, n, &fill.end_row) &&
+        hold_int64s_of(&held, base_timestamp, 0, n, &fill.base_timestamp) &&
+        hold_int64s_of(&held, end, 1, n, &fill.end) && hold_int64s_of(&held, record_count, 1, n, &fill.record_count) &&
+        hold_int64s_of(&held, max_timestamp, 1, n, &fill.max_timestamp) && hold_buffers(&held, buffers, &fill)) {
+        Error error;
+        Py_BEGIN_ALLOW_THREADS
+        error = fill_all(&fill);
+        Py_END_ALLOW_THREADS
+        result = none_or(error);
+    }
+    release(&held);
+    return result;
+}
+
+PyDoc_STRVAR(payload_sizes_doc,
+             "payload_sizes(value, key, headers, sizes)\n\nWrites each row's bytes but its length and deltas.");
+
+static Error size_all(const Columns *columns, int64_t *sizes)
+{
+    for (int64_t i = 0; i < columns->value.count; i++) {
+        Row row;
+        Error error = read_row(columns, i, &row);
+        if (error)
+            return error;
+        sizes[i] = row.payload;
+    }
+    return NULL;
+}
+
+static PyObject *kernel_payload_sizes(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *value, *key, *headers, *out;
+    if (!PyArg_ParseTuple(args, "OOOO:payload_sizes", &value, &key, &headers, &out))
+        return NULL;
+    Held held;
+    if (!hold_up_to(&held, COLUMNS_BUFFERS + 1))
+        return NULL;
+    PyObject *result = NULL;
+    Columns columns;
+    int64_t *sizes;
+    if (hold_columns(&held, value, key, headers, &columns) &&
+        hold_int64s_of(&held, out, 1, columns.value.count, &sizes)) {
+        Error error;
+        Py_BEGIN_ALLOW_THREADS
+        error = size_all(&columns, sizes);
+        Py_END_ALLOW_THREADS
+        result = none_or(error);
+    }
+    release(&held);
+    return result;
+}
+
+PyDoc_STRVAR(murmur2_doc, "murmur2(keys, hashes)\n\nWrites the hash of each key; a null's means nothing.");
+
+static inline uint32_t little_endian_32(const uint8_t *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* Kafka's Utils.murmur2 (murmur.py). */
+static inline uint32_t murmur2(const uint8_t *at, int64_t length)
+{
+    const uint32_t m = 0x5BD1E995;
+    uint32_t hash = 0x9747B28C ^ (uint32_t)length;
+    for (; length >= 4; at += 4, length -= 4) {
+        uint32_t k = little_endian_32(at) * m;
+        k = (k ^ k >> 24) * m;
+        hash = hash * m ^ k;
+    }
+    if (length > 0) {
+        if (length == 3)
+            hash ^= (uint32_t)at[2] << 16;
+        if (length >= 2)
+            hash ^= (uint32_t)at[1] << 8;
+        hash = (hash ^ at[0]) * m;
+    }
+    hash = (hash ^ hash >> 13) * m;
+    return hash ^ hash >> 15;
+}
+
+static Error hash_all(const Column *keys, int32_t *hashes)
+{
+    for (int64_t i = 0; i < keys->count; i++) {
+        Field key;
+        Error error = bytes_at(keys, i, &key);
+        if (error)
+            return error;
+        hashes[i] = (int32_t)murmur2(key.data, key.length);
+    }
+    return NULL;
+}
+
+static PyObject *kernel_murmur2(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *column, *out;
+    if (!PyArg_ParseTuple(args, "OO:murmur2", &column, &out))
+        return NULL;
+    Held held;
+    if (!hold_up_to(&held, COLUMN_BUFFERS + 1))
+        return NULL;
+    PyObject *result = NULL;
+    Column keys;
+    void *hashes;
+    int64_t count;
+    if (hold_column(&held, column, &keys) && hold_integers(&held, out, 1, 4, &hashes, &count)) {
+        Error error = "there are not as many hashes as keys";
+        Py_BEGIN_ALLOW_THREADS
+        if (count == keys.count)
+            error = hash_all(&keys, hashes);
+        Py_END_ALLOW_THREADS
+        result = none_or(error);
+    }
+    release(&held);
+    return result;
+}
+
+PyDoc_STRVAR(wire_order_doc,
+             "wire_order(destination, order, counts)\n\nWrites how many rows each destination has, and the rows "
+             "sorted by destination, their order kept.");
+
+/* `next` is scratch of as many numbers as `counts`. */
+static Error sort_by_destination(const Int64s *destination, int64_t *order, const Int64s *counts, int64_t *next)
+{
+    memset(counts->items, 0, (size_t)counts->count * sizeof(int64_t));
+    for (int64_t row = 0; row < destination->count; row++) {
+        int64_t to = destination->items[row];
+        if (to < 0 || to >= counts->count)
+            return DESTINATION_OUTSIDE;
+        counts->items[to]++;
+    }
+    int64_t start = 0;
+    for (int64_t to = 0; to < counts->count; to++) {
+        next[to] = start;
+        start += counts->items[to];
+    }
+    for (int64_t row = 0; row < destination->count; row++) {
+        int64_t to = destination->items[row];
+        if (to < 0 || to >= counts->count || next[to] >= destination->count)
+            return DESTINATION_OUTSIDE; /* it was another a moment ago */
+        order[next[to]++] = row;
+    }
+    return NULL;
+}
+
+static PyObject *kernel_wire_order(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *destination_object, *order_object, *counts_object;
+    if (!PyArg_ParseTuple(args, "OOO:wire_order", &destination_object, &order_object, &counts_object))
+        return NULL;
+    Held held;
+    if (!hold_up_to(&held, 3))
+        return NULL;
+    PyObject *result = NULL;
+    Int64s destination, counts;
+    int64_t *order;
+    if (hold_int64s(&held, destination_object, 0, &destination) &&
+        hold_int64s_of(&held, order_object, 1, destination.count, &order) &&
+        hold_int64s(&held, counts_object, 1, &counts)) {
+        int64_t *next = PyMem_Calloc((size_t)counts.count, sizeof(int64_t));
+        if (next == NULL) {
+            PyErr_NoMemory();
+        } else {
+            Error error;
+            Py_BEGIN_ALLOW_THREADS
+            error = sort_by_destination(&destination, order, &counts, next);
+            Py_END_ALLOW_THREADS
+            PyMem_Free(next);
+            result = none_or(error);
+        }
+    }
+    release(&held);
+    return result;
+}
+
+static PyMethodDef METHODS[] = {
+    {"fill", kernel_fill, METH_VARARGS, fill_doc},
+    {"murmur2", kernel_murmur2, METH_VARARGS, murmur2_doc},
+    {"payload_sizes", kernel_payload_sizes, METH_VARARGS, payload_sizes_doc},
+    {"wire_order", kernel_wire_order, METH_VARARGS, wire_order_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot SLOTS[] = {{0, NULL}};
+
+static struct PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_kernel",
+    .m_doc = "What is done once a row, compiled; see compiled.py.",
+    .m_methods = METHODS,
+    .m_slots = SLOTS,
+};
+
+PyMODINIT_FUNC PyInit__kernel(void);
+
+PyMODINIT_FUNC PyInit__kernel(void)
+{
+    return PyModuleDef_Init(&MODULE);
+}

@@ -1,0 +1,33 @@
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+# validity (None: no nulls), offsets, data, bytes an offset has (4 or 8), first row in the buffers, rows
+Column: TypeAlias = tuple[Buffer | None, Buffer | None, Buffer | None, int, int, int]
+# int64[n + 1] offsets of the rows in the entries, keys, values
+Headers: TypeAlias = tuple[npt.NDArray[np.int64], Column, Column]
+
+def murmur2(keys: Column, hashes: npt.NDArray[np.int32], /) -> None: ...
+def wire_order(
+    destination: npt.NDArray[np.int64], order: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], /
+) -> None: ...
+def payload_sizes(
+    value: Column, key: Column | None, headers: Headers | None, sizes: npt.NDArray[np.int64], /
+) -> None: ...
+def fill(
+    value: Column,
+    key: Column | None,
+    headers: Headers | None,
+    order: npt.NDArray[np.int64],
+    timestamp_ms: npt.NDArray[np.int64],
+    next_row: npt.NDArray[np.int64],
+    end_row: npt.NDArray[np.int64],
+    buffers: tuple[npt.NDArray[np.uint8], ...],
+    base_timestamp: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    record_count: npt.NDArray[np.int64],
+    max_timestamp: npt.NDArray[np.int64],
+    /,
+) -> None: ...

@@ -1,0 +1,79 @@
+"""Which implementation of the work once a row is in use: the compiled one, or the vectorised fallback.
+
+Chosen once, at import. The fallback serves where the package was installed without a C compiler: the same
+bytes, at a third of the speed or less. Two environment variables are for who must know:
+
+    PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
+    PYKAFKA_KERNEL=off          the fallback, kernel or not
+
+`KERNEL.name` says which it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.encoder import RecordEncoder
+from kafka_sink.records.murmur import murmur2
+from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.record_size import payload_sizes
+from kafka_sink.records.wire_order import wire_order
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+class Encoder(Protocol):
+    """encoder.RecordEncoder says what they do."""
+
+    payload_sizes: Int64s
+
+    def fill(self, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    name: str
+    murmur2: Callable[[pa.Array], Int32s]
+    wire_order: Callable[[Int64s, int], tuple[Int64s, Int64s]]
+    payload_sizes: Callable[[RecordColumns], Int64s]
+    encoder: Callable[[RecordColumns, Int64s], Encoder]
+
+
+FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, RecordEncoder)
+
+
+def compiled_kernel() -> Kernel:
+    """Raises ImportError where it was not built, or was built for another machine."""
+    from kafka_sink.records import compiled
+
+    return Kernel(
+        "compiled", compiled.murmur2, compiled.wire_order, compiled.payload_sizes, compiled.CompiledEncoder
+    )
+
+
+def choose(environment: Mapping[str, str]) -> Kernel:
+    """Raises ImportError when the environment requires a kernel that is not there."""
+    if environment.get("PYKAFKA_KERNEL") == "off":
+        return FALLBACK
+    try:
+        return compiled_kernel()
+    except ImportError as error:
+        if environment.get("PYKAFKA_REQUIRE_KERNEL") == "1":
+            raise ImportError(
+                "PYKAFKA_REQUIRE_KERNEL=1, but the compiled kernel of pyspark-pykafka cannot be loaded "
+                f"({error}). Install a C compiler and the package again, or unset the variable: the sink then "
+                "writes the same bytes more slowly."
+            ) from error
+        return FALLBACK
+
+
+KERNEL = choose(os.environ)

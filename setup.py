@@ -1,0 +1,39 @@
+"""The compiled kernel, which the package can do without; everything else is in setup.cfg.
+
+Where no C compiler works, the wheel is a pure one, and the sink uses its vectorised fallback. PYKAFKA_REQUIRE_KERNEL=1
+makes that an error instead.
+"""
+
+from __future__ import annotations
+
+import os
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+
+class MaybePureWheel(bdist_wheel):
+    """Tagged by what was built, not by what was tried."""
+
+    def run(self) -> None:
+        self.run_command("build_ext")
+        build_ext = self.get_finalized_command("build_ext")
+        if not all(map(os.path.exists, build_ext.get_outputs())):
+            self.distribution.ext_modules = None
+            self.root_is_pure = True
+        super().run()
+
+
+kernel = Extension(
+    "kafka_sink.records._kernel",
+    ["kafka_sink/records/_kernel.c"],
+    extra_compile_args=["-std=c11", "-O3"],
+    py_limited_api=True,
+    optional=os.environ.get("PYKAFKA_REQUIRE_KERNEL") != "1",
+)
+
+setup(
+    ext_modules=[kernel],
+    cmdclass={"bdist_wheel": MaybePureWheel},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

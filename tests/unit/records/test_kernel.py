@@ -1,0 +1,437 @@
+"""The compiled kernel and the vectorised fallback: the same bytes, counts and ends; and what the kernel refuses.
+
+Without the compiled kernel only the choice between the two is tested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.records import kernel
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.kernel import FALLBACK, Kernel, choose, compiled_kernel
+from kafka_sink.records.open_batches import OpenBatches
+from record_cases import Case, cases, int64s, scalar_record
+
+Int64s = npt.NDArray[np.int64]
+
+# validity, offsets, data, bytes an offset has, first row, rows
+Column = tuple[bytes | None, npt.NDArray[np.signedinteger[Any]] | None, bytes | None, int, int, int]
+
+try:
+    COMPILED = compiled_kernel()
+    from kafka_sink.records import _kernel
+except ImportError:
+    COMPILED = None
+
+needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
+BOTH = pytest.mark.parametrize(
+    "implementation",
+    [pytest.param(FALLBACK, id="vectorised"), pytest.param(COMPILED, id="compiled", marks=needs_kernel)],
+)
+
+
+# --- the choice ---------------------------------------------------------------------------------------------
+
+
+@needs_kernel
+def test_the_compiled_kernel_is_taken_unless_it_is_switched_off() -> None:
+    assert choose({}).name == choose({"PYKAFKA_REQUIRE_KERNEL": "1"}).name == "compiled"
+    assert choose({"PYKAFKA_KERNEL": "off"}) is FALLBACK
+
+
+def test_without_a_kernel_the_fallback_is_taken_or_the_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_there() -> Kernel:
+        raise ImportError("No module named '_kernel'")
+
+    monkeypatch.setattr(kernel, "compiled_kernel", not_there)
+    assert choose({}) is FALLBACK
+    with pytest.raises(ImportError, match=r"PYKAFKA_REQUIRE_KERNEL=1, but .*No module named '_kernel'"):
+        choose({"PYKAFKA_REQUIRE_KERNEL": "1"})
+
+
+# --- the same from both -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Rows with destinations, and for each destination an open batch, some with records already."""
+
+    case: Case
+    destination: Int64s
+    destination_count: int
+    end: list[int]
+    room: list[int]
+    record_count: list[int]
+    base_timestamp: list[int]
+
+    def open_batches(self) -> OpenBatches:
+        return OpenBatches(
+            buffers=[np.full(end + room, 0xEE, np.uint8) for end, room in zip(self.end, self.room, strict=True)],
+            base_timestamp=int64s(self.base_timestamp),
+            end=int64s(self.end),
+            record_count=int64s(self.record_count),
+            max_timestamp=int64s(self.base_timestamp),
+        )
+
+
+# Years 1 to 9999 and, to wrap a difference around, the ends of int64.
+BASES_MS = st.one_of(st.integers(-(2**47), 2**47), st.sampled_from([-(2**63), 2**63 - 1]))
+# None at all, less than a record, some records, all of them; oversize rows come with `TEXT` of 8192.
+ROOMS = st.one_of(st.integers(0, 8), st.integers(0, 300), st.just(200_000))
+# Deltas of one to four bytes.
+RECORDS_BEFORE = st.one_of(st.integers(0, 100), st.sampled_from([8_190, 2**20 - 2]))
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    case = draw(cases())
+    n, k = len(case.rows), draw(st.integers(1, 6))
+
+    def each(strategy: st.SearchStrategy[int], count: int = k) -> list[int]:
+        return draw(st.lists(strategy, min_size=count, max_size=count))
+
+    return Placement(
+        case=case,
+        destination=int64s(each(st.integers(0, k - 1), n)),
+        destination_count=k,
+        end=each(st.integers(0, 100)),
+        room=each(ROOMS),
+        record_count=each(RECORDS_BEFORE),
+        base_timestamp=each(BASES_MS),
+    )
+
+
+def fill(implementation: Kernel, placement: Placement) -> tuple[Int64s, Int64s, OpenBatches]:
+    """Next rows, end rows, batches after one `fill` of all destinations that have rows."""
+    order, counts = implementation.wire_order(placement.destination, placement.destination_count)
+    end_row = np.cumsum(counts)
+    next_row = end_row - counts
+    batches = placement.open_batches()
+    implementation.encoder(placement.case.columns, order).fill(next_row, end_row, batches)
+    return next_row, end_row, batches
+
+
+def records(batches: OpenBatches) -> list[bytes]:
+    return [buffer[:end].tobytes() for buffer, end in zip(batches.buffers, batches.end.tolist(), strict=True)]
+
+
+@needs_kernel
+@given(placements())
+def test_compiled_and_vectorised_fill_alike(placement: Placement) -> None:
+    expected_next, _, expected = fill(FALLBACK, placement)
+    next_row, _, batches = fill(COMPILED, placement)
+    assert next_row.tolist() == expected_next.tolist()
+    for name in ("end", "record_count", "max_timestamp"):
+        assert getattr(batches, name).tolist() == getattr(expected, name).tolist(), name
+    assert records(batches) == records(expected)
+
+
+@BOTH
+@given(placement=placements())
+def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(
+    implementation: Kernel, placement: Placement
+) -> None:
+    next_row, end_row, batches = fill(implementation, placement)
+    for i, got in enumerate(records(batches)):
+        rows = [row for row, d in zip(placement.case.rows, placement.destination, strict=True) if d == i]
+        base = placement.base_timestamp[i]
+        encoded = [
+            scalar_record(row, placement.record_count[i] + place, wrapped(row.timestamp_ms - base))
+            for place, row in enumerate(rows)
+        ]
+        fit = next(
+            (n for n in range(len(rows)) if sum(map(len, encoded[: n + 1])) > placement.room[i]), len(rows)
+        )
+        assert got == b"\xee" * placement.end[i] + b"".join(encoded[:fit])
+        assert end_row[i] - next_row[i] == len(rows) - fit
+        assert batches.record_count[i] == placement.record_count[i] + fit
+        assert batches.max_timestamp[i] == max([base, *(row.timestamp_ms for row in rows[:fit])])
+
+
+def wrapped(difference: int) -> int:
+    return (difference + 2**63) % 2**64 - 2**63
+
+
+@needs_kernel
+@given(cases())
+def test_payload_sizes_and_hashes_are_alike(case: Case) -> None:
+    assert COMPILED.payload_sizes(case.columns).tolist() == FALLBACK.payload_sizes(case.columns).tolist()
+    # Also what lies under a null: both hash it.
+    assert COMPILED.murmur2(case.columns.value).tolist() == FALLBACK.murmur2(case.columns.value).tolist()
+
+
+@BOTH
+@given(rows=st.lists(st.integers(0, 300), max_size=60), more=st.integers(0, 3))
+def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], more: int) -> None:
+    destination_count = max(rows, default=0) + 1 + more
+    order, counts = implementation.wire_order(int64s(rows), destination_count)
+    assert order.tolist() == sorted(range(len(rows)), key=rows.__getitem__)
+    assert counts.tolist() == [rows.count(d) for d in range(destination_count)]
+    assert (order.dtype, counts.dtype) == (np.int64, np.int64)
+
+
+@needs_kernel
+def test_ten_thousand_rows_for_two_thousand_batches() -> None:
+    random = np.random.default_rng(5)
+    n, k = 10_000, 2_000
+    values = pa.array([random.bytes(int(length)) for length in random.integers(0, 200, n)], pa.binary())
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": values}), now_ms=7)
+    placement = Placement(
+        case=Case([], columns),
+        destination=random.integers(0, k, n),
+        destination_count=k,
+        end=[61] * k,
+        room=random.integers(0, 2_000, k).tolist(),
+        record_count=[0] * k,
+        base_timestamp=[5] * k,
+    )
+    expected_next, _, expected = fill(FALLBACK, placement)
+    next_row, _, batches = fill(COMPILED, placement)
+    assert next_row.tolist() == expected_next.tolist()
+    assert records(batches) == records(expected)
+
+
+@needs_kernel
+def test_data_beyond_32_bits() -> None:
+    """Two keys at the ends of 2^31 + 64 bytes, of which only the pages that are read exist."""
+    size = 2**31 + 64
+    data = np.zeros(size, np.uint8)
+    data[-6:] = np.frombuffer(b"foobar", np.uint8)
+    offsets = int64s([0, 2, size - 6, size])
+    array = pa.Array.from_buffers(pa.large_binary(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    ends = array.slice(2)
+    assert COMPILED.murmur2(ends).tolist() == [-790332482]  # UtilsTest.testMurmur2
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": array}), now_ms=5)
+    assert COMPILED.payload_sizes(columns).tolist() == FALLBACK.payload_sizes(columns).tolist()
+    encoder = COMPILED.encoder(columns, int64s([2, 0, 1]))
+    batches = one_batch(64)
+    next_row = int64s([0])
+    encoder.fill(next_row, int64s([3]), batches)
+    assert next_row.tolist() == [2]  # the third, of 2 GiB, has no room
+    assert b"foobar" in records(batches)[0]
+
+
+def one_batch(size: int, **numbers: int) -> OpenBatches:
+    values = {"base_timestamp": 0, "end": 0, "record_count": 0, "max_timestamp": 0} | numbers
+    return OpenBatches([np.zeros(size, np.uint8)], **{name: int64s([value]) for name, value in values.items()})
+
+
+# --- hostile input ------------------------------------------------------------------------------------------
+
+
+def column(
+    offsets: list[int],
+    data: bytes,
+    *,
+    rows: int,
+    first: int = 0,
+    validity: bytes | None = None,
+    dtype: npt.DTypeLike = np.int32,
+) -> Column:
+    """Buffers of exactly these sizes, so that AddressSanitizer sees a byte read beyond them."""
+    offset_buffer = np.array(offsets, dtype)
+    return validity, offset_buffer, data, offset_buffer.itemsize, first, rows
+
+
+def arguments() -> dict[str, Any]:
+    """Those of `_kernel.fill`, in their order: three rows, of which the second has a header, for two batches."""
+    return {
+        "value": column([0, 1, 2, 3], b"abc", rows=3),
+        "key": column([0, 1, 2, 3], b"klm", rows=3),
+        "headers": (int64s([0, 0, 1, 1]), column([0, 1], b"h", rows=1), column([0, 1], b"v", rows=1)),
+        "order": int64s([0, 1, 2]),
+        "timestamp_ms": int64s([5, 6, 7]),
+        "next_row": int64s([0, 2]),
+        "end_row": int64s([2, 3]),
+        "buffers": (np.zeros(100, np.uint8), np.zeros(100, np.uint8)),
+        "base_timestamp": int64s([5, 5]),
+        "end": int64s([0, 0]),
+        "record_count": int64s([0, 0]),
+        "max_timestamp": int64s([5, 5]),
+    }
+
+
+@needs_kernel
+def test_what_is_made_hostile_below_is_right_as_it_is() -> None:
+    given = arguments()
+    _kernel.fill(*given.values())
+    assert given["next_row"].tolist() == [2, 3]
+
+
+@needs_kernel
+@pytest.mark.parametrize("offset_bytes", [4, 8])
+def test_a_column_without_rows_may_have_no_buffers(offset_bytes: int) -> None:
+    empty = (None, None, None, offset_bytes, 0, 0)
+    _kernel.murmur2(empty, np.zeros(0, np.int32))
+    _kernel.payload_sizes(empty, empty, (int64s([0]), empty, empty), int64s([]))
+
+
+CORRUPT_COLUMNS = {
+    "descending": column([0, 2, 1, 3], b"abc", rows=3),
+    "negative": column([-1, 1, 2, 3], b"abc", rows=3),
+    "beyond the data": column([0, 1, 2, 4], b"abc", rows=3),
+    "far beyond the data": column([0, 1, 2, 2**63 - 1], b"abc", rows=3, dtype=np.int64),
+    "far below the data": column([-(2**63), 1, 2, 3], b"abc", rows=3, dtype=np.int64),
+    "one offset short": column([0, 1, 2], b"abc", rows=3),
+    "no offsets": (None, None, b"abc", 4, 0, 3),
+    "slice past the offsets": column([0, 1, 2, 3], b"abc", rows=3, first=1),
+    "slice far past the offsets": column([0, 1, 2, 3], b"abc", rows=3, first=2**63 - 1),
+    "negative slice": column([0, 1, 2, 3], b"abc", rows=3, first=-1),
+    "negative rows": column([0, 1, 2, 3], b"abc", rows=-1),
+    "rows that overflow": column([0, 1, 2, 3], b"abc", rows=2**63 - 1, first=1),
+    "validity too short": column([0] * 7 + [1, 2, 3], b"abc", rows=3, first=6, validity=b"\xff"),
+    "no validity": column([0, 1, 2, 3], b"abc", rows=3, validity=b""),
+    "no data": (None, np.array([0, 1, 2, 3], np.int32), None, 4, 0, 3),
+    "offsets of 2 bytes": column([0, 1, 2, 3], b"abc", rows=3, dtype=np.int16),
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("place", ["value", "key", "header key", "header value"])
+@pytest.mark.parametrize("corrupt", CORRUPT_COLUMNS.values(), ids=CORRUPT_COLUMNS.keys())
+def test_a_corrupt_column_is_a_value_error(place: str, corrupt: Column) -> None:
+    given = arguments()
+    three_headers = (int64s([0, 1, 2, 3]), given["value"], given["value"])
+    changed = {
+        "value": {"value": corrupt},
+        "key": {"key": corrupt},
+        "header key": {"headers": (three_headers[0], corrupt, three_headers[2])},
+        "header value": {"headers": (*three_headers[:2], corrupt)},
+    }[place]
+    given |= changed
+    with pytest.raises(ValueError):
+        _kernel.fill(*given.values())
+    with pytest.raises(ValueError):
+        _kernel.payload_sizes(given["value"], given["key"], given["headers"], int64s([0] * 3))
+
+
+@needs_kernel
+@pytest.mark.parametrize("corrupt", CORRUPT_COLUMNS.keys() - {"validity too short", "no validity"})
+def test_keys_of_a_corrupt_column_are_not_hashed(corrupt: str) -> None:
+    with pytest.raises(ValueError):
+        _kernel.murmur2(CORRUPT_COLUMNS[corrupt], np.zeros(3, np.int32))
+
+
+def read_only(array: Int64s) -> Int64s:
+    array.flags.writeable = False
+    return array
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"order": int64s([0, 3, 1])},
+        {"order": int64s([0, -1, 1])},
+        {"order": int64s([0, 1])},
+        {"order": np.array([0, 1, 2], np.int32)},
+        {"order": np.array([0, 1, 2], np.float64)},
+        {"order": np.array([0, 1, 2], np.uint64)},
+        {"order": int64s([0, 0, 1, 1, 2, 2])[::2]},
+        {"timestamp_ms": int64s([5, 6])},
+        {"next_row": int64s([-1, 2])},
+        {"next_row": int64s([3, 2])},
+        {"next_row": int64s([0])},
+        {"next_row": read_only(int64s([0, 2]))},
+        {"next_row": int64s([0, 0, 2, 0])[::2]},
+        {"end_row": int64s([2, 4])},
+        {"end_row": int64s([2, 2**63 - 1])},
+        {"end_row": int64s([2, 3, 3])},
+        {"end": int64s([-1, 0])},
+        {"end": int64s([0, 101])},
+        {"end": int64s([0, 2**63 - 1])},
+        {"end": int64s([0])},
+        {"record_count": int64s([-1, 0])},
+        {"record_count": int64s([0, 2**31 - 1])},
+        {"record_count": int64s([0, 2**63 - 1])},
+        {"max_timestamp": int64s([5])},
+        {"base_timestamp": int64s([])},
+        {"buffers": (np.zeros(100, np.uint8), bytes(100))},
+        {"buffers": (np.zeros(100, np.uint8),)},
+        {"buffers": (np.zeros(100, np.uint8), np.zeros((10, 20), np.uint8)[:, ::2])},
+        {"key": column([0, 1, 2], b"kl", rows=2)},
+        {"headers": (int64s([0, 0, 1]), *arguments()["headers"][1:])},
+        {"headers": (int64s([0, 0, 2, 1]), *arguments()["headers"][1:])},
+        {"headers": (int64s([-1, 0, 1, 1]), *arguments()["headers"][1:])},
+        {"headers": (int64s([0, 0, 2**63 - 1, 1]), *arguments()["headers"][1:])},
+        {"headers": (int64s([0, 0, 1, 1]), column([0, 1], b"h", rows=1), column([0], b"", rows=0))},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_wrong_numbers_and_buffers_are_value_errors(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        _kernel.fill(*(arguments() | wrong).values())
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "wrong",
+    [{"value": None}, {"value": (None,)}, {"headers": [1]}, {"headers": (int64s([0]),)}, {"buffers": None}],
+    ids=str,
+)
+def test_wrong_shapes_are_type_errors(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        _kernel.fill(*(arguments() | wrong).values())
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("destination", "order_size", "counts_size"),
+    [([0, 2], 2, 2), ([0, -1], 2, 2), ([0, 2**63 - 1], 2, 2), ([0, -(2**63)], 2, 2), ([0], 2, 1), ([0, 0], 1, 1)],
+)
+def test_wrong_destinations_are_value_errors(destination: list[int], order_size: int, counts_size: int) -> None:
+    with pytest.raises(ValueError):
+        _kernel.wire_order(int64s(destination), int64s([0] * order_size), int64s([0] * counts_size))
+
+
+@needs_kernel
+@pytest.mark.parametrize("hashes", [np.zeros(2, np.int32), np.zeros(3, np.int64), np.zeros(3, np.float32)], ids=str)
+def test_hashes_need_a_place_each(hashes: Any) -> None:
+    with pytest.raises(ValueError):
+        _kernel.murmur2(arguments()["key"], hashes)
+
+
+# Numbers as they come, the wrong ones often near a bound.
+NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
+NUMBER_ARRAYS = st.lists(NUMBERS, max_size=6).map(int64s)
+SMALL = st.integers(-1, 9)
+COLUMNS = st.builds(
+    lambda offsets, data, rows, first, validity, dtype: column(
+        offsets, data, rows=rows, first=first, validity=validity, dtype=dtype
+    ),
+    st.lists(SMALL, max_size=8).flatmap(lambda some: st.sampled_from([some, sorted(some)])),
+    st.binary(max_size=12),
+    rows=SMALL,
+    first=SMALL,
+    validity=st.one_of(st.none(), st.binary(max_size=2)),
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+
+
+@needs_kernel
+@given(st.data())
+def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
+    """A few arguments of a right call are replaced by wrong ones. That no byte beyond a buffer was touched,
+    AddressSanitizer says (`make sanitize`)."""
+    given = arguments()
+    strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
+    strategies |= {"value": COLUMNS, "key": st.one_of(st.none(), COLUMNS)}
+    strategies["headers"] = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
+    strategies["buffers"] = st.lists(st.integers(0, 40).map(lambda n: np.zeros(n, np.uint8)), max_size=3).map(tuple)
+    for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
+        given[name] = data.draw(strategies[name])
+    sizes = [len(buffer) for buffer in given["buffers"]]
+    try:
+        _kernel.fill(*given.values())
+    except ValueError:
+        return
+    assert all(0 <= end <= size for end, size in zip(given["end"].tolist(), sizes, strict=True))
