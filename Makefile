@@ -37,6 +37,21 @@ test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murm
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
 	PYKAFKA_KERNEL=off $(BIN)/pytest tests/unit/records tests/unit/producer $(ARGS)
 
+# The kernel of a copy of the sources is built with both sanitizers, and the tests that compare and abuse it are run
+# there. An interpreter that was not built so needs the runtime preloaded, and leaks by design.
+.PHONY: sanitize
+sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	rm -rf build/sanitize
+	mkdir -p build/sanitize
+	cp -r setup.py setup.cfg pyproject.toml README.md LICENSE pyspark_pykafka.py kafka_sink tests conf build/sanitize
+	cd build/sanitize && PYKAFKA_REQUIRE_KERNEL=1 \
+		CFLAGS="-g -Wall -Wextra -Wconversion -Werror -fsanitize=address,undefined -fno-sanitize-recover=all" \
+		$(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace --force
+	cd build/sanitize && PYKAFKA_TEST_SOURCES=1 PYKAFKA_REQUIRE_KERNEL=1 \
+		LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
+		$(CURDIR)/$(BIN)/pytest --capture=sys tests/unit/records/test_kernel.py $(ARGS)
+
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 

@@ -19,7 +19,7 @@ from kafka_sink.records import kernel
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import FALLBACK, Kernel, choose, compiled_kernel
 from kafka_sink.records.open_batches import OpenBatches
-from record_cases import Case, cases, int64s, scalar_record
+from record_cases import Case, Row, cases, int64s, scalar_record
 
 Int64s = npt.NDArray[np.int64]
 
@@ -159,6 +159,18 @@ def test_each_batch_gets_the_longest_prefix_of_its_rows_that_fits(
 
 def wrapped(difference: int) -> int:
     return (difference + 2**63) % 2**64 - 2**63
+
+
+@BOTH
+def test_a_row_that_fits_to_the_byte_is_placed_and_one_that_lacks_a_byte_is_not(implementation: Kernel) -> None:
+    values = [b"v" * length for length in (0, 1, 15, 16, 17, 63, 64, 130)]
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": pa.array(values, pa.binary())}), now_ms=0)
+    ends = np.cumsum([len(scalar_record(Row(None, v, None, 0), i, 0)) for i, v in enumerate(values)]).tolist()
+    for room in range(ends[-1] + 2):
+        batches, next_row = one_batch(room), int64s([0])
+        implementation.encoder(columns, np.arange(len(values))).fill(next_row, int64s([len(values)]), batches)
+        fit = sum(end <= room for end in ends)
+        assert (next_row.tolist(), batches.end.tolist()) == ([fit], [[0, *ends][fit]])
 
 
 @needs_kernel
