@@ -52,6 +52,10 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
 		$(CURDIR)/$(BIN)/pytest --capture=sys tests/unit/records/test_kernel.py $(ARGS)
 
+.PHONY: kernel-instructions
+kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
+	$(BIN)/python .ci/kernel_instructions.py
+
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 

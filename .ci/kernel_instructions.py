@@ -1,0 +1,134 @@
+"""Instructions that the compiled kernel takes a row, counted by callgrind and compared with the figures below.
+
+    python .ci/kernel_instructions.py
+
+A count does not depend on the machine's load, and only a little on the compiler (these: gcc 12, x86-64). Fails when one
+is a tenth above its figure; says so when one is a tenth below, which is then the new figure. Without valgrind there is
+nothing to count with: that is said, and is no failure. The standard library only, so that valgrind has little to run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+
+from kafka_sink.records import _kernel
+
+ROWS = 10_000
+KEY_BYTES, VALUE_BYTES = 8, 100
+TOLERANCE = 0.10
+
+# Name: the function of _kernel.c and its instructions a row.
+FIGURES = {
+    "murmur2": ("kernel_murmur2", 58.3),
+    "wire_order": ("kernel_wire_order", 28.4),
+    "payload_sizes": ("kernel_payload_sizes", 87.5),
+    "fill 4 batches": ("kernel_fill", 301.7),
+    "fill 2,000 batches": ("kernel_fill", 341.6),
+    "fill with headers": ("kernel_fill", 760.0),
+}
+
+
+# --- the workload, run by valgrind ------------------------------------------------------------------------------------
+
+
+def column(row_count: int, row_bytes: int) -> tuple[None, array[int], bytes, int, int, int]:
+    data = random.Random(row_bytes).randbytes(row_count * row_bytes)
+    return None, array("i", range(0, len(data) + 1, row_bytes)), data, 4, 0, row_count
+
+
+def zeros(count: int) -> array[int]:
+    return array("q", bytes(8 * count))
+
+
+def fill(batch_count: int, *, headers: bool = False) -> None:
+    rng = random.Random(1)
+    destination = array("q", (rng.randrange(batch_count) for _ in range(ROWS)))
+    order, counts = zeros(ROWS), zeros(batch_count)
+    _kernel.wire_order(destination, order, counts)
+    end_row = array("q", accumulate(counts))
+    next_row = array("q", (end - count for end, count in zip(end_row, counts, strict=True)))
+    _kernel.fill(
+        column(ROWS, VALUE_BYTES),
+        column(ROWS, KEY_BYTES),
+        (array("q", range(0, 2 * ROWS + 1, 2)), column(2 * ROWS, 6), column(2 * ROWS, 12)) if headers else None,
+        order,
+        array("q", range(1_700_000_000_000, 1_700_000_000_000 + ROWS)),
+        next_row,
+        end_row,
+        tuple(bytearray(200 * count) for count in counts),
+        array("q", [1_700_000_000_000] * batch_count),
+        zeros(batch_count),
+        zeros(batch_count),
+        zeros(batch_count),
+    )
+    assert next_row == end_row
+
+
+def wire_order() -> None:
+    rng = random.Random(1)
+    destination = array("q", (rng.randrange(2_000) for _ in range(ROWS)))
+    _kernel.wire_order(destination, zeros(ROWS), zeros(2_000))
+
+
+WORKLOADS: dict[str, Callable[[], None]] = {
+    "murmur2": lambda: _kernel.murmur2(column(ROWS, KEY_BYTES), array("i", bytes(4 * ROWS))),
+    "wire_order": wire_order,
+    "payload_sizes": lambda: _kernel.payload_sizes(
+        column(ROWS, VALUE_BYTES), column(ROWS, KEY_BYTES), None, zeros(ROWS)
+    ),
+    "fill 4 batches": lambda: fill(4),
+    "fill 2,000 batches": lambda: fill(2_000),
+    "fill with headers": lambda: fill(4, headers=True),
+}
+
+
+# --- the count --------------------------------------------------------------------------------------------------------
+
+
+def instructions_a_row(name: str, function: str) -> float:
+    """Of `function` and what it calls, and of nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "callgrind.out")
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--toggle-collect={function}"]
+        subprocess.run(
+            [*command, sys.executable, __file__, name],
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            check=True,
+            stderr=subprocess.DEVNULL,
+            timeout=300,
+        )
+        totals = re.search(r"^totals: (\d+)$", out.read_text(), re.MULTILINE)
+    if totals is None or int(totals[1]) == 0:
+        raise SystemExit(f"callgrind saw no call of {function}: was the kernel stripped of its symbols?")
+    return int(totals[1]) / ROWS
+
+
+def main() -> int:
+    if shutil.which("valgrind") is None:
+        print("skipped: there is no valgrind here to count the kernel's instructions with")
+        return 0
+    worse = False
+    for name, (function, figure) in FIGURES.items():
+        counted = instructions_a_row(name, function)
+        change = counted / figure - 1
+        verdict = "WORSE" if change > TOLERANCE else "better: the new figure" if change < -TOLERANCE else "ok"
+        worse |= change > TOLERANCE
+        print(f"{name:20} {counted:7.1f} instructions a row, figure {figure:7.1f}, {change:+6.1%}  {verdict}")
+    return int(worse)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        WORKLOADS[sys.argv[1]]()
+    else:
+        sys.exit(main())
