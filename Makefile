@@ -67,6 +67,10 @@ lint: $(DEPS)  ## check style and imports with ruff
 types: $(DEPS)  ## check types with mypy --strict
 	$(BIN)/mypy
 
+.PHONY: bench-core
+bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="--rows 36000" goes to the script
+	$(BIN)/python tests/bench/bench_core.py $(ARGS)
+
 .PHONY: clean
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
