@@ -31,6 +31,20 @@ class RowTopics:
     index: npt.NDArray[np.int64] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """What one state of a topic gives its rows to choose from: made once a state, for all Arrow batches that see it."""
+
+    state: TopicSnapshot
+    destinations: list[TopicPartition]
+    available: tuple[int, ...]
+
+    @classmethod
+    def of(cls, state: TopicSnapshot) -> _Partitions:
+        destinations = [TopicPartition(state.name, partition) for partition in range(state.partition_count)]
+        return cls(state, destinations, state.available)
+
+
 class Router:
     """`topic`: the topic of every row, or None where rows name theirs. `batch_bytes`: how much sticks to one
     partition."""
@@ -40,6 +54,7 @@ class Router:
         self._batch_bytes = batch_bytes
         self._rng = rng
         self._sticky: dict[str, StickyPartitioner] = {}
+        self._partitions: dict[str, _Partitions] = {}
 
     def topics_of(self, columns: RecordColumns) -> RowTopics:
         """The topics that the rows go to. Raises TopicNull."""
@@ -63,18 +78,25 @@ class Router:
         topic_ids: list[uuid.UUID | None] = []
         for index, name in enumerate(topics.names):
             state = states[name]
+            of_topic = self._partitions_of(state)
             rows = None if topics.index is None else np.flatnonzero(topics.index == index)
             partitions = partitioner.assign_partitions(
                 rows,
                 topic=name,
                 partition_count=state.partition_count,
-                available=state.available,
+                available=of_topic.available,
                 sticky=self._sticky_for(name),
             )
             destination[slice(None) if rows is None else rows] = partitions + len(destinations)
-            destinations += [TopicPartition(name, partition) for partition in range(state.partition_count)]
+            destinations += of_topic.destinations
             topic_ids += [state.topic_id] * state.partition_count
         return RoutedRows(columns, destination, destinations, topic_ids)
+
+    def _partitions_of(self, state: TopicSnapshot) -> _Partitions:
+        known = self._partitions.get(state.name)
+        if known is None or known.state is not state:
+            known = self._partitions[state.name] = _Partitions.of(state)
+        return known
 
     def _sticky_for(self, topic: str) -> StickyPartitioner:
         if topic not in self._sticky:
