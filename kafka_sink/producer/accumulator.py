@@ -79,8 +79,7 @@ class RecordAccumulator:
                 return False
             _fill(rows, destinations, batches, codec)
             with self._lock:
-                for batch in batches:
-                    self._check_in(batch)
+                self._check_in(batches)
         return True
 
     def _check_out(
@@ -90,25 +89,29 @@ class RecordAccumulator:
             raise self._failure
         destinations: list[int] = []
         batches: list[ProducerBatch] = []
+        # With thousands of partitions this loop runs every few rows: it makes no call where a batch is open.
+        is_open, queues, topic_partitions = BatchState.OPEN, self._queues, rows.destinations
         for destination in waiting.tolist():
-            batch = self._open_batch(rows, destination, receipts, now_ms)
-            if batch is not None:
-                batch.checked_out = True
-                destinations.append(destination)
-                batches.append(batch)
+            queue = queues.get(topic_partitions[destination])
+            last = queue[-1] if queue else None
+            if last is not None and last.state is is_open and not last.checked_out and last.receipts is receipts:
+                batch = last
+            elif (new := self._new_batch(rows, destination, receipts, now_ms)) is not None:
+                batch = new
+            else:
+                continue
+            batch.checked_out = True
+            destinations.append(destination)
+            batches.append(batch)
         return np.array(destinations, dtype=np.int64), batches
 
-    def _open_batch(
+    def _new_batch(
         self, rows: RoutedRows, destination: int, receipts: Receipts, now_ms: int
     ) -> ProducerBatch | None:
-        """The batch that takes the destination's next row: the last of the queue if it has room, else a new one; None
-        when there is no memory for one."""
+        """A batch that begins with the destination's next row, behind the others of its queue; None when there is no
+        memory for one."""
         topic_partition = rows.destinations[destination]
         queue = self._queue(topic_partition)
-        if queue:
-            last = queue[-1]
-            if last.state is BatchState.OPEN and not (last.full or last.checked_out) and last.receipts is receipts:
-                return last
         row = rows.next_row[destination]
         # A new batch starts at this row, so the row's size in a batch of its own is exact here.
         buffer = self.pool.try_allocate(max(self.pool.buffer_bytes, rows.lone_batch_bytes(row)))
@@ -126,12 +129,14 @@ class RecordAccumulator:
         receipts.opened()
         return batch
 
-    def _check_in(self, batch: ProducerBatch) -> None:
-        batch.checked_out = False
+    def _check_in(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            batch.checked_out = False
         if self._failure is not None:
-            # `fail` ran while the rows were encoded and left the batch to its writer.
-            batch.step("fail")
-            self.pool.deallocate(batch.buffer)
+            # `fail` ran while the rows were encoded and left the batches to their writer.
+            for batch in batches:
+                batch.step("fail")
+                self.pool.deallocate(batch.buffer)
 
     def _queue(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
         queue = self._queues.get(topic_partition)

@@ -207,6 +207,6 @@ def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_wr
     _, (batch,) = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
     c.accumulator.fail(ProducerClosed(reason="test"))
     assert batch.state is BatchState.OPEN
-    c.accumulator._check_in(batch)
+    c.accumulator._check_in([batch])
     assert batch.state is BatchState.DONE
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
