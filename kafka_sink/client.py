@@ -315,7 +315,7 @@ def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
 
 def _codec(config: ProducerConfig) -> Codec:
     """One a thread: a compressor keeps state while it works."""
-    return codec_for(config.compression_type, config.compression_zstd_level)
+    return codec_for(config.compression_type, config.compression_level)
 
 
 def _network_settings(config: ProducerConfig) -> NetworkSettings:

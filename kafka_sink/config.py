@@ -59,6 +59,8 @@ class ProducerConfig:
     send_buffer_bytes: int
     receive_buffer_bytes: int
     compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
     compression_zstd_level: int
 
     @property
@@ -66,6 +68,16 @@ class ProducerConfig:
         """`host:port` pairs as users write them; an IPv6 host in brackets."""
         servers = self.bootstrap_servers
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of `compression_type`; None for one that has no levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +107,17 @@ def _integer(low: int, high: int = INT32_MAX) -> Parser:
         return value
 
     return parse
+
+
+def _gzip_level(text: str) -> int:
+    # Kafka's -1 stands for zlib's default; 0, which would store the rows, is none of its levels.
+    try:
+        level = int(text)
+    except ValueError:
+        level = 0
+    if level != -1 and not 1 <= level <= 9:
+        raise ValueError("a whole number from 1 to 9, or -1")
+    return level
 
 
 def _boolean(text: str) -> bool:
@@ -236,10 +259,14 @@ OPTIONS: tuple[Option, ...] = (
            "the socket's SO_SNDBUF; -1: the system's"),
     Option("kafka.receive.buffer.bytes", "receive_buffer_bytes", _integer(-1), 32_768,
            "the socket's SO_RCVBUF; -1: the system's"),
-    Option("kafka.compression.type", "compression_type", _one_of("zstd", "none"), "zstd",
-           "zstd or none"),
+    Option("kafka.compression.type", "compression_type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "zstd",
+           "none, gzip, snappy, lz4 or zstd; a batch that it would make larger goes uncompressed"),
+    Option("kafka.compression.gzip.level", "compression_gzip_level", _gzip_level, -1,
+           "1 (fast) to 9 (small); -1: zlib's default, 6"),
+    Option("kafka.compression.lz4.level", "compression_lz4_level", _integer(1, 17), 9,
+           "9: lz4's fast mode, as in Kafka; any other: its high-compression mode, which ends at 12"),
     Option("kafka.compression.zstd.level", "compression_zstd_level", _integer(-131_072, 22), 3,
-           "zstd's level"),
+           "-131072 (fast) to 22 (small)"),
 )  # fmt: skip
 
 SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname", "path"})
@@ -256,7 +283,6 @@ NOT_YET = frozenset(
     {
         "transactionalIdPrefix", "commitTopic", "allowLostState", "txnAppId", "txnVersion",
         "kafka.transaction.timeout.ms", "kafka.client.rack",
-        "kafka.compression.gzip.level", "kafka.compression.lz4.level",
         "kafka.security.protocol", "kafka.sasl.mechanism", "kafka.sasl.jaas.config", "kafka.sasl.username",
         "kafka.sasl.password", "kafka.sasl.kerberos.service.name",
     }

@@ -125,7 +125,7 @@ class Core:
         self.config = config
         self.now_ms = 0
         self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
-        self.codec = codec_for(config.compression_type, config.compression_zstd_level)
+        self.codec = codec_for(config.compression_type, config.compression_level)
         self.receipts = Receipts()
         lock = contextlib.nullcontext()
         rng = random.Random(1)

@@ -28,6 +28,12 @@ def test_equal_options_give_equal_configurations_that_can_be_a_key() -> None:
     assert one != other
 
 
+@pytest.mark.parametrize(("codec", "level"), [("none", None), ("gzip", 2), ("snappy", None), ("lz4", 3), ("zstd", 4)])
+def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None) -> None:
+    levels = {f"kafka.compression.{name}.level": str(n) for name, n in (("gzip", 2), ("lz4", 3), ("zstd", 4))}
+    assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_every_option_is_found_in_any_case_and_has_a_meaning(option) -> None:
     text = "localhost:9092" if option.default is REQUIRED else "x" if option.default is None else str(option.default)
@@ -111,6 +117,13 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
         ("kafka.linger.ms", "5s"),
         ("kafka.compression.type", "brotli"),
         ("kafka.compression.zstd.level", "23"),
+        ("kafka.compression.zstd.level", "-131073"),
+        ("kafka.compression.gzip.level", "0"),
+        ("kafka.compression.gzip.level", "10"),
+        ("kafka.compression.gzip.level", "-2"),
+        ("kafka.compression.gzip.level", "best"),
+        ("kafka.compression.lz4.level", "0"),
+        ("kafka.compression.lz4.level", "18"),
         ("partitioner", "random"),
         ("includeHeaders", "yes"),
     ],
