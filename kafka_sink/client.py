@@ -17,6 +17,7 @@ import os
 import random
 import threading
 import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
     KafkaSinkError,
+    PartitionOutOfRange,
     ProducerClosed,
     RecordTooLarge,
     TopicAuthorizationFailed,
@@ -107,9 +109,9 @@ class Producer:
         """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
         return self._sender.failure is None and self._closing is None and self._thread.is_alive()
 
-    def begin(self, *, topic: str | None) -> Write:
-        """A write of rows to `topic`, or, when None, to the topic that each row names."""
-        return Write(self, topic=topic)
+    def begin(self, *, topic: str | None, partitioner: str = "murmur2") -> Write:
+        """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option."""
+        return Write(self, topic=topic, partitioner=partitioner)
 
     def close(self) -> None:
         """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
@@ -149,12 +151,13 @@ class Producer:
     # --- waiting, on the writer's thread ------------------------------------------------------------------------------
 
     def await_topics(
-        self, names: frozenset[str], seen_before: Collection[str], started_ms: int
+        self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
     ) -> Mapping[str, TopicSnapshot]:
         """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms` if that takes a request.
 
         It does for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
-        `metadata.max.age.ms` or the cluster has since denied it. Topics in use are refreshed without waiting.
+        `metadata.max.age.ms` or the cluster has since denied it; with `ask_again`, for each of them. Topics in use are
+        otherwise refreshed without waiting.
 
         Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
         the producer.
@@ -163,11 +166,12 @@ class Producer:
         with self._changed:
             asked_at_version = self._metadata.snapshot.version
             fresh = self._metadata.want(names, monotonic_ms())
+            needed_answer = self._metadata.request_update() if ask_again else 0
             while True:
                 snapshot = self._metadata.snapshot
                 answered = snapshot.version > asked_at_version
                 missing = [name for name in new if name not in snapshot.topics or name in snapshot.errors]
-                if not missing and (fresh or answered or not new):
+                if not missing and (fresh or answered or not new) and self._metadata.answered >= needed_answer:
                     return {name: snapshot.topics[name] for name in names}
                 self._raise_failure()
                 if answered:
@@ -247,14 +251,16 @@ class Producer:
 class Write:
     """The rows of one task on their way through a producer."""
 
-    def __init__(self, producer: Producer, *, topic: str | None) -> None:
+    def __init__(self, producer: Producer, *, topic: str | None, partitioner: str) -> None:
         self._producer = producer
         self._codec = _codec(producer.config)
-        self._router = Router(topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random())
+        self._router = Router(
+            topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
+        )
         self._receipts = Receipts()
-        # Each topic as this write first saw it, but for the leaders: rows with one key go to one partition for the
-        # whole task.
-        self._topics: dict[str, TopicSnapshot] = {}
+        # The id under which this write saw each topic first.
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._may_ask_again = True
         self.record_count = 0
 
     def append(self, arrow_batch: pa.RecordBatch) -> None:
@@ -262,6 +268,8 @@ class Write:
 
         Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
         """
+        # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
+        self._may_ask_again = True
         rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, arrow_batch.nbytes))
         for start in range(0, arrow_batch.num_rows, rows_a_slice):
             self._append_slice(arrow_batch.slice(start, rows_a_slice))
@@ -269,21 +277,32 @@ class Write:
     def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
         started_ms = monotonic_ms()
         columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
-        topics = self._router.topics_of(columns)
-        self._resolve(frozenset(topics.names), started_ms)
-        rows = self._router.route(columns, topics, self._topics)
+        rows = self._route(columns, started_ms)
         self._check_sizes(rows)
         self._producer.place(rows, self._receipts, self._codec, started_ms)
         self.record_count += columns.num_rows
 
-    def _resolve(self, names: frozenset[str], started_ms: int) -> None:
-        for name, current in self._producer.await_topics(names, self._topics, started_ms).items():
-            first = self._topics.get(name, current)
-            if first.topic_id != current.topic_id:
-                raise TopicRecreated(
-                    topic=name, old_topic_id=str(first.topic_id), new_topic_id=str(current.topic_id)
-                )
-            self._topics[name] = current.limited_to(first.partition_count)
+    def _route(self, columns: RecordColumns, started_ms: int) -> RoutedRows:
+        topics = self._router.topics_of(columns)
+        names = frozenset(topics.names)
+        try:
+            return self._router.route(columns, topics, self._resolve(names, started_ms))
+        except PartitionOutOfRange as out_of_range:
+            if out_of_range.partition < 0 or not self._may_ask_again:
+                raise
+        # The topic may have grown since the last answer.
+        self._may_ask_again = False
+        return self._router.route(columns, topics, self._resolve(names, started_ms, ask_again=True))
+
+    def _resolve(
+        self, names: frozenset[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]:
+        states = self._producer.await_topics(names, self._topic_ids, started_ms, ask_again=ask_again)
+        for name, state in states.items():
+            first_id = self._topic_ids.setdefault(name, state.topic_id)
+            if first_id != state.topic_id:
+                raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
+        return states
 
     def _check_sizes(self, rows: RoutedRows) -> None:
         max_bytes = self._producer.config.max_request_size

@@ -209,9 +209,12 @@ OPTIONS: tuple[Option, ...] = (
            "topic of every row; wins over a `topic` column"),
     Option("deliveryGuarantee", "delivery_guarantee", _delivery_guarantee, "at-least-once",
            "at-least-once"),
-    Option("partitioner", "partitioner", _one_of("murmur2"), "murmur2",
-           "murmur2: rows with a key go where every JVM producer sends that key; rows without stick to a "
-           "partition for about a batch"),
+    Option("partitioner", "partitioner",
+           _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
+           "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; consistent: "
+           "where librdkafka's sends it, without a key to partition 0; fnv1a: where Sarama sends it; rows without a "
+           "key stick to a partition for about a batch. roundrobin and sticky ignore keys: a row each in turn, or a "
+           "batch each"),
     Option("includeHeaders", "include_headers", _boolean, True,
            "accepted as in Spark's Kafka sink, without effect: headers are written when the column exists"),
     Option("kafka.acks", "acks", _acks, "all",

@@ -41,15 +41,6 @@ class TopicSnapshot:
         return tuple(partition for partition, leader in enumerate(self.leaders) if leader != NO_LEADER)
 
 
-    def limited_to(self, partition_count: int) -> TopicSnapshot:
-        """The same topic before it grew beyond `partition_count`."""
-        if partition_count >= self.partition_count:
-            return self
-        return replace(
-            self, leaders=self.leaders[:partition_count], leader_epochs=self.leader_epochs[:partition_count]
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
     """What one answer (and the ones before, for what it left out) said of the cluster.
@@ -82,6 +73,9 @@ class Metadata:
         self._update_requested = False
         # The topics of the request that is under way.
         self._asking_for: frozenset[str] = frozenset()
+        # Requests are numbered from 1; `answered` is the number of the last one that was answered.
+        self._request_number = 0
+        self.answered = 0
         self._expires_ms = 0
         self._not_before_ms = 0
         self._attempts_without_success = 0
@@ -100,9 +94,14 @@ class Metadata:
         self._wanted.clear()
         self._update_requested = False
 
-    def request_update(self) -> None:
-        """A leader was wrong or missing: ask again as soon as the backoff allows."""
+    def request_update(self) -> int:
+        """A leader was wrong or missing, or a topic may have grown: ask again as soon as the backoff allows.
+
+        Returns the number that `answered` must reach for the answer to be one to a question asked after this call: one
+        that is under way already may be answered with what was true before.
+        """
         self._update_requested = True
+        return self._request_number + 1
 
     def next_request_delay_ms(self, now_ms: int) -> int | None:
         """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
@@ -116,6 +115,7 @@ class Metadata:
         there before: then somebody deleted it."""
         self._asking_for = frozenset(self._wanted)
         self._update_requested = False
+        self._request_number += 1
         never_seen = not self._wanted <= self.snapshot.topics.keys()
         return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=never_seen)
 
@@ -128,6 +128,7 @@ class Metadata:
     def update(self, response: MetadataResponse, now_ms: int) -> None:
         """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""
         self._asking_for = frozenset()
+        self.answered = self._request_number
         old = self.snapshot
         topics = dict(old.topics)
         errors: dict[str, int] = {}

@@ -1,27 +1,45 @@
-"""Which partition each row of a topic goes to: the one it names, else its key's, else the sticky one.
+"""Which partition each row of a topic goes to: the one it names, else what the `partitioner` option makes of its
+key, else where rows without a key go.
 
-    partition column set                    that partition, or PartitionOutOfRange
-    key                                     (murmur2(key) & 0x7fffffff) % partition_count
-    neither                                 StickyPartitioner
+    partition column set       that partition, or PartitionOutOfRange
 
-The key's rule is the Java client's (BuiltInPartitioner.partitionForKey, and Utils.toPositive for the mask):
-the same key meets the same partition whoever wrote it, leader or not. Rows without a key follow KIP-480 and
-KIP-794: they stay on one partition until about `batch_size` bytes went there, so that they travel in full
-batches at the same balance.
+    partitioner   with a key                              without one
+    murmur2       (murmur2(key) & 0x7fffffff) % count     sticky
+    murmur3       (murmur3(key) & 0x7fffffff) % count     sticky
+    consistent    crc32(key) % count                      partition 0, the empty key's
+    fnv1a         abs(int32(fnv1a(key))) % count          sticky
+    roundrobin    the next partition                      the next partition
+    sticky        sticky                                  sticky
+
+murmur2 is the Java client's rule (BuiltInPartitioner.partitionForKey, and Utils.toPositive for the mask): the
+same key meets the same partition whoever wrote it, leader or not. `consistent` is librdkafka's partitioner of
+that name (rd_kafka_msg_partitioner_consistent, which hashes a null key as an empty one), `fnv1a` Sarama's
+NewHashPartitioner, librdkafka's `fnv1a` for rows with a key. No client has murmur3; here it is `mmh3.hash` under
+murmur2's mask.
+
+Sticky rows follow KIP-480 and KIP-794: they stay on one partition until about `batch_size` bytes went there, so
+that they travel in full batches at the same balance. As a partitioner of its own, `sticky` is Java's default one
+with `partitioner.ignore.keys`; `roundrobin` is Java's RoundRobinPartitioner, which ignores keys as well.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from kafka_sink.errors import PartitionOutOfRange
+from kafka_sink.records.byte_hashes import crc32, fnv1a
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.murmur import murmur3
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -29,8 +47,36 @@ Int64s = npt.NDArray[np.int64]
 POSITIVE_MASK = 0x7FFFFFFF
 
 
+# --- rows whose key, if any, does not matter ------------------------------------------------------------------
+
+
+class Spreader(Protocol):
+    """Where one topic's rows go that no key decides about. Outlives Arrow batches; not thread-safe."""
+
+    def assign(self, row_sizes: Int64s, *, partition_count: int, available: Sequence[int]) -> Int32s:
+        """int32[n]: a partition for each of n rows of `row_sizes` bytes (int64[n]), in this order.
+
+        `available`: the partitions that have a leader. When there is none, all `partition_count` are as good,
+        and the rows wait for a leader in the accumulator.
+        """
+
+
+class RoundRobinPartitioner:
+    """One row each in turn, from a random start: were it partition 0, that would get the first row of every task."""
+
+    def __init__(self, *, rng: random.Random) -> None:
+        self._turn = rng.randrange(2**31)
+
+    def assign(self, row_sizes: Int64s, *, partition_count: int, available: Sequence[int]) -> Int32s:
+        """See Spreader. When `available` changes, the turn goes on in the new circle wherever it stands."""
+        choice = np.array(list(available) or list(range(partition_count)), np.int32)
+        partitions: Int32s = choice[(self._turn + np.arange(len(row_sizes))) % len(choice)]
+        self._turn += len(row_sizes)
+        return partitions
+
+
 class StickyPartitioner:
-    """Where one topic's rows without a key go. Outlives Arrow batches and tasks; not thread-safe.
+    """About `batch_size` bytes to one partition, then to another.
 
     `batch_size`: bytes after which it moves on (`kafka.batch.size`; less than 1 counts as 1, as in Java).
     `rng` picks the partitions. Each next partition is another than the last where there is another (KIP-480's
@@ -45,11 +91,7 @@ class StickyPartitioner:
         self._stay_bytes = 0
 
     def assign(self, row_sizes: Int64s, *, partition_count: int, available: Sequence[int]) -> Int32s:
-        """int32[n]: a partition for each of n rows of `row_sizes` bytes (int64[n]), in this order.
-
-        `available`: the partitions that have a leader. When there is none, all `partition_count` are as good,
-        and the rows wait for a leader in the accumulator.
-        """
+        """See Spreader."""
         if len(row_sizes) == 0:
             return np.empty(0, np.int32)
         choice = list(available) or list(range(partition_count))
@@ -69,23 +111,67 @@ class StickyPartitioner:
         return partitions
 
 
+# --- the partitioner option -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionerRule:
+    """A row of the table above.
+
+    `key_number`: n keys to n non-negative numbers (int64 or uint32), of which the partition is the remainder;
+    None where keys do not matter. `null_key_number`: the number of a null key; None where such rows are spread.
+    """
+
+    key_number: Callable[[pa.Array], npt.NDArray[np.integer]] | None
+    null_key_number: int | None = None
+    spreads_by_turn: bool = False
+
+    def spreader(self, *, batch_size: int, rng: random.Random) -> Spreader:
+        """For one topic; `batch_size` as StickyPartitioner takes it."""
+        if self.spreads_by_turn:
+            return RoundRobinPartitioner(rng=rng)
+        return StickyPartitioner(batch_size=batch_size, rng=rng)
+
+
+PARTITIONERS: Mapping[str, PartitionerRule] = MappingProxyType(
+    {
+        "murmur2": PartitionerRule(lambda keys: KERNEL.murmur2(keys) & POSITIVE_MASK),
+        "murmur3": PartitionerRule(lambda keys: murmur3(keys) & POSITIVE_MASK),
+        "consistent": PartitionerRule(crc32, null_key_number=0),
+        # Sarama takes the remainder of the signed hash and then drops its sign; Go's remainder has the dividend's,
+        # so dropping it first, in 64 bits for -2^31's sake, is the same.
+        "fnv1a": PartitionerRule(lambda keys: np.abs(fnv1a(keys).view(np.int32).astype(np.int64))),
+        "roundrobin": PartitionerRule(None, spreads_by_turn=True),
+        "sticky": PartitionerRule(None),
+    }
+)
+
+
 class RowPartitioner:
     """The rows of one Arrow batch before they have partitions. However many topics, keys are hashed once."""
 
-    def __init__(self, columns: RecordColumns) -> None:
+    def __init__(self, columns: RecordColumns, rule: PartitionerRule = PARTITIONERS["murmur2"]) -> None:
         self._columns = columns
+        self._rule = rule
 
     @cached_property
-    def _has_key(self) -> npt.NDArray[np.bool_]:
-        key = self._columns.key
-        if key is None:
+    def _key_decides(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: rows whose partition is a matter of `_key_numbers`."""
+        if self._rule.null_key_number is not None:
+            return np.ones(self._columns.num_rows, np.bool_)
+        if self._rule.key_number is None or self._columns.key is None:
             return np.zeros(self._columns.num_rows, np.bool_)
-        has_key: npt.NDArray[np.bool_] = key.is_valid().to_numpy(zero_copy_only=False)
-        return has_key
+        return _is_valid(self._columns.key)
 
     @cached_property
-    def _key_hashes(self) -> Int32s:
-        return KERNEL.murmur2(self._columns.key) & POSITIVE_MASK
+    def _key_numbers(self) -> npt.NDArray[np.integer]:
+        key, rule = self._columns.key, self._rule
+        if key is None or rule.key_number is None:
+            return np.full(self._columns.num_rows, rule.null_key_number)
+        numbers = rule.key_number(key)
+        if key.null_count and rule.null_key_number is not None:
+            numbers[~_is_valid(key)] = rule.null_key_number
+        return numbers
 
     @cached_property
     def _row_sizes(self) -> Int64s:
@@ -97,31 +183,38 @@ class RowPartitioner:
         *,
         topic: str,
         partition_count: int,
+        key_partition_count: int,
         available: Sequence[int],
-        sticky: StickyPartitioner,
+        spreader: Spreader,
     ) -> Int32s:
         """int32[n]: the partitions of `rows`, in their order, all of them rows of `topic`.
 
-        `rows`: int64[n] positions in the Arrow batch, or None for all of it. `available`: the partitions that
-        have a leader. `sticky`: the topic's. Raises PartitionOutOfRange, and then `sticky` is as it was.
+        `rows`: int64[n] positions in the Arrow batch, or None for all of it. `partition_count`: how many there are;
+        `key_partition_count`: how many keys are spread over. `available`: the partitions that have a leader.
+        `spreader`: the topic's, of the same rule. Raises PartitionOutOfRange, and then `spreader` is as it was.
         """
         chosen = slice(None) if rows is None else rows
-        has_key = self._has_key[chosen]
-        partitions = np.empty(len(has_key), np.int32)
-        undecided = np.ones(len(has_key), np.bool_)
+        by_key = self._key_decides[chosen]
+        partitions = np.empty(len(by_key), np.int32)
+        undecided = np.ones(len(by_key), np.bool_)
         if self._columns.partition is not None and self._columns.partition_is_set is not None:
             explicit = self._columns.partition_is_set[chosen]
             partitions[explicit] = self._columns.partition[chosen][explicit]
             _check_range(partitions[explicit], topic=topic, partition_count=partition_count)
             undecided = ~explicit
-        keyed, keyless = undecided & has_key, undecided & ~has_key
+        keyed, spread = undecided & by_key, undecided & ~by_key
         if keyed.any():
-            partitions[keyed] = self._key_hashes[chosen][keyed] % partition_count
-        if keyless.any():
-            partitions[keyless] = sticky.assign(
-                self._row_sizes[chosen][keyless], partition_count=partition_count, available=available
+            partitions[keyed] = self._key_numbers[chosen][keyed] % key_partition_count
+        if spread.any():
+            partitions[spread] = spreader.assign(
+                self._row_sizes[chosen][spread], partition_count=partition_count, available=available
             )
         return partitions
+
+
+def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    is_valid: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return is_valid
 
 
 def _check_range(partitions: Int32s, *, topic: str, partition_count: int) -> None:

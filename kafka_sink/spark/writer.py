@@ -34,7 +34,7 @@ def write_task(config: SinkConfig, arrow_batches: Iterator[pa.RecordBatch]) -> T
     """
     context = TaskContext.get()
     with lease(config.producer) as producer:
-        write = producer.begin(topic=config.topic)
+        write = producer.begin(topic=config.topic, partitioner=config.partitioner)
         checked_schema: pa.Schema | None = None
         for arrow_batch in arrow_batches:
             if arrow_batch.schema is not checked_schema:

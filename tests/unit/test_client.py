@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink import client
-from kafka_sink.client import Producer, lease
+from kafka_sink.client import Producer, Write, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
+    PartitionOutOfRange,
     ProducerClosed,
     ProduceRejected,
     RecordTooLarge,
@@ -28,7 +29,10 @@ from kafka_sink.errors import (
     TopicNotFound,
     TopicRecreated,
 )
+from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.routed_rows import RoutedRows
 from loopback_network import LoopbackNetwork, loopback
+from producer_core import TOPIC, metadata_response
 
 
 @pytest.fixture
@@ -380,3 +384,81 @@ def test_what_was_acknowledged_is_not_kept_alive(producing: Make, network: Loopb
     while buffer() is not None and time.monotonic() < deadline:
         threading.Event().wait(0.01)
     assert buffer() is None
+
+
+class GrowingTopic:
+    """Stands in for a Producer: a topic that had `first` partitions and, when asked again, has `then`."""
+
+    def __init__(self, first: int, then: int) -> None:
+        self.config = config(1)
+        self.partition_count, self._then = first, then
+        self.asked_again = 0
+        self.placed: list[int] = []
+
+    def await_topics(
+        self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
+    ) -> dict[str, TopicSnapshot]:
+        if ask_again:
+            self.asked_again += 1
+            self.partition_count = self._then
+        leaders = (0,) * self.partition_count
+        return {name: TopicSnapshot(name, None, leaders, leaders) for name in names}
+
+    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
+        for destination in rows.unplaced():
+            count = int(rows.end_row[destination] - rows.next_row[destination])
+            self.placed += [rows.destinations[destination].partition] * count
+
+
+def explicit(*partitions: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"value": pa.array([b"v" * 100] * len(partitions)), "partition": pa.array(partitions, pa.int32())}
+    )
+
+
+def write_to(topic: GrowingTopic) -> Write:
+    return Write(topic, topic="t", partitioner="murmur2")  # type: ignore[arg-type]
+
+
+def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() -> None:
+    topic = GrowingTopic(2, then=4)
+    write = write_to(topic)
+    write.append(explicit(1, 3, 0))
+    assert topic.placed == [0, 1, 3]
+    write.append(explicit(2))
+    assert topic.asked_again == 1
+    with pytest.raises(PartitionOutOfRange) as failure:
+        write.append(explicit(4))
+    assert (failure.value.partition, failure.value.partition_count) == (4, 4)
+    assert topic.asked_again == 2
+
+
+def test_once_an_arrow_batch_whatever_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SLICE_BYTES", 1)
+    topic = GrowingTopic(1, then=2)
+    with pytest.raises(PartitionOutOfRange):
+        write_to(topic).append(explicit(0, 1, 0, 9))  # in slices of a row
+    assert topic.asked_again == 1
+    assert topic.placed == [0, 1, 0]
+
+
+def test_no_topic_will_ever_have_a_negative_partition() -> None:
+    topic = GrowingTopic(2, then=4)
+    with pytest.raises(PartitionOutOfRange):
+        write_to(topic).append(explicit(0, -1))
+    assert topic.asked_again == 0
+
+
+def test_asking_again_ends_with_max_block_ms() -> None:
+    producer = Producer(config(closed_port()))
+    try:
+        with producer._changed:
+            producer._metadata.update(replace(metadata_response([0]), brokers=()), client.monotonic_ms())
+        names, started_ms = frozenset({TOPIC}), client.monotonic_ms()
+        assert producer.await_topics(names, names, started_ms)[TOPIC].partition_count == 1
+        started = time.monotonic()
+        with pytest.raises(BrokersUnreachable):
+            producer.await_topics(names, names, started_ms, ask_again=True)
+        assert 0.3 <= time.monotonic() - started < 5
+    finally:
+        producer.close()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.config import NOT_YET, OPTIONS, REFUSED, REQUIRED, sink_config
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+from kafka_sink.records.partitioner import PARTITIONERS
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -32,6 +33,11 @@ def test_equal_options_give_equal_configurations_that_can_be_a_key() -> None:
 def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None) -> None:
     levels = {f"kafka.compression.{name}.level": str(n) for name, n in (("gzip", 2), ("lz4", 3), ("zstd", 4))}
     assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
+
+
+@pytest.mark.parametrize("name", list(PARTITIONERS))
+def test_the_option_knows_every_partitioner(name: str) -> None:
+    assert sink_config({**SERVERS, "partitioner": name.upper()}).partitioner == name
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

@@ -182,7 +182,7 @@ def test_partition_of_the_sink_on_100_000_random_keys(spark: SparkSession, n: in
     columns = RecordColumns.from_arrow(pa.record_batch({"value": keys, "key": keys}), now_ms=0)
     sticky = StickyPartitioner(batch_size=1, rng=random.Random(7))
     expected = RowPartitioner(columns).assign_partitions(
-        None, topic="t", partition_count=n, available=range(n), sticky=sticky
+        None, topic="t", partition_count=n, key_partition_count=n, available=range(n), spreader=sticky
     )
     assert len(set(expected.tolist())) == n
     assert evaluated(spark, {"key": keys}, K.kafka_partition("key", n)) == expected.tolist()

@@ -113,14 +113,22 @@ def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() ->
     assert metadata.next_request_delay_ms(900_000) is None
 
 
-def test_a_topic_limited_to_what_it_was_before_it_grew() -> None:
+
+def test_only_the_answer_to_a_later_question_is_fresh() -> None:
     metadata = fresh()
     metadata.want([TOPIC], 0)
-    metadata.update(metadata_response([0, 1, 2]), 0)
-    grown = metadata.snapshot.topics[TOPIC]
-    assert grown.limited_to(2).leaders == (0, 1)
-    assert grown.limited_to(3) is grown
-    assert grown.limited_to(9) is grown
+    metadata.request()
+    needed = metadata.request_update()  # while a question is under way, which may have been answered already
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.answered < needed
+    assert metadata.next_request_delay_ms(100) == 0
+    metadata.request()
+    metadata.failed(100)
+    assert metadata.answered < needed
+    metadata.request()
+    metadata.update(metadata_response([0, 0]), 300)
+    assert metadata.answered >= needed
+    assert metadata.answered < metadata.request_update()
 
 
 def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:

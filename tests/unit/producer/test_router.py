@@ -29,8 +29,14 @@ def counts(rows: RoutedRows) -> dict[TopicPartition, int]:
     return {tp: int(n) for tp, n in zip(rows.destinations, per_destination, strict=True) if n}
 
 
-def router(topic: str | None = None, batch_bytes: int = 1_000_000) -> Router:
-    return Router(topic=topic, batch_bytes=batch_bytes, rng=random.Random(3))
+def router(topic: str | None = None, batch_bytes: int = 1_000_000, partitioner: str = "murmur2") -> Router:
+    return Router(topic=topic, batch_bytes=batch_bytes, rng=random.Random(3), partitioner=partitioner)
+
+
+def partitions_of(made: Router, rows: RecordColumns, leaders: list[int]) -> dict[int, int]:
+    """Rows a partition, of the topic "t" with these leaders."""
+    routed = made.route(rows, made.topics_of(rows), {"t": state("t", leaders)})
+    return {tp.partition: n for tp, n in counts(routed).items()}
 
 
 def test_the_topic_option_wins_over_the_column() -> None:
@@ -88,3 +94,40 @@ def test_each_topic_has_a_sticky_partition_of_its_own() -> None:
     first = counts(made.route(rows, made.topics_of(rows), states))
     assert len({tp.partition for tp in first}) > 3
     assert counts(made.route(rows, made.topics_of(rows), states)) == first
+
+
+KEYED = columns(value=pa.array([b"v"] * 300), key=pa.array([b"key-%d" % n for n in range(300)]))
+KEYLESS = columns(value=pa.array([b"v"] * 300))
+
+
+def test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows() -> None:
+    made = router("t", partitioner="murmur2", batch_bytes=1)
+    before = partitions_of(made, KEYED, [0] * 3)
+    assert partitions_of(made, KEYED, [0] * 8) == before
+    assert set(partitions_of(made, KEYLESS, [0] * 8)) == set(range(8))
+    explicit = columns(value=pa.array([b"a"]), partition=pa.array([7], pa.int32()), key=pa.array([b"k"]))
+    assert partitions_of(made, explicit, [0] * 8) == {7: 1}
+    assert partitions_of(router("t"), KEYED, [0] * 8) != before
+
+
+def test_a_topic_that_seems_to_have_shrunk_has_not() -> None:
+    """The answer of a broker that lags behind, on a cluster where topics only grow."""
+    made = router()
+    keys = pa.array([b"%d" % n for n in range(100)])
+    rows = columns(value=keys, key=keys, topic=pa.array(["t"] * 100))
+    before = partitions_of(made, rows, [0] * 6)
+    assert partitions_of(made, rows, [0] * 2) == before
+    explicit = columns(value=pa.array([b"a"]), partition=pa.array([5], pa.int32()), topic=pa.array(["t"]))
+    assert partitions_of(made, explicit, [0] * 2) == {5: 1}
+
+
+def test_each_topic_has_turns_of_its_own() -> None:
+    made = router(partitioner="roundrobin")
+    names = ["a", "b"] * 30
+    rows = columns(value=pa.array([b"v"] * 60), topic=pa.array(names), key=pa.array([b"k"] * 60))
+    states = {"a": state("a", [0, -1, 0, 0]), "b": state("b", [0] * 5)}
+    topics = made.topics_of(rows)
+    assert counts(made.route(rows, topics, states)) == {
+        **{TopicPartition("a", partition): 10 for partition in (0, 2, 3)},
+        **{TopicPartition("b", partition): 6 for partition in range(5)},
+    }

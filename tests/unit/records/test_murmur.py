@@ -1,9 +1,11 @@
-"""murmur2 against Kafka's own class, kafka-python, and a scalar transcription of Utils.murmur2."""
+"""murmur2 against Kafka's own class, kafka-python and a scalar transcription of Utils.murmur2; murmur3 against mmh3."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
-from kafka_sink.records.murmur import murmur2
+from kafka_sink.records.murmur import murmur2, murmur3
 
-# Output of Murmur2Vectors.java, beside it.
+# Output of Murmur2Vectors.java and Murmur2Digests.java, beside them.
 JAVA_VECTORS = Path(__file__).with_name("murmur2_vectors.csv")
+JAVA_DIGESTS = Path(__file__).with_name("murmur2_digests.csv")
 
 
 def int32(value: int) -> int:
@@ -61,6 +64,29 @@ def test_vectors_of_kafkas_own_class() -> None:
     assert hashed.tolist() == [int(h) for h in hashes]
 
 
+def keys_of_murmur2_digests() -> list[bytes]:
+    """The 101,000 keys of Murmur2Digests.java: key i is the next i % 101 bytes of SHA-256(0), SHA-256(1) and so on."""
+    lengths = [i % 101 for i in range(101_000)]
+    block_count = -(-sum(lengths) // 32)
+    stream = b"".join(hashlib.sha256(block.to_bytes(4, "big")).digest() for block in range(block_count))
+    ends = np.cumsum(lengths).tolist()
+    return [stream[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def test_equals_kafkas_own_class_on_101000_keys_of_0_to_100_bytes() -> None:
+    hashes = murmur2(pa.array(keys_of_murmur2_digests(), pa.binary()))
+    lines = [f"{length},{hashlib.sha256(hashes[length::101].astype('>i4')).hexdigest()}" for length in range(101)]
+    assert lines == JAVA_DIGESTS.read_text().splitlines()[1:]
+
+
+@pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
+def test_murmur3_equals_mmh3_on_101000_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
+    keys = keys_of_murmur2_digests()
+    hashes = murmur3(pa.array(keys, arrow_type))
+    assert hashes.dtype == np.int32
+    assert hashes.tolist() == [mmh3.hash(key) for key in keys]
+
+
 @pytest.mark.parametrize("arrow_type", [pa.binary(), pa.large_binary()])
 def test_equals_kafka_python_on_random_keys_of_0_to_100_bytes(arrow_type: pa.DataType) -> None:
     random = np.random.default_rng(3)
@@ -75,6 +101,7 @@ def test_slices_and_any_mix_of_lengths(keys: list[bytes], skipped_before: int, s
     padded = [b"before"] * skipped_before + keys + [b"after"] * skipped_after
     sliced = pa.array(padded, pa.binary()).slice(skipped_before, len(keys))
     assert murmur2(sliced).tolist() == [scalar_murmur2(key) for key in keys]
+    assert murmur3(sliced).tolist() == [mmh3.hash(key) for key in keys]
 
 
 def test_a_null_between_keys_does_not_disturb_them() -> None:

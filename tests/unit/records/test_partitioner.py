@@ -1,10 +1,13 @@
-"""Explicit, keyed and sticky partitions: which comes first, and what sticky promises."""
+"""Explicit, keyed and spread rows: which comes first, what becomes of a key, what the spreaders promise."""
 
 from __future__ import annotations
 
+import math
 import random
+import zlib
 from itertools import groupby
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,7 +17,15 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.partitioner import RowPartitioner, StickyPartitioner
+from kafka_sink.records.partitioner import (
+    PARTITIONERS,
+    Int32s,
+    Int64s,
+    RoundRobinPartitioner,
+    RowPartitioner,
+    Spreader,
+    StickyPartitioner,
+)
 
 
 def sticky_partitioner(batch_size: int = 1000, seed: int = 7) -> StickyPartitioner:
@@ -27,6 +38,26 @@ def columns_of(**columns: pa.Array) -> RecordColumns:
 
 def by_key(key: bytes, partition_count: int) -> int:
     return (kafka_python_murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def assign(
+    columns: RecordColumns,
+    *,
+    partition_count: int,
+    partitioner: str = "murmur2",
+    rows: Int64s | None = None,
+    key_partition_count: int | None = None,
+    available: list[int] | None = None,
+    spreader: Spreader | None = None,
+) -> Int32s:
+    return RowPartitioner(columns, PARTITIONERS[partitioner]).assign_partitions(
+        rows,
+        topic="orders",
+        partition_count=partition_count,
+        key_partition_count=partition_count if key_partition_count is None else key_partition_count,
+        available=list(range(partition_count)) if available is None else available,
+        spreader=spreader or sticky_partitioner(),
+    )
 
 
 def stays(partitions: np.ndarray) -> list[tuple[int, int]]:
@@ -115,6 +146,138 @@ def test_start_is_random() -> None:
     assert starts == {0, 1, 2, 3}
 
 
+# --- round-robin --------------------------------------------------------------------------------------------
+
+
+ONE_ROW = np.ones(1, np.int64)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 7), st.integers(0, 99))
+def test_takes_turns_over_arrow_batches(row_counts: list[int], partition_count: int, seed: int) -> None:
+    spreader = RoundRobinPartitioner(rng=random.Random(seed))
+    turns = np.concatenate(
+        [
+            spreader.assign(np.ones(count, np.int64), partition_count=partition_count, available=range(partition_count))
+            for count in row_counts
+        ]
+    )
+    assert turns.dtype == np.int32
+    assert ((np.diff(turns) - 1) % partition_count == 0).all()
+
+
+def test_takes_turns_over_the_partitions_with_a_leader() -> None:
+    spreader = RoundRobinPartitioner(rng=random.Random(1))
+    turns = spreader.assign(np.ones(9, np.int64), partition_count=6, available=[1, 4, 5])
+    assert np.bincount(turns, minlength=6).tolist() == [0, 3, 0, 0, 3, 3]
+    assert set(spreader.assign(np.ones(9, np.int64), partition_count=6, available=[]).tolist()) == set(range(6))
+
+
+def test_a_turn_starts_anywhere() -> None:
+    starts = [
+        int(RoundRobinPartitioner(rng=random.Random(seed)).assign(ONE_ROW, partition_count=4, available=range(4))[0])
+        for seed in range(400)
+    ]
+    assert min(np.bincount(starts, minlength=4)) > 60
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+
+FNV_LEAST = b"hp4gi_"
+
+
+def scalar_fnv1a(key: bytes) -> int:
+    """Go's hash/fnv, New32a."""
+    hashed = 0x811C9DC5
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return hashed
+
+
+def sarama(key: bytes, partition_count: int) -> int:
+    """hashPartitioner.Partition: in Go, as in C, a remainder has the sign of the dividend; it is then dropped."""
+    signed = scalar_fnv1a(key)
+    signed -= (signed >> 31) << 32
+    return abs(int(math.fmod(signed, partition_count)))
+
+
+BY_KEY = {
+    "murmur2": by_key,
+    "murmur3": lambda key, count: (mmh3.hash(key) & 0x7FFFFFFF) % count,
+    "consistent": lambda key, count: zlib.crc32(key) % count,
+    "fnv1a": sarama,
+}
+# FNV-1a of FNV_LEAST is 0x80000000, whose sign 32-bit arithmetic cannot drop; the empty key's is negative, too.
+KEYS = st.lists(st.one_of(st.sampled_from([FNV_LEAST, b""]), st.binary(max_size=20)), max_size=30)
+
+
+@pytest.mark.parametrize("partitioner", list(BY_KEY))
+@given(keys=KEYS, count=st.integers(1, 50))
+def test_a_key_goes_to_the_partition_of_its_hash(partitioner: str, keys: list[bytes], count: int) -> None:
+    columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.nulls(len(keys), pa.binary()))
+    partitions = assign(columns, partition_count=count, partitioner=partitioner, available=[])
+    assert partitions.dtype == np.int32
+    assert partitions.tolist() == [BY_KEY[partitioner](key, count) for key in keys]
+
+
+def test_the_least_fnv1a_hash_is_what_it_says() -> None:
+    assert scalar_fnv1a(FNV_LEAST) == 1 << 31
+
+
+@pytest.mark.parametrize("partitioner", list(BY_KEY))
+def test_keys_keep_their_partition_when_the_topic_grows(partitioner: str) -> None:
+    keys = [b"%d" % i for i in range(200)]
+    columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.nulls(200, pa.binary()))
+    grown = assign(columns, partition_count=9, key_partition_count=4, partitioner=partitioner)
+    assert grown.tolist() == assign(columns, partition_count=4, partitioner=partitioner).tolist()
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "murmur3", "fnv1a"])
+@pytest.mark.parametrize("key", [None, pa.nulls(3), pa.array([None, b"k", None], pa.binary())])
+def test_rows_without_a_key_are_spread(partitioner: str, key: pa.Array | None) -> None:
+    columns = columns_of(value=pa.array([b"v"] * 3), **({} if key is None else {"key": key}))
+    partitions = assign(columns, partition_count=50, partitioner=partitioner, available=[41])
+    assert partitions[[0, 2]].tolist() == [41, 41]
+
+
+@pytest.mark.parametrize("key", [None, pa.nulls(3), pa.array([None, b"", None], pa.binary())])
+def test_consistent_sends_rows_without_a_key_where_the_empty_key_goes(key: pa.Array | None) -> None:
+    columns = columns_of(value=pa.array([b"v"] * 3), **({} if key is None else {"key": key}))
+    assert assign(columns, partition_count=50, partitioner="consistent", available=[41]).tolist() == [0, 0, 0]
+    mixed = columns_of(key=pa.array([b"a", None, b"b"]), value=pa.array([b"v"] * 3))
+    assert assign(mixed, partition_count=50, partitioner="consistent").tolist() == [
+        zlib.crc32(b"a") % 50,
+        0,
+        zlib.crc32(b"b") % 50,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "kind"), [("roundrobin", RoundRobinPartitioner), ("sticky", StickyPartitioner)]
+)
+def test_keys_are_ignored(partitioner: str, kind: type) -> None:
+    rule = PARTITIONERS[partitioner]
+    spreaders = [rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2)]
+    assert isinstance(spreaders[0], kind)
+    keyed = columns_of(key=pa.array([b"k", b"k", None] * 40), value=pa.array([b"v" * 100] * 120))
+    sizes = RowPartitioner(keyed, rule)._row_sizes
+    partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=spreaders[0])
+    assert partitions.tolist() == spreaders[1].assign(sizes, partition_count=6, available=range(6)).tolist()
+    assert len(set(partitions.tolist())) > 3
+
+
+@pytest.mark.parametrize("partitioner", list(PARTITIONERS))
+def test_an_explicit_partition_comes_before_every_partitioner(partitioner: str) -> None:
+    columns = columns_of(
+        key=pa.array([b"a", None, b"a", None]),
+        value=pa.array([b"v"] * 4),
+        partition=pa.array([3, 4, 1, 0], pa.int32()),
+    )
+    # Partition 4 is new: beyond what keys are spread over.
+    assigned = assign(columns, partition_count=5, key_partition_count=4, partitioner=partitioner)
+    assert assigned.tolist() == [3, 4, 1, 0]
+
+
 # --- rows ---------------------------------------------------------------------------------------------------
 
 
@@ -124,9 +287,7 @@ def test_explicit_before_key_before_sticky() -> None:
         value=pa.array([b"v"] * 5, pa.binary()),
         partition=pa.array([3, None, 4, None, None], pa.int32()),
     )
-    partitions = RowPartitioner(columns).assign_partitions(
-        None, topic="t", partition_count=6, available=[5], sticky=sticky_partitioner()
-    )
+    partitions = assign(columns, partition_count=6, available=[5])
     assert partitions.dtype == np.int32
     # An empty key is a key.
     assert partitions.tolist() == [3, by_key(b"b", 6), 4, 5, by_key(b"", 6)]
@@ -138,9 +299,7 @@ def test_rows_of_one_topic_in_the_order_they_were_given(
 ) -> None:
     columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.array([b"v" * 100] * len(keys), pa.binary()))
     rows = np.array(shuffler.sample(range(len(keys)), len(keys) // 2), np.int64)
-    partitions = RowPartitioner(columns).assign_partitions(
-        rows, topic="t", partition_count=count, available=[0], sticky=sticky_partitioner()
-    )
+    partitions = assign(columns, rows=rows, partition_count=count, available=[0])
     chosen = [keys[row] for row in rows]
     assert partitions.tolist() == [0 if key is None else by_key(key, count) for key in chosen]
 
@@ -148,9 +307,7 @@ def test_rows_of_one_topic_in_the_order_they_were_given(
 def test_keys_go_to_their_partition_whether_it_has_a_leader_or_not() -> None:
     keys = [b"%d" % i for i in range(100)]
     columns = columns_of(key=pa.array(keys, pa.binary()), value=pa.nulls(100, pa.binary()))
-    partitions = RowPartitioner(columns).assign_partitions(
-        None, topic="t", partition_count=7, available=[], sticky=sticky_partitioner()
-    )
+    partitions = assign(columns, partition_count=7, available=[])
     assert partitions.tolist() == [by_key(key, 7) for key in keys]
 
 
@@ -160,10 +317,9 @@ def test_sticky_counts_key_less_rows_by_their_own_size() -> None:
     columns = columns_of(value=pa.array([b"v" * size for size in sizes], pa.binary()))
     sticky = sticky_partitioner(batch_size=1000)
     big_rows, small_rows = np.arange(0, 40, 2), np.arange(1, 40, 2)
-    partitioner = RowPartitioner(columns)
 
     def partitions_of(rows: np.ndarray) -> np.ndarray:
-        return partitioner.assign_partitions(rows, topic="t", partition_count=4, available=range(4), sticky=sticky)
+        return assign(columns, rows=rows, partition_count=4, spreader=sticky)
 
     assert len(stays(partitions_of(big_rows))) == 20
     assert len(stays(partitions_of(small_rows))) <= 2
@@ -174,9 +330,7 @@ def test_explicit_partition_out_of_range(wrong: int) -> None:
     columns = columns_of(value=pa.array([b"v"] * 3, pa.binary()), partition=pa.array([None, 5, wrong], pa.int32()))
     sticky, untouched = sticky_partitioner(batch_size=1), sticky_partitioner(batch_size=1)
     with pytest.raises(PartitionOutOfRange) as raised:
-        RowPartitioner(columns).assign_partitions(
-            None, topic="orders", partition_count=6, available=range(6), sticky=sticky
-        )
+        assign(columns, partition_count=6, spreader=sticky)
     assert (raised.value.topic, raised.value.partition, raised.value.partition_count) == ("orders", wrong, 6)
     following = [s.assign(np.full(20, 9), partition_count=6, available=range(6)).tolist() for s in (sticky, untouched)]
     assert following[0] == following[1]

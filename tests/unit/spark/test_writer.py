@@ -29,7 +29,7 @@ class Remembering:
         self.failure = failure
         self.left_with: type[BaseException] | None = None
 
-    def begin(self, *, topic: str | None) -> Remembering:
+    def begin(self, *, topic: str | None, partitioner: str) -> Remembering:
         assert topic == "t"
         return self
 
