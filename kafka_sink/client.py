@@ -45,7 +45,7 @@ from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
 from kafka_sink.producer.sender import Sender
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.columns import RecordColumns, plain_bytes
 from kafka_sink.records.compression import Codec, codec_for
 
 # An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
@@ -270,7 +270,7 @@ class Write:
         """
         # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
         self._may_ask_again = True
-        rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, arrow_batch.nbytes))
+        rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
         for start in range(0, arrow_batch.num_rows, rows_a_slice):
             self._append_slice(arrow_batch.slice(start, rows_a_slice))
 

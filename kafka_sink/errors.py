@@ -9,12 +9,14 @@
     ├── SchemaError                  a column is wrong; nothing was sent
     │   ├── MissingColumn
     │   ├── UnexpectedColumn
+    │   ├── DuplicateColumn
     │   └── ColumnTypeMismatch
     ├── BadRow                       one row cannot be a Kafka record
     │   ├── RecordTooLarge
     │   ├── PartitionOutOfRange
     │   ├── TopicNull
-    │   └── HeaderKeyNull
+    │   ├── HeaderKeyNull
+    │   └── TimestampOutOfRange
     ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
     │   ├── BrokersUnreachable
     │   ├── TopicNotFound
@@ -137,6 +139,15 @@ class UnexpectedColumn(SchemaError):
         )
 
 
+class DuplicateColumn(SchemaError):
+    def __init__(self, *, column: str) -> None:
+        self.column = column
+        super().__init__(
+            f"the DataFrame has more than one column {column!r}, and a Kafka record has room for one. Drop or rename "
+            f"the others. {NOTHING_SENT}"
+        )
+
+
 class ColumnTypeMismatch(SchemaError):
     def __init__(self, *, column: str, found: str, expected: str, hint: str) -> None:
         self.column = column
@@ -191,6 +202,18 @@ class HeaderKeyNull(BadRow):
             "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
             "header "
             f"values are fine. {REPLAY}"
+        )
+
+
+class TimestampOutOfRange(BadRow):
+    def __init__(self, *, timestamp: int, unit: str) -> None:
+        self.timestamp = timestamp
+        self.unit = unit
+        super().__init__(
+            f"a row's timestamp is {timestamp} {unit} from 1970. Kafka's timestamps are milliseconds since 1970 in 64 "
+            f"bits and not negative: brokers cannot compact or recompress such records, and -1 means that there is "
+            f"none. Put the time into the value and leave the 'timestamp' column null, for the time of the write. "
+            f"{REPLAY}"
         )
 
 

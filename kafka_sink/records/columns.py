@@ -6,12 +6,22 @@ of them.
     topic      string; required where the `topic` option is not set
     partition  int; null: the partitioner decides
     headers    array<struct<key: string, value: binary>>; order and null values kept
-    timestamp  timestamp, with or without a zone; null: now
+    timestamp  timestamp, with or without a zone, from 1970 on; null: now
 
 Scope: `check_schema` looks at types, once a write, before any row moves; `RecordColumns.from_arrow` looks at
 values, once an Arrow batch, and afterwards nothing looks at Arrow types again. Values, keys and headers stay
 Arrow arrays over the batch's own memory (strings are read as the UTF-8 bytes they are); what is computed with
-becomes numpy.
+becomes numpy. Only dictionaries and views are copied: their values do not lie in the order of the rows.
+
+A map of headers is refused, though Arrow stores it like the list: a map has each key once and no order, Kafka's
+headers have neither rule, and `map_entries` says that this is meant.
+
+Why no timestamps before 1970: brokers store them (seen on 3.9.2 and 4.3.1) and consumers show them, but a topic with
+a `compression.type` of its own answers UNKNOWN_SERVER_ERROR, because the broker cannot write such a batch anew
+(MemoryRecordsBuilder: "Invalid negative timestamp"), which compaction does as well. Exactly -1 ms is Kafka's "no
+timestamp". Java's producer refuses all of them, and so does this one.
+
+A zone changes nothing: Arrow's timestamps with a zone are UTC. Those without (TIMESTAMP_NTZ) are read as UTC.
 
 Column names match exactly, in lower case. Spark compares names without case when it resolves a query, but its
 own Kafka sink does not (KafkaWriter.expression: `schema.find(_.name == attrName)`), and drops a `Key` without
@@ -30,7 +40,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.errors import ColumnTypeMismatch, HeaderKeyNull, MissingColumn, UnexpectedColumn
+from kafka_sink.errors import (
+    ColumnTypeMismatch,
+    DuplicateColumn,
+    HeaderKeyNull,
+    MissingColumn,
+    TimestampOutOfRange,
+    UnexpectedColumn,
+)
 
 Int64s = npt.NDArray[np.int64]
 
@@ -40,28 +57,46 @@ Int64s = npt.NDArray[np.int64]
 
 _STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
+_VIEWS = (pa.string_view(), pa.binary_view())
+
+
+def _decoded_type(arrow_type: pa.DataType) -> pa.DataType:
+    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
 
 
 def _is_string(arrow_type: pa.DataType) -> bool:
-    return arrow_type in _STRINGS
+    return _decoded_type(arrow_type) in _STRINGS
+
+
+def _is_binary(arrow_type: pa.DataType) -> bool:
+    decoded = _decoded_type(arrow_type)
+    return decoded in _BINARIES or bool(pa.types.is_fixed_size_binary(decoded))
 
 
 def _is_bytes(arrow_type: pa.DataType) -> bool:
-    return arrow_type in _STRINGS + _BINARIES
+    return _is_string(arrow_type) or _is_binary(arrow_type)
 
 
 def _is_int32(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_signed_integer(arrow_type)) and arrow_type.bit_width <= 32
+    decoded = _decoded_type(arrow_type)
+    return bool(pa.types.is_signed_integer(decoded)) and decoded.bit_width <= 32
+
+
+def _is_timestamp(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(_decoded_type(arrow_type)))
+
+
+_LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 
 
 def _is_headers(arrow_type: pa.DataType) -> bool:
-    if not (pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type)):
+    if not isinstance(arrow_type, _LIST_TYPES):
         return False
     entry = arrow_type.value_type
     if not pa.types.is_struct(entry) or [field.name for field in entry] != ["key", "value"]:
         return False
     key_type, value_type = (field.type for field in entry)
-    return key_type in _STRINGS and value_type in _BINARIES
+    return _is_string(key_type) and (_is_binary(value_type) or bool(pa.types.is_null(value_type)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +116,10 @@ COLUMNS: Mapping[str, _ColumnRule] = MappingProxyType(
         "headers": _ColumnRule(
             _is_headers,
             "array<struct<key: string, value: binary>>",
-            "Build it with array(struct(lit('name').alias('key'), col(...).cast('binary').alias('value'))).",
+            "Build it with array(struct(lit('name').alias('key'), col(...).cast('binary').alias('value'))), or from a "
+            "map<string, binary> with map_entries(col(...)).",
         ),
-        "timestamp": _ColumnRule(pa.types.is_timestamp, "timestamp", "Cast it: cast('timestamp')."),
+        "timestamp": _ColumnRule(_is_timestamp, "timestamp", "Cast it: cast('timestamp')."),
     }
 )
 
@@ -92,7 +128,8 @@ def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
     """Raises the first thing wrong with the columns of a write; returns if every one can be part of a record.
 
     `topic_option`: the `topic` option is set, so that no `topic` column is needed. A column of Arrow's null
-    type (every row null) is welcome everywhere. Raises MissingColumn, UnexpectedColumn, ColumnTypeMismatch.
+    type (every row null) is welcome everywhere. Raises MissingColumn, UnexpectedColumn, DuplicateColumn,
+    ColumnTypeMismatch.
     """
     names = schema.names
     for name in names:
@@ -109,6 +146,8 @@ def check_schema(schema: pa.Schema, *, topic_option: bool) -> None:
     for field in schema:
         if field.name not in COLUMNS:
             raise UnexpectedColumn(column=field.name, allowed=tuple(COLUMNS))
+        if names.count(field.name) > 1:
+            raise DuplicateColumn(column=field.name)
         rule = COLUMNS[field.name]
         if not pa.types.is_null(field.type) and not rule.accepts(field.type):
             raise ColumnTypeMismatch(column=field.name, found=str(field.type), expected=rule.expected, hint=rule.fix)
@@ -130,14 +169,15 @@ class Headers:
     value: pa.Array
 
     @classmethod
-    def from_arrow(cls, headers: pa.ListArray | pa.LargeListArray) -> Headers:
-        """A null list is a row without headers. Raises HeaderKeyNull."""
+    def from_arrow(cls, headers: pa.Array) -> Headers:
+        """`headers`: an array of any list type. A null list is a row without headers. Raises HeaderKeyNull."""
         entries = headers.flatten()  # heeds the array's offset, and leaves out what lies under a null list
-        if entries.null_count or entries.field("key").null_count:
+        key, value = _as_binary(entries.field("key")), _as_binary(entries.field("value"))
+        if entries.null_count or key.null_count:
             raise HeaderKeyNull
         row_offsets = np.zeros(len(headers) + 1, np.int64)
         np.cumsum(_numpy(pc.list_value_length(headers), np.int64), out=row_offsets[1:])
-        return cls(row_offsets, _as_binary(entries.field("key")), _as_binary(entries.field("value")))
+        return cls(row_offsets, key, value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,8 +185,8 @@ class RecordColumns:
     """The rows of one Arrow batch, n of them, as records need them.
 
     `value`, `key`: binary or large_binary arrays that share the batch's memory; `key` is None where no row
-    has one. `headers`: None without the column. `timestamp_ms`: int64[n], milliseconds since 1970, negative
-    before. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
+    has one. `headers`: None without the column. `timestamp_ms`: int64[n], milliseconds since 1970, never
+    negative. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
     null, or None without the column; `partition_is_set`: bool[n] or None, which tells a null from a row that
     says -1.
     """
@@ -165,9 +205,9 @@ class RecordColumns:
         """Views of a batch whose schema `check_schema` has accepted; `now_ms` is the timestamp of rows
         without one.
 
-        Raises HeaderKeyNull.
+        Raises HeaderKeyNull, TimestampOutOfRange.
         """
-        column = dict(zip(batch.schema.names, batch.columns, strict=True))
+        column = {name: _decoded(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         key, headers, topic, partition, timestamp = (
             column.get(name) for name in ("key", "headers", "topic", "partition", "timestamp")
         )
@@ -187,10 +227,22 @@ def _is_all_null(array: pa.Array | None) -> bool:
     return array is None or array.null_count == len(array)
 
 
+def _decoded(array: pa.Array) -> pa.Array:
+    """Without a dictionary: a copy, in which the dictionary's nulls are nulls, too."""
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = array.dictionary
+    if values.type in (pa.string(), pa.binary(), *_VIEWS):
+        # 64-bit offsets: long values that rows share may exceed 32 bits when each row has its own. Views have no take.
+        values = values.cast(pa.large_string() if values.type in _STRINGS else pa.large_binary())
+    return values.take(array.indices)
+
+
 def _as_binary(array: pa.Array) -> pa.Array:
-    """As binary or large_binary, null type included. Only a view type is copied: its values lie scattered."""
-    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    return array.cast(pa.large_binary() if is_large else pa.binary())
+    """As binary or large_binary, null type included. Only dictionaries and views are copied."""
+    plain = _decoded(array)
+    is_large = plain.type in (pa.large_string(), pa.large_binary(), *_VIEWS)
+    return plain.cast(pa.large_binary() if is_large else pa.binary())
 
 
 def _as_string(array: pa.Array) -> pa.Array:
@@ -213,15 +265,54 @@ def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArr
 
 # Ticks per millisecond of Arrow's units; seconds are the other way round.
 _TICKS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_MS_PER_SECOND = 1_000
+_LAST_SECOND = (2**63 - 1) // _MS_PER_SECOND
 
 
 def _milliseconds(timestamp: pa.Array | None, num_rows: int, now_ms: int) -> Int64s:
-    """int64[num_rows]. Rounds down, on both sides of 1970, as Spark does when it casts to a whole number."""
+    """int64[num_rows], rounded down. Raises TimestampOutOfRange."""
     if timestamp is None or timestamp.null_count == num_rows:
         return np.full(num_rows, now_ms, np.int64)
-    ticks = _numpy(timestamp, np.int64)
-    unit = timestamp.type.unit
-    timestamp_ms = ticks * 1_000 if unit == "s" else ticks // _TICKS_PER_MS[unit]
+    ticks, unit = _numpy(timestamp, np.int64), timestamp.type.unit
+    outside = ticks < 0
+    if unit == "s":
+        outside |= ticks > _LAST_SECOND
+    if outside.any():
+        raise TimestampOutOfRange(timestamp=int(ticks[outside.argmax()]), unit=unit)
+    timestamp_ms = ticks * _MS_PER_SECOND if unit == "s" else ticks // _TICKS_PER_MS[unit]
     if timestamp.null_count:
         timestamp_ms = np.where(_is_valid(timestamp), timestamp_ms, np.int64(now_ms))
     return timestamp_ms
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def plain_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of a batch whose schema `check_schema` has accepted, as RecordColumns will hold it: without dictionaries
+    and views, where many rows may share a long value, so that `batch.nbytes` says little."""
+    return sum(_plain_bytes(array) for array in batch.columns)
+
+
+def _plain_bytes(array: pa.Array) -> int:
+    if isinstance(array.type, _LIST_TYPES):
+        entries = array.flatten()
+        return sum(_plain_bytes(entries.field(i)) for i in range(entries.type.num_fields))
+    if pa.types.is_dictionary(array.type) and _is_bytes(array.type):
+        return _total(_lengths(array.dictionary).take(array.indices))
+    if array.type in _VIEWS:
+        return _total(_lengths(array))
+    return int(array.nbytes)
+
+
+def _lengths(array: pa.Array) -> pa.Array:
+    """Bytes of each value of a binary or string array. Arrow counts none of a view, of whose 16 bytes it is the first
+    four."""
+    if array.type not in _VIEWS:
+        return pc.binary_length(array)
+    views = np.frombuffer(array.buffers()[1], "<i4").reshape(-1, 4)[array.offset : array.offset + len(array)]
+    return pa.array(views[:, 0], mask=~_is_valid(array))
+
+
+def _total(numbers: pa.Array) -> int:
+    return int(pc.sum(numbers.cast(pa.int64()), min_count=0).as_py())

@@ -56,10 +56,10 @@ def test_a_batch_of_every_column_arrives_as_it_was(
 ) -> None:
     name = topic(3)
     at = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
-    before_1970 = datetime.datetime(1969, 7, 20, 20, 17, 40, 123_000, datetime.UTC)
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     rows = [
         (b"k0", b"v0", [("a", b"1"), ("b", None), ("a", b"2")], at, 0),
-        (None, b"v1", [], before_1970, 1),
+        (None, b"v1", [], epoch, 1),
         (b"", None, None, at, 2),
         (b"k3", b"", [("", b"")], at, 1),
     ]
@@ -73,6 +73,69 @@ def test_a_batch_of_every_column_arrives_as_it_was(
     assert_df_equality(
         in_topic(spark, kafka, name).select(columns), expected, ignore_row_order=True, ignore_nullable=True
     )
+
+
+@pytest.mark.parametrize("large", ["false", "true"])
+def test_every_type_of_spark_that_a_record_can_take(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], large: str
+) -> None:
+    """... with Arrow's 32-bit and 64-bit variants, which Spark has a setting for."""
+    name = topic(5)
+    frame = spark.range(1).selectExpr(
+        "cast(2 AS TINYINT) AS partition",
+        "cast('key' AS VARCHAR(5)) AS key",
+        "cast('value' AS CHAR(5)) AS value",
+        "map_entries(map('b', cast('1' AS BINARY), 'a', null)) AS headers",
+        "timestamp_ntz'2013-07-04 05:06:07.891999' AS timestamp",
+    )
+    nothing = spark.range(1).selectExpr("null AS key", "null AS value", "null AS headers", "null AS timestamp")
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", large)
+    try:
+        write(frame, kafka, topic=name, partitioner="roundrobin")
+        write(nothing, kafka, topic=name, partitioner="consistent")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    got = {partition: record for partition, _, record in read_topic(kafka.bootstrap_servers, name, 30)}
+    assert got.keys() == {2, 0}  # 0: where `consistent` sends a row without a key
+    in_2, in_0 = got[2], got[0]
+    assert (in_2.key, in_2.value, in_2.headers) == (b"key", b"value", (("b", b"1"), ("a", None)))
+    # Without a zone, and so read as UTC; the microseconds are rounded down.
+    assert in_2.timestamp_ms == 1_372_914_367_891
+    assert (in_0.key, in_0.value, in_0.headers) == (None, None, ())
+    assert abs(in_0.timestamp_ms - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "says"),
+    [
+        (["id AS value"], "ColumnTypeMismatch", "column 'value' is bigint; expected binary or string"),
+        (["'v' AS value", "id AS partition"], "ColumnTypeMismatch", "cast('int')"),
+        (["'v' AS value", "map('k', cast('v' AS BINARY)) AS headers"], "ColumnTypeMismatch", "map_entries"),
+        (["'v' AS value", "current_date() AS timestamp"], "ColumnTypeMismatch", "cast('timestamp')"),
+        (["'v' AS value", "id"], "UnexpectedColumn", "to_json(struct('id', ...))"),
+        (["'v' AS val"], "MissingColumn", "has no column 'value' (it has: val)"),
+        (["'v' AS Value"], "MissingColumn", "rename 'Value' to 'value'"),
+        (["'v' AS value", "'w' AS value"], "DuplicateColumn", "more than one column 'value'"),
+    ],
+)
+def test_a_wrong_column_is_named_with_the_fix_before_any_row_is_sent(
+    spark: SparkSession, columns: list[str], error: str, says: str
+) -> None:
+    # No broker is there: nobody has been asked for anything.
+    options = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+    message = failure_of(spark.range(1).selectExpr(*columns), **options)
+    assert f"kafka_sink.errors.{error}" in message
+    assert says in message
+    assert "No row of this write was sent" in message
+
+
+def test_a_time_before_1970_is_a_bad_row(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(1)
+    frame = spark.range(1).selectExpr("'v' AS value", "timestamp'1969-12-31 23:59:59.999999Z' AS timestamp")
+    message = failure_of(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
+    assert "TimestampOutOfRange" in message
+    assert "timestamp is -1 us from 1970" in message
+    assert in_topic(spark, kafka, name).count() == 0
 
 
 def test_strings_go_as_utf8_and_keys_where_kafka_python_would_send_them(

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from kafka_sink.errors import (
     ColumnTypeMismatch,
+    DuplicateColumn,
     HeaderKeyNull,
     MissingColumn,
     SchemaError,
+    TimestampOutOfRange,
     UnexpectedColumn,
 )
-from kafka_sink.records.columns import RecordColumns, check_schema
+from kafka_sink.records.columns import RecordColumns, check_schema, plain_bytes
 
 NOW_MS = 1_700_000_000_000
 ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -56,15 +58,27 @@ ACCEPTED = [
             pa.large_string(),
             pa.string_view(),
             pa.null(),
+            pa.binary(16),
+            pa.dictionary(pa.int32(), pa.string()),
+            pa.dictionary(pa.uint8(), pa.large_binary()),
+            pa.dictionary(pa.int64(), pa.binary_view()),
         )
     ],
     *[("topic", t) for t in (pa.string(), pa.large_string(), pa.string_view(), pa.null())],
+    ("topic", pa.dictionary(pa.int32(), pa.string())),
     *[("partition", t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.null())],
+    ("partition", pa.dictionary(pa.int8(), pa.int32())),
     ("headers", HEADERS),
+    ("headers", pa.list_(ENTRY, 2)),
+    ("headers", pa.list_view(ENTRY)),
+    ("headers", pa.large_list_view(ENTRY)),
+    ("headers", pa.list_(pa.struct([("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.binary(4))]))),
+    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.null())]))),
     ("headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
     ("headers", pa.null()),
     *[("timestamp", pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")],
     ("timestamp", pa.timestamp("us", "America/New_York")),
+    ("timestamp", pa.dictionary(pa.int32(), pa.timestamp("us", "UTC"))),
     ("timestamp", pa.null()),
 ]
 
@@ -77,9 +91,14 @@ def test_accepted_types(name: str, arrow_type: pa.DataType) -> None:
 REFUSED = [
     ("value", pa.int64()),
     ("value", pa.struct([("a", pa.string())])),
+    ("value", pa.bool_()),
+    ("value", pa.decimal128(10, 2)),
+    ("value", pa.dictionary(pa.int32(), pa.int64())),
+    ("value", pa.run_end_encoded(pa.int32(), pa.string())),
     ("key", pa.int32()),
     ("key", pa.list_(pa.binary())),
     ("topic", pa.binary()),
+    ("topic", pa.dictionary(pa.int32(), pa.binary())),
     ("partition", pa.int64()),
     ("partition", pa.uint32()),
     ("partition", pa.string()),
@@ -92,6 +111,7 @@ REFUSED = [
     ("headers", pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))),
     ("timestamp", pa.int64()),
     ("timestamp", pa.date32()),
+    ("timestamp", pa.dictionary(pa.int32(), pa.int64())),
     ("timestamp", pa.string()),
 ]
 
@@ -102,6 +122,18 @@ def test_a_wrong_type_names_the_column_and_the_fix(name: str, arrow_type: pa.Dat
         check_schema(pa.schema({**FULL_SCHEMA, name: arrow_type}), topic_option=True)
     assert raised.value.column == name
     assert raised.value.found == str(arrow_type)
+
+
+def test_a_map_of_headers_is_told_of_map_entries() -> None:
+    with pytest.raises(ColumnTypeMismatch, match="map_entries"):
+        check_schema(pa.schema({**FULL_SCHEMA, "headers": pa.map_(pa.string(), pa.binary())}), topic_option=True)
+
+
+@pytest.mark.parametrize("name", list(FULL_SCHEMA))
+def test_a_column_there_twice_is_an_error(name: str) -> None:
+    with pytest.raises(DuplicateColumn, match=f"more than one column '{name}'") as raised:
+        check_schema(pa.schema([*FULL_SCHEMA.items(), (name, FULL_SCHEMA[name])]), topic_option=True)
+    assert raised.value.column == name
 
 
 def without(name: str) -> pa.Schema:
@@ -231,14 +263,15 @@ def test_topics(arrow_type: pa.DataType) -> None:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECONDS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(
+MICROSECONDS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(
     lambda moment: (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 )
+ZONES = st.sampled_from([None, "UTC", "Asia/Tokyo", "-07:30"])
 
 
-@given(st.lists(st.one_of(st.none(), MICROSECONDS), max_size=20), st.sampled_from([None, "Asia/Tokyo"]))
-def test_microseconds_round_down_on_both_sides_of_1970(ticks: list[int | None], zone: str | None) -> None:
-    padded = pa.array([5, *ticks], pa.int64()).cast(pa.timestamp("us", zone)).slice(1)
+@given(st.lists(st.one_of(st.none(), MICROSECONDS), max_size=20), ZONES)
+def test_microseconds_round_down_whatever_the_zone(ticks: list[int | None], zone: str | None) -> None:
+    padded = pa.array([-5, *ticks], pa.int64()).cast(pa.timestamp("us", zone)).slice(1)
     columns = with_value(len(ticks), timestamp=padded)
     assert columns.timestamp_ms.dtype == np.int64
     assert columns.timestamp_ms.tolist() == [NOW_MS if t is None else t // 1000 for t in ticks]
@@ -247,17 +280,39 @@ def test_microseconds_round_down_on_both_sides_of_1970(ticks: list[int | None], 
 @pytest.mark.parametrize(
     ("unit", "tick", "expected_ms"),
     [
-        ("s", -2, -2000),
-        ("ms", -2, -2),
-        ("us", -1, -1),
-        ("us", -1001, -2),
-        ("ns", -1, -1),
+        ("s", 0, 0),
+        ("s", 2, 2000),
+        ("s", (2**63 - 1) // 1000, (2**63 - 1) // 1000 * 1000),
+        ("ms", 2, 2),
+        ("ms", 2**63 - 1, 2**63 - 1),
+        ("us", 999, 0),
+        ("us", 1001, 1),
         ("ns", 1_999_999, 1),
     ],
 )
 def test_units(unit: str, tick: int, expected_ms: int) -> None:
     timestamp = pa.array([tick, None], pa.int64()).cast(pa.timestamp(unit))
     assert with_value(2, timestamp=timestamp).timestamp_ms.tolist() == [expected_ms, NOW_MS]
+
+
+@pytest.mark.parametrize(
+    ("unit", "tick"),
+    [("s", -1), ("ms", -1), ("us", -1), ("ns", -1), ("ms", -(2**63) + 1), ("s", (2**63 - 1) // 1000 + 1)],
+)
+def test_a_time_that_kafka_cannot_hold_is_a_bad_row(unit: str, tick: int) -> None:
+    timestamp = pa.array([5, None, tick, 7], pa.int64()).cast(pa.timestamp(unit))
+    with pytest.raises(TimestampOutOfRange, match="null") as raised:
+        with_value(4, timestamp=timestamp)
+    assert (raised.value.timestamp, raised.value.unit) == (tick, unit)
+    # ... but not of a row that the slice leaves out.
+    assert with_value(2, timestamp=timestamp.slice(0, 2)).timestamp_ms.tolist()[1] == NOW_MS
+
+
+def test_what_lies_under_a_null_is_not_a_time() -> None:
+    hidden = pa.Array.from_buffers(
+        pa.timestamp("us"), 2, [pa.py_buffer(b"\x01"), pa.py_buffer(np.array([7_000, -7_000], np.int64))]
+    )
+    assert with_value(2, timestamp=hidden).timestamp_ms.tolist() == [7, NOW_MS]
 
 
 # --- headers ------------------------------------------------------------------------------------------------
@@ -274,7 +329,10 @@ def rows_of_headers(columns: RecordColumns) -> list[list[tuple[bytes, bytes | No
     return [entries[a:b] for a, b in pairwise(bounds)]
 
 
-@pytest.mark.parametrize("arrow_type", [HEADERS, LARGE_HEADERS, VIEW_HEADERS])
+LIST_VIEW_HEADERS = pa.list_view(ENTRY)
+
+
+@pytest.mark.parametrize("arrow_type", [HEADERS, LARGE_HEADERS, VIEW_HEADERS, LIST_VIEW_HEADERS])
 @pytest.mark.parametrize("skipped", [0, 1])
 def test_headers_keep_order_null_values_and_repeated_keys(arrow_type: pa.DataType, skipped: int) -> None:
     array = pa.array(
@@ -313,3 +371,126 @@ def test_a_null_key_or_entry_is_a_bad_row(bad_entry: dict[str, bytes | None] | N
         with_value(2, headers=headers)
     # ... but not a row that the slice leaves out.
     assert rows_of_headers(with_value(1, headers=headers.slice(0, 1))) == [[(b"k", b"v")]]
+
+
+def test_list_views_in_any_order() -> None:
+    entries = pa.array([{"key": f"{i}", "value": b"v"} for i in range(3)], ENTRY)
+    starts, lengths = pa.array([2, 0, 0, 1], pa.int32()), pa.array([1, 2, 0, 2], pa.int32())
+    views = pa.ListViewArray.from_arrays(starts, lengths, entries)
+    v = b"v"
+    expected = [[(b"2", v)], [(b"0", v), (b"1", v)], [], [(b"1", v), (b"2", v)]]
+    assert rows_of_headers(with_value(4, headers=views)) == expected
+    assert rows_of_headers(with_value(2, headers=views.slice(1, 2))) == expected[1:3]
+
+
+def test_lists_of_a_fixed_size() -> None:
+    pairs = [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, [{"key": "c", "value": b""}] * 2]
+    columns = with_value(2, headers=pa.array(pairs, pa.list_(ENTRY, 2)).slice(1))
+    assert rows_of_headers(columns) == [[], [(b"c", b"")] * 2]
+
+
+def test_headers_whose_keys_are_a_dictionary_and_whose_values_are_all_null() -> None:
+    keys = pa.array(["a", "b", "a"]).dictionary_encode()
+    entries = pa.StructArray.from_arrays([keys, pa.nulls(3)], ["key", "value"])
+    columns = with_value(2, headers=pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), entries))
+    assert rows_of_headers(columns) == [[(b"a", None), (b"b", None)], [(b"a", None)]]
+
+
+def test_a_null_in_the_dictionary_of_the_keys_is_a_null_key() -> None:
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None]))
+    entries = pa.StructArray.from_arrays([keys, pa.nulls(2)], ["key", "value"])
+    with pytest.raises(HeaderKeyNull):
+        with_value(1, headers=pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), entries))
+
+
+# --- dictionaries and views ---------------------------------------------------------------------------------
+
+
+def dictionary_of(array: pa.Array, arrow_type: pa.DataType = None) -> pa.DictionaryArray:
+    """`array` with a dictionary in which there are a null and a value that nobody uses."""
+    encoded = array.dictionary_encode()
+    values = pa.concat_arrays([encoded.dictionary, pa.nulls(1, array.type), array.slice(0, 1)])
+    null = len(encoded.dictionary)
+    indices = pa.array([null if i is None else i for i in encoded.indices.to_pylist()], pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, values.cast(arrow_type or array.type))
+
+
+TEXTS = st.lists(st.one_of(st.none(), st.text(max_size=20)), min_size=1, max_size=20)
+
+
+@given(TEXTS, st.sampled_from(BYTES_TYPES), st.integers(0, 3), st.booleans())
+def test_a_dictionary_changes_nothing(
+    texts: list[str | None], arrow_type: pa.DataType, skipped: int, without_nulls_in_it: bool
+) -> None:
+    plain = pa.array([*["cut"] * skipped, *texts], pa.string())
+    encoded = plain.dictionary_encode() if without_nulls_in_it else dictionary_of(plain, arrow_type)
+    topic, encoded = dictionary_of(plain).slice(skipped), encoded.slice(skipped)
+    columns = columns_of(value=encoded, key=encoded, topic=topic)
+    expected = [None if text is None else text.encode() for text in texts]
+    assert columns.value.to_pylist() == expected
+    assert columns.value.null_count == expected.count(None)
+    assert columns.key is None or columns.key.to_pylist() == expected
+    assert (columns.key is None) == (set(expected) == {None})
+    assert columns.topic.to_pylist() == texts
+
+
+def test_dictionaries_of_partitions_and_timestamps() -> None:
+    partition = dictionary_of(pa.array([9, 3, None, -1], pa.int32())).slice(1)
+    timestamp = dictionary_of(pa.array([0, 5_000, 7_000, None], pa.timestamp("us", "UTC"))).slice(1)
+    columns = with_value(3, partition=partition, timestamp=timestamp)
+    assert columns.partition.tolist() == [3, -1, -1]
+    assert columns.partition_is_set.tolist() == [True, False, True]
+    assert columns.timestamp_ms.tolist() == [5, 7, NOW_MS]
+
+
+def test_bytes_of_a_fixed_size() -> None:
+    array = pa.array([b"cut!", b"four", None, b"wide"], pa.binary(4)).slice(1)
+    assert columns_of(value=array).value.to_pylist() == [b"four", None, b"wide"]
+
+
+LONG = "long " * 2000
+SHARED = pa.array([LONG, "s"])
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), SHARED.cast(pa.string_view())),
+        pa.Array.from_buffers(
+            pa.string_view(),
+            1000,
+            [
+                None,
+                # Views of 1,000 rows on one buffer: length, the first four bytes, buffer 0, offset 0.
+                pa.py_buffer(np.array([[10_000, 0x676E6F6C, 0, 0], [1, ord("s"), 0, 0]] * 500, "<i4")),
+                pa.py_buffer(LONG.encode()),
+            ],
+        ),
+    ],
+    ids=["dictionary", "dictionary of views", "views"],
+)
+def test_rows_that_share_a_long_value_take_as_much_as_if_they_did_not(shared: pa.Array) -> None:
+    shared.validate(full=True)
+    expected = 500 * (len(LONG) + 1)
+    entries = pa.StructArray.from_arrays([shared, pa.nulls(1000)], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array(range(1001), pa.int32()), entries)
+    for columns in ({"value": shared}, {"value": pa.nulls(1000), "headers": headers}):
+        batch = pa.RecordBatch.from_pydict(columns)
+        check_schema(batch.schema, topic_option=True)
+        assert batch.nbytes < expected / 10
+        assert plain_bytes(batch) == pytest.approx(expected, rel=0.01)
+        assert plain_bytes(batch.slice(10, 2)) == pytest.approx(expected / 500, rel=0.01)
+    value = columns_of(value=shared).value
+    assert value.type == pa.large_binary()
+    assert value.to_pylist() == [LONG.encode(), b"s"] * 500
+
+
+def test_plain_columns_take_what_they_take() -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [{"value": b"v", "key": "k", "partition": 1, "headers": [{"key": "h", "value": b"x"}]}] * 100,
+        schema=pa.schema({"value": pa.binary(), "key": pa.string(), "partition": pa.int32(), "headers": HEADERS}),
+    )
+    assert batch.nbytes * 0.8 < plain_bytes(batch) <= batch.nbytes
+    assert plain_bytes(pa.RecordBatch.from_pydict({"value": pa.nulls(3)})) == 0
+    assert plain_bytes(pa.RecordBatch.from_pydict({"value": pa.array([], pa.string_view())})) == 0

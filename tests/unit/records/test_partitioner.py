@@ -252,6 +252,13 @@ def test_consistent_sends_rows_without_a_key_where_the_empty_key_goes(key: pa.Ar
     ]
 
 
+def test_consistent_sees_no_bytes_under_a_null() -> None:
+    offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"ab")
+    first_is_null = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), offsets, data])
+    columns = columns_of(value=pa.array([b"v"] * 2), key=first_is_null)
+    assert assign(columns, partition_count=50, partitioner="consistent").tolist() == [0, zlib.crc32(b"b") % 50]
+
+
 @pytest.mark.parametrize(
     ("partitioner", "kind"), [("roundrobin", RoundRobinPartitioner), ("sticky", StickyPartitioner)]
 )
