@@ -460,8 +460,5 @@ def test_asking_again_ends_with_max_block_ms() -> None:
         with pytest.raises(BrokersUnreachable):
             producer.await_topics(names, names, started_ms, ask_again=True)
         assert 0.3 <= time.monotonic() - started < 5
-        # An answer that came meanwhile, to an older question, makes no missing topic of one that is known.
-        late = producer._not_known_in_time(frozenset({TOPIC}), producer._metadata.snapshot, asked_at_version=0)
-        assert isinstance(late, BrokersUnreachable)
     finally:
         producer.close()
