@@ -161,7 +161,7 @@ class ColumnTypeMismatch(SchemaError):
 
 
 class BadRow(KafkaSinkError):
-    """One row cannot become a Kafka record. No row of its Arrow batch was sent."""
+    """One row cannot become a Kafka record. It was not sent; rows before it may have been."""
 
 
 class RecordTooLarge(BadRow):

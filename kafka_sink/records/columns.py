@@ -16,10 +16,10 @@ becomes numpy. Only dictionaries and views are copied: their values do not lie i
 A map of headers is refused, though Arrow stores it like the list: a map has each key once and no order, Kafka's
 headers have neither rule, and `map_entries` says that this is meant.
 
-Why no timestamps before 1970: brokers store them (seen on 3.9.2 and 4.3.1) and consumers show them, but a topic with
-a `compression.type` of its own answers UNKNOWN_SERVER_ERROR, because the broker cannot write such a batch anew
-(MemoryRecordsBuilder: "Invalid negative timestamp"), which compaction does as well. Exactly -1 ms is Kafka's "no
-timestamp". Java's producer refuses all of them, and so does this one.
+Why no timestamps before 1970: brokers store them (seen on 3.9.2 and 4.3.1) and consumers show them, but no broker can
+write such a batch anew (MemoryRecordsBuilder: "Invalid negative timestamp"). One whose topic has a `compression.type`
+of its own answers UNKNOWN_SERVER_ERROR; compaction marks the partition as uncleanable, and it grows from then on.
+Exactly -1 ms is Kafka's "no timestamp". Java's producer refuses all of them, and so does this one.
 
 A zone changes nothing: Arrow's timestamps with a zone are UTC. Those without (TIMESTAMP_NTZ) are read as UTC.
 

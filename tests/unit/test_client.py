@@ -386,6 +386,16 @@ def test_what_was_acknowledged_is_not_kept_alive(producing: Make, network: Loopb
     assert buffer() is None
 
 
+def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[pa.RecordBatch] = []
+    write = write_to(GrowingTopic(1, then=1))
+    monkeypatch.setattr(write, "_append_slice", seen.append)
+    monkeypatch.setattr(client, "SLICE_BYTES", 100_000)
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array([bytes(10_000)]))
+    write.append(pa.record_batch({"value": shared}))
+    assert [part.num_rows for part in seen] == [10] * 100
+
+
 class GrowingTopic:
     """Stands in for a Producer: a topic that had `first` partitions and, when asked again, has `then`."""
 

@@ -486,6 +486,17 @@ def test_rows_that_share_a_long_value_take_as_much_as_if_they_did_not(shared: pa
     assert value.to_pylist() == [LONG.encode(), b"s"] * 500
 
 
+def test_views_are_counted_row_by_row() -> None:
+    views = pa.Array.from_buffers(
+        pa.binary_view(),
+        4,
+        # Row 2 is null, whatever its view says.
+        [pa.py_buffer(b"\x0b"), pa.py_buffer(np.array([[n, 0, 0, 0] for n in (1, 2, 12, 4)], "<i4"))],
+    )
+    taken = [plain_bytes(pa.RecordBatch.from_pydict({"value": views.slice(start, 2)})) for start in range(3)]
+    assert taken == [1 + 2, 2, 4]
+
+
 def test_plain_columns_take_what_they_take() -> None:
     batch = pa.RecordBatch.from_pylist(
         [{"value": b"v", "key": "k", "partition": 1, "headers": [{"key": "h", "value": b"x"}]}] * 100,
