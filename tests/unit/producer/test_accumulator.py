@@ -10,7 +10,7 @@ from kafka.record import MemoryRecords
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.producer.accumulator import LEAST_BUFFER_BYTES
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
 from producer_core import Core, make_core, routed
 
@@ -210,3 +210,19 @@ def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_wr
     c.accumulator._check_in([batch])
     assert batch.state is BatchState.DONE
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_writes_do_not_share_a_batch() -> None:
+    """Each write's receipts count its own rows, so its batches hold no others."""
+    c = make_core()
+    c.append(routed([b"a"], [0]))
+    other = Receipts()
+    assert c.accumulator.try_append(routed([b"b", b"c"], [0, 0]), other, c.codec, c.now_ms)
+    assert [(b.receipts, b.record_count) for b in c.accumulator.queued()] == [(c.receipts, 1), (other, 2)]
+
+
+def test_a_batch_that_is_checked_out_is_not_given_to_another() -> None:
+    c = make_core()
+    _, (first,) = c.accumulator._check_out(one := routed([b"a"], [0]), one.unplaced(), c.receipts, 0)
+    _, (second,) = c.accumulator._check_out(two := routed([b"b"], [0]), two.unplaced(), c.receipts, 0)
+    assert first is not second and list(c.accumulator.queued()) == [first, second]

@@ -131,3 +131,12 @@ def test_each_topic_has_turns_of_its_own() -> None:
         **{TopicPartition("a", partition): 10 for partition in (0, 2, 3)},
         **{TopicPartition("b", partition): 6 for partition in range(5)},
     }
+
+
+def test_a_new_state_of_a_topic_replaces_what_was_made_for_the_old_one() -> None:
+    made = router("t", batch_bytes=1)
+    for leaders, led in ([0, 0], {0, 1}), ([-1, 0, 0, 0], {1, 2, 3}), ([0, -1, -1, -1], {0}):
+        rows = columns(value=pa.array([b"a"] * 200))
+        routed = made.route(rows, made.topics_of(rows), {"t": state("t", leaders)})
+        assert [tp.partition for tp in routed.destinations] == list(range(len(leaders)))
+        assert {tp.partition for tp in counts(routed)} == led
