@@ -85,15 +85,18 @@ class RecordEncoder:
         placed = fits_before[bounds] - fits_before[starts]
 
         data, offsets = self.encode(row[fits], offset_delta[fits], timestamp_delta[fits])
-        record_ends = np.cumsum(placed)
-        for i in np.flatnonzero(placed).tolist():
-            first_record, end_record = record_ends[i] - placed[i], record_ends[i]
-            encoded = data[offsets[first_record] : offsets[end_record]]
-            end = int(batches.end[i])
-            batches.buffers[i][end : end + encoded.size] = encoded
-            batches.end[i] += encoded.size
-            latest = timestamp_ms[starts[i] : starts[i] + placed[i]].max()
-            batches.max_timestamp[i] = max(batches.max_timestamp[i], latest)
+        growing = np.flatnonzero(placed)
+        record_ends = np.cumsum(placed[growing])
+        record_starts = record_ends - placed[growing]
+        first_byte, end_of_run, end = offsets[record_starts], offsets[record_ends], batches.end[growing]
+        records = data.data  # slices of a memoryview are made sooner than numpy's
+        runs = zip(growing.tolist(), first_byte.tolist(), end_of_run.tolist(), end.tolist(), strict=True)
+        for i, first, last, into in runs:
+            batches.buffers[i][into : into + last - first] = records[first:last]
+        batches.end[growing] = end + end_of_run - first_byte
+        if len(growing):
+            latest = np.maximum.reduceat(timestamp_ms[fits], record_starts)
+            batches.max_timestamp[growing] = np.maximum(batches.max_timestamp[growing], latest)
         batches.record_count[:] += placed
         next_row += placed
 
