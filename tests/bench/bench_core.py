@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
-import importlib.util
 import json
 import os
 import platform
@@ -41,6 +39,7 @@ from kafka_sink.producer.router import Router
 from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
+from kafka_sink.records.kernel import KERNEL
 
 TOPIC = "bench"
 NODE = 0
@@ -163,20 +162,13 @@ def arrow_batch(num_rows: int, value_bytes: int, seed: int) -> pa.RecordBatch:
     return pa.record_batch({"key": random_bytes(KEY_BYTES), "value": random_bytes(value_bytes), "timestamp": timestamp})
 
 
-def kernel_name() -> str:
-    """`compiled` or `vectorised`."""
-    if importlib.util.find_spec("kafka_sink.records.kernel") is None:
-        return "vectorised"
-    return str(importlib.import_module("kafka_sink.records.kernel").KERNEL.name)
-
-
 def work(rows_per_arrow_batch: int, round_bytes: int, core: int) -> None:
     """Answers each number of a case on stdin with a line on stdout: the figure of one round of it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     config = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
     paths: dict[Case, CorePath] = {}
-    print(json.dumps(kernel_name()), flush=True)
+    print(json.dumps(KERNEL.name), flush=True)
     for line in sys.stdin:
         case = CASES[int(line)]
         if case not in paths:
