@@ -21,7 +21,7 @@ from kafka_sink.records.partitioner import RowPartitioner, StickyPartitioner
 
 # Output of SerializerVectors.java, beside it.
 JAVA_VECTORS = Path(__file__).with_name("serializer_vectors.csv")
-MURMUR2_VECTORS = Path(__file__).parent / "records" / "murmur2_vectors.csv"
+MURMUR2_VECTORS = Path(__file__).parents[1] / "unit" / "records" / "murmur2_vectors.csv"
 
 STRUCT = ("long", "double", "int", "short", "byte", "boolean", "float")
 
