@@ -1,7 +1,7 @@
 """Which implementation of the work once a row is in use: the compiled one, or the vectorised fallback.
 
 Chosen once, at import. The fallback serves where the package was installed without a C compiler: the same
-bytes, at a third of the speed or less. Two environment variables are for who must know:
+bytes, at a sixth of the speed. Two environment variables are for who must know:
 
     PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
     PYKAFKA_KERNEL=off          the fallback, kernel or not
