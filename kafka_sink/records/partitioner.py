@@ -195,6 +195,9 @@ class RowPartitioner:
         """
         chosen = slice(None) if rows is None else rows
         by_key = self._key_decides[chosen]
+        if self._columns.partition is None and by_key.all():
+            # The usual case needs none of the masks below, which would cost as much as the hashes.
+            return (self._key_numbers[chosen] % key_partition_count).astype(np.int32, copy=False)
         partitions = np.empty(len(by_key), np.int32)
         undecided = np.ones(len(by_key), np.bool_)
         if self._columns.partition is not None and self._columns.partition_is_set is not None:
