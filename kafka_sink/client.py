@@ -164,14 +164,14 @@ class Producer:
         """
         new = [name for name in sorted(names) if name not in seen_before]
         with self._changed:
-            asked_at_version = self._metadata.snapshot.version
-            fresh = self._metadata.want(names, monotonic_ms())
-            needed_answer = self._metadata.request_update() if ask_again else 0
+            needed_answer = self._metadata.want(names, monotonic_ms()) if new else 0
+            if ask_again:
+                needed_answer = self._metadata.request_update()
             while True:
                 snapshot = self._metadata.snapshot
-                answered = snapshot.version > asked_at_version
+                answered = self._metadata.answered >= needed_answer
                 missing = [name for name in new if name not in snapshot.topics or name in snapshot.errors]
-                if not missing and (fresh or answered or not new) and self._metadata.answered >= needed_answer:
+                if answered and not missing:
                     return {name: snapshot.topics[name] for name in names}
                 self._raise_failure()
                 if answered:

@@ -76,18 +76,23 @@ class Metadata:
         # Requests are numbered from 1; `answered` is the number of the last one that was answered.
         self._request_number = 0
         self.answered = 0
-        self._expires_ms = 0
+        # Of each topic on its own: an answer speaks of the topics that it was asked for.
+        self._fresh_until_ms: dict[str, int] = {}
         self._not_before_ms = 0
         self._attempts_without_success = 0
 
-    def want(self, topics: Collection[str], now_ms: int) -> bool:
-        """From now on every request asks for `topics` too. Whether all are known and not older than `max.age`; if not,
-        they are asked for as soon as the backoff allows."""
+    def want(self, topics: Collection[str], now_ms: int) -> int:
+        """From now on every request asks for `topics` too.
+
+        Returns the number that `answered` must reach for all of them to be known and not older than `max.age`, or
+        denied: 0 if they are; else they are asked for as soon as the backoff allows.
+        """
         self._wanted.update(topics)
-        fresh = now_ms < self._expires_ms and all(topic in self.snapshot.topics for topic in topics)
-        if not fresh and not self._asking_for.issuperset(topics):
-            self._update_requested = True
-        return fresh
+        if all(now_ms < self._fresh_until_ms.get(topic, 0) for topic in topics):
+            return 0
+        if self._asking_for.issuperset(topics):
+            return self._request_number
+        return self.request_update()
 
     def want_nothing(self) -> None:
         """The write is over: an idle producer asks for nothing, and so cannot bring a deleted topic back to life."""
@@ -107,7 +112,8 @@ class Metadata:
         """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
         if self._asking_for or not self._wanted:
             return None
-        due_ms = self._not_before_ms if self._update_requested else max(self._expires_ms, self._not_before_ms)
+        oldest_ms = min(self._fresh_until_ms.get(topic, 0) for topic in self._wanted)
+        due_ms = self._not_before_ms if self._update_requested else max(oldest_ms, self._not_before_ms)
         return max(0, due_ms - now_ms)
 
     def request(self) -> MetadataRequest:
@@ -137,15 +143,16 @@ class Metadata:
                 # The topic's last good state stays: a broker that lags behind forgets topics for a moment, and
                 # a batch under way must not lose its partition (and its sequence) over that.
                 errors[answer.name] = answer.error_code
+                self._fresh_until_ms.pop(answer.name, None)
             else:
                 topics[answer.name] = _merge(topics.get(answer.name), answer)
+                self._fresh_until_ms[answer.name] = now_ms + self._max_age_ms
         self.snapshot = MetadataSnapshot(
             version=old.version + 1,
             brokers=response.brokers or old.brokers,
             topics=MappingProxyType(topics),
             errors=MappingProxyType(errors),
         )
-        self._expires_ms = now_ms + self._max_age_ms
         leaderless = any(NO_LEADER in topics[name].leaders for name in self._wanted if name in topics)
         if errors or leaderless:
             self._update_requested = True

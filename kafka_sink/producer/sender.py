@@ -146,6 +146,9 @@ class Sender:
         if node_id is None:
             return LONGEST_POLL_MS
         with self._lock:
+            # The lock was free in between: the write may be over, and nothing be wanted any more.
+            if self._metadata.next_request_delay_ms(now_ms) != 0:
+                return LONGEST_POLL_MS
             request = self._metadata.request()
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 
 from kafka_sink.producer.metadata import NO_LEADER, Metadata
 from producer_core import TOPIC, metadata_response
@@ -81,15 +82,42 @@ def test_a_partition_without_a_leader_is_asked_about_again() -> None:
 
 def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
     metadata = fresh()
-    assert not metadata.want([TOPIC], 0)
+    assert metadata.want([TOPIC], 0) == 1
     metadata.request()
-    assert not metadata.want([TOPIC], 0)
+    assert metadata.want([TOPIC], 0) == 1
+    assert metadata.answered == 0
     metadata.update(metadata_response([0]), 0)
-    assert metadata.want([TOPIC], 9_999)
+    assert metadata.answered == 1
+    assert metadata.want([TOPIC], 9_999) == 0
     # Waiting for the request under way has not asked for another one.
     assert metadata.next_request_delay_ms(0) == 10_000
-    assert not metadata.want([TOPIC], 10_000)
+    assert metadata.want([TOPIC], 10_000) == 2
     assert metadata.next_request_delay_ms(10_000) == 0
+
+
+def test_an_answer_about_one_topic_makes_no_other_one_fresh() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request()
+    metadata.update(metadata_response([0]), 0)
+    metadata.want_nothing()
+    other = metadata_response([0])
+    other = replace(other, topics=(replace(other.topics[0], name="other"),))
+    metadata.want(["other"], 9_000)
+    metadata.request()
+    metadata.update(other, 9_000)
+    assert metadata.want(["other"], 10_000) == 0
+    assert metadata.want([TOPIC], 10_000) == 3
+
+
+def test_a_topic_that_was_denied_is_not_fresh() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request()
+    metadata.update(metadata_response([0]), 0)
+    metadata.request()
+    metadata.update(metadata_response([], error_code=3), 0)
+    assert metadata.want([TOPIC], 1) == 3
 
 
 def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_next() -> None:
