@@ -373,6 +373,7 @@ def lease(config: ProducerConfig) -> Iterator[Producer]:
     try:
         yield producer
     except BaseException:
+        # Whatever it was, an interrupt too: rows of this write are under way, and no other write may inherit them.
         producer.close()
         raise
     producer.rest()

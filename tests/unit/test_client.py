@@ -190,6 +190,7 @@ def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledge
     thread.join(5)
     ((receipt,),) = outcome
     assert (receipt.record_count, receipt.first_offset) == (3, 100)
+    assert write.record_count == 3
 
 
 def test_finish_raises_what_the_broker_refused(producing: Make, network: LoopbackNetwork) -> None:
@@ -322,6 +323,23 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
     assert (failure.value.buffer_memory, failure.value.waited_ms) == (8_192, 300)
 
 
+def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LoopbackNetwork) -> None:
+    """Each answer makes room for some rows; the whole append takes longer than max.block.ms."""
+    producer = producing(buffer_memory=8_192, batch_size=4_096, max_request_size=4_096, max_block_ms=1_500)
+    write = producer.begin(topic="t")
+    network.hold()
+    thread, outcome = in_background(lambda: write.append(pa.record_batch({"value": pa.array([bytes(100)] * 500)})))
+    started = time.monotonic()
+    while thread.is_alive() and time.monotonic() - started < 20:
+        thread.join(0.3)  # a fifth of what would be too long
+        network.release()
+        network.hold()
+    assert outcome == [None]
+    assert time.monotonic() - started > 1.5
+    network.release()
+    assert sum(receipt.record_count for receipt in write.finish()) == 500
+
+
 def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     producing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,7 +398,7 @@ def test_what_was_acknowledged_is_not_kept_alive(producing: Make, network: Loopb
     write.finish()
     # An oversize buffer is not one the pool keeps. The sender thread lets go of it before it waits again: that may take
     # a moment, but not the second that it would wait.
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + 0.8
     while buffer() is not None and time.monotonic() < deadline:
         threading.Event().wait(0.01)
     assert buffer() is None

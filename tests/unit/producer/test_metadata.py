@@ -124,9 +124,13 @@ def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_nex
     metadata = fresh()
     metadata.want(["other"], 0)
     metadata.request()
-    metadata.want([TOPIC], 0)
-    metadata.update(metadata_response([0]), 0)
-    assert (metadata.next_request_delay_ms(0) or 0) <= 120
+    assert metadata.want([TOPIC], 0) == 2
+    answer = metadata_response([0])
+    metadata.update(replace(answer, topics=(replace(answer.topics[0], name="other"),)), 0)
+    delay = metadata.next_request_delay_ms(0)
+    assert delay is not None
+    assert 80 <= delay <= 120
+    assert set(metadata.request().topics) == {"other", TOPIC}
 
 
 def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() -> None:

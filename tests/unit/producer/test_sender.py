@@ -384,3 +384,17 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
         assert c.receipts.pending_batches == 0
         assert isinstance(c.receipts.failure, ProducerClosed)
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() -> None:
+    c = make_core()
+    c.metadata.request_update()
+    choose = c.network.least_loaded_node
+
+    def end_the_write(now_ms: int) -> int | None:
+        c.metadata.want_nothing()
+        return choose(now_ms)
+
+    c.network.least_loaded_node = end_the_write  # type: ignore[method-assign]
+    c.run(advance_ms=500)
+    assert metadata_requests(c) == 0
