@@ -25,7 +25,7 @@ from kafka_sink.producer.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
-from kafka_sink.producer.sequences import Sequences
+from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.open_batches import OpenBatches
 
@@ -220,7 +220,7 @@ class RecordAccumulator:
         # Those stand at the head of the queue, oldest first; but when connections break, the requests of one partition
         # may come back in any order.
         earlier = 0
-        while earlier < len(queue) and queue[earlier].attempts and _before(queue[earlier], batch):
+        while earlier < len(queue) and queue[earlier].base_sequence != NO_SEQUENCE and _before(queue[earlier], batch):
             earlier += 1
         queue.insert(earlier, batch)
 
@@ -246,7 +246,7 @@ class RecordAccumulator:
 
 
 def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether `one` has the earlier sequence; right across the wrap, as at most five batches lie between them."""
+    """Whether `one` has the earlier sequence; right across the wrap, as fewer than 2^30 records lie between them."""
     return (other.base_sequence - one.base_sequence) % 2**31 < 2**30
 
 
