@@ -25,6 +25,8 @@ except metadata.PackageNotFoundError:  # sources used in place
     VERSION = "unknown"
 
 INT32_MAX = 2**31 - 1
+# ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+IDEMPOTENT_IN_FLIGHT = 5
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -136,21 +138,16 @@ def _one_of(*allowed: str) -> Parser:
 
 
 def _acks(text: str) -> str:
-    if text.lower() not in ("all", "-1"):
-        raise ValueError("'all' (or '-1'); acks of 0 and 1 can lose rows and are not in this version yet")
-    return "all"
+    folded = text.lower()
+    if folded not in ("all", "-1", "1", "0"):
+        raise ValueError("'all' (or '-1'), '1' or '0'")
+    return "all" if folded == "-1" else folded
 
 
 def _delivery_guarantee(text: str) -> str:
     if text.lower() != "at-least-once":
         raise ValueError("'at-least-once'; 'exactly-once' is not in this version yet")
     return text.lower()
-
-
-def _idempotence(text: str) -> bool:
-    if not _boolean(text):
-        raise ValueError("true; without it a retry can double or reorder rows, and this version has no such mode")
-    return True
 
 
 # Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
@@ -218,15 +215,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("includeHeaders", "include_headers", _boolean, True,
            "accepted as in Spark's Kafka sink, without effect: headers are written when the column exists"),
     Option("kafka.acks", "acks", _acks, "all",
-           "all: acknowledged by the leader once every in-sync replica has it"),
-    Option("kafka.enable.idempotence", "enable_idempotence", _idempotence, True,
-           "sequence numbers: a network retry neither doubles nor reorders"),
-    Option("kafka.retries", "retries", _integer(1), INT32_MAX,
+           "all: a row counts once every in-sync replica has it; 1: once its leader has it, so that rows are lost "
+           "when the leader dies; 0: once its bytes are on their way, so that rows are also lost, without an error, "
+           "when the connection breaks or the broker refuses them, and receipts have no offsets"),
+    Option("kafka.enable.idempotence", "enable_idempotence", _boolean, True,
+           "sequence numbers: a network retry neither doubles nor reorders. Needs kafka.acks=all, kafka.retries of 1 "
+           "or more and at most 5 requests in flight: where it is not set and one of these is otherwise, it is off, "
+           "as in Kafka's own producer. Without it a retry may double rows, and reorder them unless "
+           "kafka.max.in.flight.requests.per.connection is 1"),
+    Option("kafka.retries", "retries", _integer(0), INT32_MAX,
            "how often a batch is sent again before the write fails; kafka.delivery.timeout.ms is the better "
-           "bound"),
-    Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1, 5), 5,
-           "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, hence no "
-           "more"),
+           "bound. 0 switches kafka.enable.idempotence off"),
+    Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1), 5,
+           "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, so more than 5 "
+           "switch kafka.enable.idempotence off"),
     Option("kafka.batch.size", "batch_size", _integer(1 * KIB, 64 * MIB), 1 * MIB,
            "bytes of one record batch before compression; shrinks with many partitions so that all fit "
            "kafka.buffer.memory"),
@@ -304,13 +306,16 @@ def sink_config(options: Mapping[str, str]) -> SinkConfig:
     read, a required option that is missing, and options that contradict each other.
     """
     values: dict[str, Any] = {option.field: option.default for option in OPTIONS}
+    given: set[str] = set()
     for key, text in options.items():
         option = _option(key)
         if option is not None:
             values[option.field] = _parse(option, text)
+            given.add(option.field)
     for option in OPTIONS:
         if values[option.field] is REQUIRED:
             raise MissingOption(option=option.name, hint=f"{option.doc}.")
+    _settle_idempotence(values, asked_for="enable_idempotence" in given)
     _check_contradictions(values)
     producer = ProducerConfig(**{option.field: values[option.field] for option in OPTIONS if option.is_producer_option})
     return SinkConfig(
@@ -341,6 +346,30 @@ def _parse(option: Option, text: str) -> Any:
         return option.parse(text.strip())
     except ValueError as expected:
         raise InvalidOption(option=option.name, value=text, expected=str(expected)) from None
+
+
+def _settle_idempotence(values: dict[str, Any], *, asked_for: bool) -> None:
+    """Sequence numbers need answers, retries and a leader that remembers what is in flight. Settings that rule one of
+    them out are refused beside an explicit `kafka.enable.idempotence`, and else switch it off.
+
+    Source: ProducerConfig.postProcessAndValidateIdempotenceConfigs (KIP-679).
+    """
+    if not values["enable_idempotence"]:
+        return
+    in_flight = values["max_in_flight_requests_per_connection"]
+    obstacles = (
+        (values["retries"] == 0, "kafka.retries", "0",
+         "at least 1: an idempotent producer must send a batch again until it knows that the leader has it"),
+        (values["acks"] != "all", "kafka.acks", values["acks"],
+         "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept"),
+        (in_flight > IDEMPOTENT_IN_FLIGHT, "kafka.max.in.flight.requests.per.connection", str(in_flight),
+         f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent producer"),
+    )  # fmt: skip
+    for stands, option, value, expected in obstacles:
+        if stands and asked_for:
+            raise InvalidOption(option=option, value=value, expected=f"{expected} (kafka.enable.idempotence is true)")
+        if stands:
+            values["enable_idempotence"] = False
 
 
 def _check_contradictions(values: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from kafka_sink.producer.buffer_pool import Buffer
 from kafka_sink.producer.receipts import Receipts, TopicPartition
-from kafka_sink.producer.sequences import NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES, write_header
 
@@ -131,7 +131,8 @@ class ProducerBatch:
             self._codec_id = codec.id
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Writes the header, and with it the CRC, once and for all."""
+        """Writes the header, and with it the CRC, once and for all. NO_PRODUCER's batches keep their number to
+        themselves: it is their place among those of the partition."""
         self.base_sequence = base_sequence
         write_header(
             self.buffer.data[: self.end],
@@ -141,7 +142,7 @@ class ProducerBatch:
             max_timestamp=self.max_timestamp,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            base_sequence=base_sequence,
+            base_sequence=NO_SEQUENCE if producer == NO_PRODUCER else base_sequence,
             record_count=self.record_count,
         )
 

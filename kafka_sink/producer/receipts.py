@@ -22,10 +22,11 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReceipt:
-    """What the leader of one partition acknowledged to one write.
+    """What the leader of one partition acknowledged to one write; with acks=0, what was sent to it.
 
     `first_offset` and `last_offset` are inclusive; other writers' records may lie between them, so `record_count` is
-    counted and not derived. They are None if the only answer was "written before" without saying where.
+    counted and not derived. They are None if the only answer was "written before" without saying where, and with
+    acks=0, which has no answers.
     `batch_bytes` is the size of the record batches in the log, headers and compression included.
     """
 
@@ -55,7 +56,7 @@ class Receipts:
         self.pending_batches += 1
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
-        """The leader has `batch`, at `base_offset`; None when it remembers having it but not where."""
+        """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
         self.pending_batches -= 1
         here = batch.topic_partition
         last_offset = None if base_offset is None else base_offset + batch.record_count - 1

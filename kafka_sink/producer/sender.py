@@ -37,7 +37,7 @@ from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
-from kafka_sink.producer.sequences import NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
     Broker,
@@ -53,14 +53,16 @@ from kafka_sink.protocol.requests import (
 )
 from kafka_sink.records.compression import Codec
 
-ACKS_ALL = -1
+# The option's value -> what a Produce request says.
+ACKS = {"all": -1, "1": 1, "0": 0}
 # A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
 # are noticed at this grain.
 LONGEST_POLL_MS = 1_000
 
 
 class Answer(Protocol):
-    """What comes back for a request, exactly once: a response, or the reason why there is none."""
+    """What comes back for a request, exactly once: a response, or the reason why there is none. Neither, when none was
+    expected and the request's bytes are in the socket."""
 
     @property
     def node_id(self) -> int: ...
@@ -87,7 +89,9 @@ class Network(Protocol):
     def ready(self, node_id: int, now_ms: int) -> bool: ...
     def is_down(self, node_id: int) -> bool: ...
     def least_loaded_node(self, now_ms: int) -> int | None: ...
-    def send(self, node_id: int, request: Request, now_ms: int, token: object = None) -> None: ...
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None: ...
     def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
 
 
@@ -117,8 +121,10 @@ class Sender:
         self._codec = codec
         self._lock = lock
         self._rng = rng
-        self._sequences = Sequences()
-        self._producer: ProducerIdAndEpoch | None = None
+        self._acks = ACKS[config.acks]
+        self._sequences = Sequences(idempotent=config.enable_idempotence)
+        # None: to be asked for.
+        self._producer: ProducerIdAndEpoch | None = None if config.enable_idempotence else NO_PRODUCER
         # Out of their queues and not yet on the wire: nobody else knows of them.
         self._drained: list[ProducerBatch] = []
         self._asking_producer_id = False
@@ -217,7 +223,7 @@ class Sender:
             batch.last_attempt_ms = now_ms
             batch.step("send")
         request = ProduceRequest(
-            acks=ACKS_ALL,
+            acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
             partitions=tuple(
                 ProducePartition(*batch.topic_partition, topic_id=batch.topic_id, records=batch.wire_bytes)
@@ -225,7 +231,7 @@ class Sender:
             ),
         )
         token = _Produced({batch.topic_partition: batch for batch in batches})
-        self._network.send(node_id, request, now_ms, token)
+        self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
         return True
 
     # --- what comes back ----------------------------------------------------------------------------------------------
@@ -272,23 +278,25 @@ class Sender:
     def _on_produce(self, answer: Answer, now_ms: int) -> None:
         token = answer.token
         assert isinstance(token, _Produced)
-        if not isinstance(answer.response, ProduceResponse):
+        if isinstance(answer.response, ProduceResponse):
+            names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
+            for result in answer.response.partitions:
+                topic = names[result.topic_id] if result.topic is None else result.topic
+                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
+        elif self._acks == 0 and answer.error is None:
+            # All is in the socket, and nobody will say what becomes of it.
+            for batch in token.batches.values():
+                self._acknowledge(batch, None, now_ms)
+        else:
             # No answer: the leader may have the batches or not, and may not be the leader any more.
             self._metadata.request_update()
             for batch in token.batches.values():
                 self._retry(batch, answer.error or "the connection was lost", now_ms)
-            return
-        names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
-        for result in answer.response.partitions:
-            topic = names[result.topic_id] if result.topic is None else result.topic
-            self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
 
     def _on_result(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
-        action = error_policy.on_produce_error(result.error_code)
-        if batch.state is BatchState.DONE:
-            # Its write had failed; only its memory was still waiting for this answer.
-            self._accumulator.deallocate(batch)
+        if self._release_if_failed(batch):
             return
+        action = error_policy.on_produce_error(result.error_code)
         if action is Action.CHECK_SEQUENCE:
             action = Action.RETRY if self._sequences.gap_may_heal(batch) else Action.FAIL
         if action is Action.REFRESH_AND_RETRY:
@@ -300,14 +308,18 @@ class Sender:
             self._accumulator.deallocate(batch)
         else:
             base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
-            self._sequences.acknowledged(batch, now_ms)
-            batch.step("acknowledge")
-            batch.receipts.acknowledged(batch, base_offset)
-            self._accumulator.deallocate(batch)
+            self._acknowledge(batch, base_offset, now_ms)
+
+    def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
+        if self._release_if_failed(batch):
+            return
+        self._sequences.acknowledged(batch, now_ms)
+        batch.step("acknowledge")
+        batch.receipts.acknowledged(batch, base_offset)
+        self._accumulator.deallocate(batch)
 
     def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
-        if batch.state is BatchState.DONE:
-            self._accumulator.deallocate(batch)
+        if self._release_if_failed(batch):
             return
         batch.last_error = reason
         if batch.attempts > self._config.retries:
@@ -317,6 +329,13 @@ class Sender:
         batch.step("retry")
         batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
         self._accumulator.requeue(batch)
+
+    def _release_if_failed(self, batch: ProducerBatch) -> bool:
+        """Whether the write of `batch` had failed already, and only its memory was still waiting for this answer."""
+        if batch.state is not BatchState.DONE:
+            return False
+        self._accumulator.deallocate(batch)
+        return True
 
     def _backoff_ms(self, attempts: int) -> int:
         return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)

@@ -4,6 +4,10 @@ Every batch of a partition starts where the one before ended. The leader accepts
 of the last five again with its old offset. So at most five batches of a partition are in flight, a batch keeps its
 number for ever once it has one, and after a failure the oldest unanswered batch goes first and alone.
 
+Without idempotence the numbers stay here, and tell only what comes before what; the wire shows none. Nothing then
+stops a batch from overtaking one that is sent again, except `max.in.flight.requests.per.connection` = 1: a partition
+is left alone while a batch of it is on the wire (Sender's guaranteeMessageOrder).
+
 Source: Kafka's TransactionManager and TxnPartitionEntry, the part that needs no transactions.
 """
 
@@ -31,6 +35,10 @@ class ProducerIdAndEpoch:
     producer_epoch: int
 
 
+# What the batches of a producer without idempotence say of it (RecordBatch.NO_PRODUCER_ID, NO_PRODUCER_EPOCH).
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
+
+
 def advance(sequence: int, record_count: int) -> int:
     """The sequence after `record_count` records from `sequence`; wraps 2147483647 -> 0 (DefaultRecordBatch)."""
     return (sequence + record_count) % SEQUENCE_COUNT
@@ -46,9 +54,10 @@ class _PartitionState:
 
 
 class Sequences:
-    """The sequences of one producer id. The Sender's alone."""
+    """The sequences of one producer id, or of a producer without one. The Sender's alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, idempotent: bool = True) -> None:
+        self._idempotent = idempotent
         # By topic id as well: a topic that is made again starts at 0.
         self._partitions: defaultdict[tuple[TopicPartition, uuid.UUID | None], _PartitionState]
         self._partitions = defaultdict(_PartitionState)
@@ -73,6 +82,8 @@ class Sequences:
         """
         state = self._state(batch)
         unanswered = state.unanswered
+        if not self._idempotent:
+            return max_in_flight > 1 or not any(other.in_flight for other in unanswered)
         if batch.base_sequence != NO_SEQUENCE:
             return unanswered[0] is batch
         if state.last_acknowledged_ms == NEVER:

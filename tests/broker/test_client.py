@@ -81,6 +81,38 @@ def test_receipts_are_the_offsets_in_the_log(kafka: LocalKafka, topic: Callable[
     assert_each_number_once_in_order(read(kafka, name), 10_000)
 
 
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_acks_delivers_every_row_to_a_healthy_broker(
+    kafka: LocalKafka, topic: Callable[..., str], acks: str
+) -> None:
+    name, count = topic(3), 20_000
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.acks": acks, "kafka.batch.size": "16384"}
+    settings = sink_config(options).producer
+    assert settings.enable_idempotence == (acks == "all")
+    with lease(settings) as producer:
+        write = producer.begin(topic=name)
+        write.append(numbered(0, count, size=100))
+        receipts = write.finish()
+        if acks == "0":
+            # Nothing else says when the broker has written what it found in its socket.
+            await_count(kafka, name, count)
+    assert sum(receipt.record_count for receipt in receipts) == count
+    assert all((receipt.last_offset is None) == (acks == "0") for receipt in receipts)
+    assert_each_number_once_in_order(read(kafka, name), count)
+
+
+def await_count(kafka: LocalKafka, topic: str, count: int) -> None:
+    """Until the ends of the topic's partitions add up to `count`."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "count"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        deadline = time.monotonic() + DEADLINE_S
+        while sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions) < count:
+            assert time.monotonic() < deadline, f"{topic} never had {count} records"
+    finally:
+        consumer.close()
+
+
 def test_java_reads_what_was_written(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(1)
     headers = pa.array(

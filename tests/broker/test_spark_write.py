@@ -276,7 +276,7 @@ def failure_of(frame: DataFrame, **options: str) -> str:
         ("cast(id AS STRING) AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
         ("cast(id AS STRING) AS value", {"deliveryGuarantee": "exactly-once"}, "InvalidOption", "not in this version"),
         ("cast(id AS STRING) AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "cast the 'value' column"),
-        ("cast(id AS STRING) AS value", {"kafka.acks": "1"}, "InvalidOption", "'all'"),
+        ("cast(id AS STRING) AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
     ],
 )
 def test_a_wrong_option_or_column_is_an_error_before_any_task(

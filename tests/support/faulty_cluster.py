@@ -26,6 +26,7 @@ from producer_core import TOPIC_ID, Core, Sent, metadata_response
 
 NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER = 6, 19, 45
 REMEMBERED_BATCHES = 5
+NO_PRODUCER_ID = -1
 
 
 @dataclass
@@ -38,6 +39,10 @@ class PartitionLog:
         (batch,) = list(MemoryRecords(data))
         assert batch.validate_crc()
         values = [record.value for record in batch]
+        if batch.producer_id == NO_PRODUCER_ID:
+            assert (batch.producer_epoch, batch.base_sequence) == (-1, -1)
+            self.values += values
+            return 0, len(self.values) - len(values)
         for base_sequence, count, offset in self.remembered:
             if (base_sequence, count) == (batch.base_sequence, len(values)):
                 return 0, offset

@@ -67,7 +67,9 @@ class LoopbackNetwork:
             self._held.clear()
             self._something.notify()
 
-    def send(self, node_id: int, request: Any, now_ms: int, token: object = None) -> None:
+    def send(
+        self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
         if isinstance(request, MetadataRequest):
             self._answer(request, token, self._metadata(request))
         elif isinstance(request, InitProducerIdRequest):

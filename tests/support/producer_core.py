@@ -62,6 +62,7 @@ class Sent:
     token: Any
     response: Any = None
     error: str | None = None
+    expects_response: bool = True
 
 
 @dataclass
@@ -83,8 +84,10 @@ class FakeNetwork:
     def least_loaded_node(self, now_ms: int) -> int | None:
         return next((node for node in (0, 1, 2) if self.ready(node, now_ms)), None)
 
-    def send(self, node_id: int, request: object, now_ms: int, token: object = None) -> None:
-        self.sent.append(Sent(node_id, request, token))
+    def send(
+        self, node_id: int, request: object, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        self.sent.append(Sent(node_id, request, token, expects_response=expect_response))
 
     def update_brokers(self, brokers: Sequence[Broker]) -> None:
         self.brokers = brokers

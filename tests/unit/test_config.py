@@ -116,9 +116,11 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
         ("topic", ".."),
         ("topic", ""),
         ("deliveryGuarantee", "exactly-once"),
-        ("kafka.acks", "0"),
-        ("kafka.enable.idempotence", "false"),
-        ("kafka.max.in.flight.requests.per.connection", "6"),
+        ("kafka.acks", "2"),
+        ("kafka.acks", "leader"),
+        ("kafka.enable.idempotence", "maybe"),
+        ("kafka.max.in.flight.requests.per.connection", "0"),
+        ("kafka.retries", "-1"),
         ("kafka.linger.ms", "-1"),
         ("kafka.linger.ms", "5s"),
         ("kafka.compression.type", "brotli"),
@@ -154,6 +156,41 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
     with pytest.raises(InvalidOption) as failure:
         sink_config({**SERVERS, **options})
     assert failure.value.option == named
+
+
+@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("ALL", "all"), ("-1", "all"), ("1", "1"), ("0", "0")])
+def test_acks_are_written_as_kafka_has_them(text: str, acks: str) -> None:
+    assert sink_config({**SERVERS, "kafka.acks": text}).producer.acks == acks
+
+
+WITHOUT_IDEMPOTENCE = [
+    ("kafka.retries", "0", "send a batch again"),
+    ("kafka.acks", "1", "was kept"),
+    ("kafka.acks", "0", "was kept"),
+    ("kafka.max.in.flight.requests.per.connection", "6", "a leader remembers"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "reason"), WITHOUT_IDEMPOTENCE)
+def test_what_idempotence_cannot_have_switches_it_off_and_is_refused_beside_it(
+    name: str, text: str, reason: str
+) -> None:
+    for beside in ({}, {"kafka.enable.idempotence": "FALSE"}):
+        assert not sink_config({**SERVERS, name: text, **beside}).producer.enable_idempotence
+    with pytest.raises(InvalidOption, match=reason) as failure:
+        sink_config({**SERVERS, name: text, "kafka.Enable.Idempotence": "true"})
+    assert failure.value.option == name
+    assert repr(text) in str(failure.value)
+    assert "kafka.enable.idempotence is true" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("kafka.retries", "1"), ("kafka.acks", "-1"), ("kafka.max.in.flight.requests.per.connection", "5")],
+)
+def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
+    assert sink_config({**SERVERS, name: text}).producer.enable_idempotence
+    assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

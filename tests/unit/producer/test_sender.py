@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 from kafka.record import MemoryRecords
@@ -384,6 +385,104 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
         assert c.receipts.pending_batches == 0
         assert isinstance(c.receipts.failure, ProducerClosed)
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def without_idempotence(batches: int = 1, **options: Any) -> tuple[Core, list[Sent]]:
+    """A Core without a producer id, and `batches` batches of one row each for partition 0 that it has to send."""
+    options = {"acks": "1", "batch_size": 1_024, "max_request_size": 1_024, **options}
+    c = make_core(enable_idempotence=False, **options)
+    c.append(routed([bytes([65 + i]) + bytes(900) for i in range(batches)], [0] * batches))
+    c.flush()
+    c.run()
+    return c, c.network.produce()
+
+
+def first_bytes(sent: Sent) -> bytes:
+    return b"".join(next(next(iter(MemoryRecords(data)))).value[:1] for data in wire(sent))
+
+
+@pytest.mark.parametrize(("acks", "on_the_wire"), [("all", -1), ("1", 1), ("0", 0)])
+def test_without_idempotence_batches_name_no_producer_and_none_is_asked_for(acks: str, on_the_wire: int) -> None:
+    c, (request,) = without_idempotence(acks=acks)
+    assert not any(isinstance(s.request, InitProducerIdRequest) for s in c.network.sent)
+    assert request.request.acks == on_the_wire
+    assert request.expects_response == (acks != "0")
+    (batch,) = MemoryRecords(wire(request)[0])
+    assert batch.validate_crc()
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+
+
+def test_with_acks_0_a_batch_counts_as_sent_once_its_bytes_are_in_the_socket_and_has_no_offset() -> None:
+    c, (request,) = without_idempotence(acks="0")
+    assert not c.receipts.settled
+    assert c.accumulator.pool.available_bytes < c.config.buffer_memory
+    c.answer(request, None, None)
+    assert c.receipts.settled
+    assert c.receipts.failure is None
+    assert c.receipts.partitions() == (PartitionReceipt("t", 0, 1, None, None, 1, len(wire(request)[0])),)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_with_acks_0_a_request_that_did_not_get_out_is_sent_again() -> None:
+    c, (request,) = without_idempotence(acks="0")
+    before = wire(request)
+    c.answer(request, None, "the connection was lost")
+    assert c.receipts.partitions() == ()
+    c.run(advance_ms=150)
+    (again,) = c.network.produce()
+    assert wire(again) == before
+    c.answer(again, None, None)
+    assert c.receipts.partitions()[0].record_count == 1
+
+
+def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out() -> None:
+    c, (request,) = without_idempotence(acks="0")
+    c.sender.fail(ProducerClosed(reason="test"))
+    assert c.accumulator.pool.available_bytes < c.config.buffer_memory
+    c.answer(request, None, None)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+    assert c.receipts.partitions() == ()
+
+
+def test_without_idempotence_more_than_five_may_be_in_flight_and_the_first_goes_with_company() -> None:
+    _, sent = without_idempotence(9, max_in_flight_requests_per_connection=8)
+    assert b"".join(map(first_bytes, sent)) == b"ABCDEFGH"
+
+
+def test_without_idempotence_lost_batches_wait_in_the_order_in_which_they_were_made() -> None:
+    c, sent = without_idempotence(7)
+    assert len(sent) == 5
+    for request in (sent[2], sent[0], sent[4], sent[1], sent[3]):
+        c.answer(request, None, "the connection was lost")
+    order = b""
+    while len(order) < 7:
+        c.run(advance_ms=2_000)
+        for request in c.network.produce():
+            order += first_bytes(request)
+            c.answer_produce(request)
+    assert order == b"ABCDEFG"
+    assert c.receipts.settled
+
+
+def test_with_one_in_flight_a_partition_is_left_alone_until_its_batch_is_answered() -> None:
+    c, sent = without_idempotence(3, max_in_flight_requests_per_connection=1)
+    assert b"".join(map(first_bytes, sent)) == b"A"
+    # Another leader takes requests, and must not get B while A may still be written by the first one.
+    c.metadata.request_update()
+    c.run(advance_ms=150)
+    c.leaders = [1, 1]
+    c.answer_metadata(leader_epoch=1)
+    c.run(advance_ms=150)
+    assert [request.node_id for request in c.network.produce()] == [0]
+    c.answer(sent[0], None, "the connection was lost")
+    order = b""
+    for _ in range(3):
+        c.run(advance_ms=2_000)
+        (request,) = c.network.produce()
+        assert request.node_id == 1
+        order += first_bytes(request)
+        c.answer_produce(request)
+    assert order == b"ABC"
 
 
 def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() -> None:

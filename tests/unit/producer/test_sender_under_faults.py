@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,19 +23,20 @@ class Run:
     expected: list[list[bytes]]
 
 
-def run(seed: int) -> Run:
+def run(seed: int, **options: Any) -> Run:
     """Writes ROWS rows in small appends while `seed` decides what happens, then lets everything heal."""
     rng = random.Random(seed)
-    core = make_core(
-        leaders=[rng.randrange(3) for _ in range(PARTITIONS)],
-        batch_size=1_024,
-        max_request_size=rng.choice([1_024, 4_096]),
-        buffer_memory=8_192,
-        linger_ms=rng.choice([0, 50]),
-        max_in_flight_requests_per_connection=rng.choice([1, 5]),
-        compression_type=rng.choice(["none", "zstd"]),
-        delivery_timeout_ms=10_000_000,
-    )
+    settings: dict[str, Any] = {
+        "leaders": [rng.randrange(3) for _ in range(PARTITIONS)],
+        "batch_size": 1_024,
+        "max_request_size": rng.choice([1_024, 4_096]),
+        "buffer_memory": 8_192,
+        "linger_ms": rng.choice([0, 50]),
+        "max_in_flight_requests_per_connection": rng.choice([1, 5]),
+        "compression_type": rng.choice(["none", "zstd"]),
+        "delivery_timeout_ms": 10_000_000,
+    }
+    core = make_core(**{**settings, **options})
     cluster = FaultyCluster(core, rng)
     expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     written = 0
@@ -84,3 +86,29 @@ def test_the_faults_are_real() -> None:
     assert max(done.cluster.most_in_flight for done in runs) >= 5
     assert sum(done.cluster.cuts for done in runs) > 50
     assert sum(done.cluster.executed_late for done in runs) > 20
+
+
+def firsts(values: list[bytes]) -> list[bytes]:
+    """Each value where it first stands."""
+    return list(dict.fromkeys(values))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed: int) -> None:
+    done = run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    assert done.core.receipts.failure is None
+    assert done.core.receipts.settled
+    assert [firsts(log.values) for log in done.cluster.logs] == done.expected
+    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+
+
+def test_without_idempotence_rows_may_double_and_with_several_in_flight_be_overtaken_but_none_is_lost() -> None:
+    """What the option's text warns of does happen here: the guarantees of the other tests are not the model's."""
+    runs = [run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=5) for seed in range(40)]
+    for done in runs:
+        assert done.core.receipts.settled
+        assert [sorted(firsts(log.values)) for log in done.cluster.logs] == done.expected
+        assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+    logs = [log.values for done in runs for log in done.cluster.logs]
+    assert any(len(values) > len(firsts(values)) for values in logs)
+    assert any(firsts(values) != sorted(firsts(values)) for values in logs)
