@@ -1,4 +1,5 @@
-"""Compression codecs: Kafka's name and attribute bits to an object that compresses the records of a batch.
+"""Compression codecs: Kafka's name and attribute bits to an object that compresses the records of a batch, and
+gives back what it compressed when a broker refuses the batch for its size.
 
 Only what lies behind the 61 bytes of the header is compressed, in one stream per record batch (KIP-98; levels:
 KIP-390; zstd: KIP-110). zstd comes from zstandard, the other three from Arrow; all release the GIL. Arrow has
@@ -18,6 +19,7 @@ one lock.
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -34,12 +36,18 @@ class Codec(Protocol):
     def compress(self, records: memoryview) -> bytes | memoryview:
         """All of `records` (contiguous bytes), compressed: smaller or not is for the caller to see."""
 
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        """What `compress` made `compressed` of, which were `size_bytes` (at least 1): never more is made of it."""
+
 
 class NoCompression:
     id = 0
 
     def compress(self, records: memoryview) -> memoryview:
         return records
+
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        return bytes(compressed)
 
 
 class Gzip:
@@ -48,6 +56,7 @@ class Gzip:
 
     id = 1
     ZLIB_DEFAULT_LEVEL = 6
+    GZIP_WBITS = 16 + zlib.MAX_WBITS  # zlib's way to ask for gzip's header
 
     def __init__(self, level: int = -1) -> None:
         self._codec = pa.Codec("gzip", compression_level=self.ZLIB_DEFAULT_LEVEL if level == -1 else level)
@@ -55,6 +64,9 @@ class Gzip:
     def compress(self, records: memoryview) -> bytes:
         compressed: bytes = self._codec.compress(records, asbytes=True)
         return compressed
+
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        return zlib.decompressobj(wbits=self.GZIP_WBITS).decompress(compressed, size_bytes)
 
 
 class Snappy:
@@ -74,6 +86,16 @@ class Snappy:
         for block in _blocks(records, self.BLOCK_BYTES):
             compressed = self._codec.compress(block, asbytes=True)
             parts += (self._BLOCK_LENGTH.pack(len(compressed)), compressed)
+        return b"".join(parts)
+
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        parts = []
+        at = len(self.HEADER)
+        for block_bytes in _block_sizes(size_bytes, self.BLOCK_BYTES):
+            (length,) = self._BLOCK_LENGTH.unpack_from(compressed, at)
+            at += self._BLOCK_LENGTH.size
+            parts.append(self._codec.decompress(compressed[at : at + length], block_bytes, asbytes=True))
+            at += length
         return b"".join(parts)
 
 
@@ -108,6 +130,19 @@ class Lz4:
                 parts += (self._BLOCK_LENGTH.pack(len(block) | self._STORED), block)
         return b"".join((*parts, self.END_MARK))
 
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        parts: list[bytes | memoryview] = []
+        at = len(self.HEADER)
+        for block_bytes in _block_sizes(size_bytes, self.BLOCK_BYTES):
+            (word,) = self._BLOCK_LENGTH.unpack_from(compressed, at)
+            at += self._BLOCK_LENGTH.size
+            length = word & ~self._STORED
+            block = compressed[at : at + length]
+            stored = word & self._STORED
+            parts.append(block if stored else self._codec.decompress(block, block_bytes, asbytes=True))
+            at += length
+        return b"".join(parts)
+
 
 class Zstd:
     """`level`: -131072 to 22."""
@@ -120,10 +155,18 @@ class Zstd:
     def compress(self, records: memoryview) -> bytes:
         return self._compressor.compress(records)
 
+    def decompress(self, compressed: memoryview, size_bytes: int) -> bytes:
+        return zstandard.ZstdDecompressor().stream_reader(compressed).read(size_bytes)
+
 
 def _blocks(records: memoryview, block_bytes: int) -> Iterator[memoryview]:
     """Slices of `block_bytes`, the last one shorter. A Python step a block, which is hundreds of rows."""
     return (records[start : start + block_bytes] for start in range(0, len(records), block_bytes))
+
+
+def _block_sizes(size_bytes: int, block_bytes: int) -> Iterator[int]:
+    """Sizes of the slices that `_blocks` makes of `size_bytes`."""
+    return (min(block_bytes, size_bytes - start) for start in range(0, size_bytes, block_bytes))
 
 
 # What makes a codec of each name; config.py knows which of them take a level, and its range.

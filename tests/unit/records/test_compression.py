@@ -67,6 +67,25 @@ def test_bounds_of_blocks(name: str, block_bytes: int, extra: int, compressible:
     assert DECODERS[name][1](compress(name, records)) == records
 
 
+@NAMES
+@pytest.mark.parametrize("size", [1, 32 * 1024, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, 200_000])
+@pytest.mark.parametrize("compressible", [True, False])
+def test_what_was_compressed_is_given_back(name: str, size: int, compressible: bool) -> None:
+    records = (RECORDS * 8)[:size] if compressible else noise(size)
+    assert len(records) == size
+    assert codec_for(name).decompress(memoryview(compress(name, records)), size) == records
+
+
+@NAMES
+def test_never_more_is_made_than_was_asked_for(name: str) -> None:
+    compressed = memoryview(compress(name, bytes(100_000)))
+    if name in ("gzip", "zstd"):
+        assert codec_for(name).decompress(compressed, 1_000) == bytes(1_000)
+    else:
+        with pytest.raises((ValueError, OSError)):
+            codec_for(name).decompress(compressed, 1_000)
+
+
 LEVELS = [
     *[("gzip", level) for level in (-1, *range(1, 10))],
     *[("lz4", level) for level in range(1, 18)],
