@@ -1,10 +1,10 @@
 """Zig-zag varints, a column at a time.
 
-Scope: how many bytes each value of an array takes, and the bytes of several such columns interleaved row by
-row. Kafka writes every length, delta and count inside a record this way (ByteUtils.writeVarint and
-writeVarlong): zig-zag folds the sign into bit 0, then 7 bits a byte, least significant first, bit 7 set on
-all but the last byte. The 32-bit and the 64-bit form of a value that fits 32 bits are the same bytes, so
-there is one form here.
+Scope: how many bytes each value of an array takes, the bytes of several such columns interleaved row by row, and
+the values at given places of such bytes. Kafka writes every length, delta and count inside a record this way
+(ByteUtils.writeVarint and writeVarlong): zig-zag folds the sign into bit 0, then 7 bits a byte, least significant
+first, bit 7 set on all but the last byte. The 32-bit and the 64-bit form of a value that fits 32 bits are the same
+bytes, so there is one form here.
 """
 
 from __future__ import annotations
@@ -55,6 +55,26 @@ def varint_rows(*columns: Int64s) -> tuple[npt.NDArray[np.uint8], Int64s]:
     # Indices and a gather: four times quicker than indexing by a mask that has no long runs.
     packed = matrix.ravel() if matrix.size == offsets[-1] else matrix.ravel().take(np.flatnonzero(used))
     return packed, offsets
+
+
+def varints_at(data: npt.NDArray[np.uint8], at: Int64s) -> tuple[Int64s, Int64s]:
+    """int64[n], the varint that begins at each place `at` (int64[n]) of `data`, which has all of it; and int64[n], the
+    bytes it takes."""
+    zigzag = np.zeros(len(at), np.uint64)
+    sizes = np.ones(len(at), np.int64)
+    place, shift = at, np.uint64(0)
+    byte = data[place]
+    # What has ended stays at its last byte, which then adds nothing.
+    more = np.ones(len(at), np.bool_)
+    while True:
+        zigzag |= np.where(more, byte & 0x7F, 0).astype(np.uint64) << shift
+        more = more & (byte > 0x7F)
+        if not more.any():
+            break
+        sizes += more
+        place, shift = place + more, shift + np.uint64(7)
+        byte = data[place]
+    return (zigzag >> np.uint64(1)).view(np.int64) ^ -(zigzag & np.uint64(1)).view(np.int64), sizes
 
 
 def _zigzag(values: Int64s) -> npt.NDArray[np.uint64]:

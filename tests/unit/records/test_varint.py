@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.records.varint import varint_rows, varint_size, varint_sizes
+from kafka_sink.records.varint import varint_rows, varint_size, varint_sizes, varints_at
 
 INT64 = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
@@ -72,3 +72,12 @@ def test_columns_interleave_row_by_row(rows: list[tuple[int, int, int]]) -> None
 @given(INT64.filter(lambda value: value >= 0))
 def test_the_size_of_one_number_is_that_of_a_column_of_it(value: int) -> None:
     assert [varint_size(value)] == varint_sizes(np.array([value], np.int64)).tolist()
+
+
+@given(st.lists(INT64, max_size=50))
+def test_values_are_read_back_from_their_places(values: list[int]) -> None:
+    encoded = [scalar_varint(value) for value in values]
+    at = np.cumsum([0, *map(len, encoded)])[:-1]
+    read, sizes = varints_at(np.frombuffer(b"".join(encoded), np.uint8), at)
+    assert read.tolist() == values
+    assert sizes.tolist() == [len(varint) for varint in encoded]
