@@ -12,13 +12,14 @@ from kafka_sink.producer.buffer_pool import BufferPool
     st.lists(
         st.one_of(
             st.tuples(st.just("take"), st.sampled_from([256, 1_000, 4_096])),
+            st.tuples(st.just("overdraw"), st.sampled_from([256, 1_000, 9_000])),
             st.tuples(st.just("give"), st.integers(0, 50)),
             st.tuples(st.just("shrink"), st.sampled_from([512, 256])),
         ),
         max_size=80,
     )
 )
-def test_memory_held_and_kept_never_exceeds_the_total(steps: list[tuple[str, int]]) -> None:
+def test_memory_held_and_kept_exceeds_the_total_by_an_overdraft_alone(steps: list[tuple[str, int]]) -> None:
     pool = BufferPool(total_bytes=8_192, buffer_bytes=1_000)
     held = []
     for what, number in steps:
@@ -29,12 +30,15 @@ def test_memory_held_and_kept_never_exceeds_the_total(steps: list[tuple[str, int
             if buffer is not None:
                 assert buffer.size == number
                 held.append(buffer)
+        elif what == "overdraw":
+            held.append(pool.overdraw(number))
+            assert held[-1].size == number
         elif what == "give" and held:
             pool.deallocate(held.pop(number % len(held)))
         elif what == "shrink":
             pool.shrink_buffers(number)
         kept = sum(buffer.size for buffer in pool._free)
-        assert sum(buffer.size for buffer in held) + kept <= 8_192
+        assert kept == 0 or sum(buffer.size for buffer in held) + kept <= 8_192
         assert pool.available_bytes == 8_192 - sum(buffer.size for buffer in held)
 
 
@@ -55,6 +59,21 @@ def test_exhausted_from_a_refusal_until_memory_comes_back() -> None:
     assert pool.exhausted
     pool.deallocate(buffer)
     assert not pool.exhausted
+
+
+def test_an_overdraft_is_granted_and_paid_back_before_anything_is_handed_out() -> None:
+    pool = BufferPool(total_bytes=1_000, buffer_bytes=500)
+    held = [pool.try_allocate(500), pool.try_allocate(500)]
+    over = pool.overdraw(700)
+    assert over.size == 700
+    assert not pool.exhausted
+    pool.deallocate(held[0])
+    assert pool.available_bytes == -200
+    assert pool.try_allocate(1) is None
+    assert pool.exhausted
+    pool.deallocate(over)
+    assert pool.available_bytes == 500
+    assert pool.try_allocate(500) is not None
 
 
 def test_kept_buffers_make_room_for_one_of_another_size() -> None:
