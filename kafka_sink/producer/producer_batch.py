@@ -1,6 +1,6 @@
 """One record batch on its way: filled by a writer, closed, numbered, sent until it is acknowledged.
 
-    OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge──> DONE
+    OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge, split──> DONE
                       ^                  │
                       └─────retry────────┘          fail: from any state but DONE to DONE
 
@@ -37,6 +37,7 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
     (BatchState.CLOSED, "send"): BatchState.IN_FLIGHT,
     (BatchState.IN_FLIGHT, "retry"): BatchState.CLOSED,
     (BatchState.IN_FLIGHT, "acknowledge"): BatchState.DONE,
+    (BatchState.IN_FLIGHT, "split"): BatchState.DONE,
     (BatchState.OPEN, "fail"): BatchState.DONE,
     (BatchState.CLOSED, "fail"): BatchState.DONE,
     (BatchState.IN_FLIGHT, "fail"): BatchState.DONE,
@@ -47,7 +48,8 @@ class ProducerBatch:
     """Rows of one write for one partition.
 
     `buffer`: uint8 array from the pool, records from HEADER_BYTES to `end`. `checked_out`: a writer is encoding into it
-    without the lock, so nobody else may touch it. `full`: its writer found no room for the next row.
+    without the lock, so nobody else may touch it. `full`: its writer found no room for the next row. `records_bytes`:
+    what its records take uncompressed, known once it is closed.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class ProducerBatch:
         "max_timestamp",
         "receipts",
         "record_count",
+        "records_bytes",
         "retry_at_ms",
         "state",
         "topic_id",
@@ -90,6 +93,7 @@ class ProducerBatch:
         self.created_ms = created_ms
         self.end = HEADER_BYTES
         self.record_count = 0
+        self.records_bytes = 0
         self.checked_out = False
         self.full = False
         self.state = BatchState.OPEN
@@ -122,6 +126,7 @@ class ProducerBatch:
         may say of itself whatever the producer's setting is."""
         self.step("close")
         records = self.buffer.data[HEADER_BYTES : self.end]
+        self.records_bytes = len(records)
         if codec.id == NO_COMPRESSION:
             return
         compressed = codec.compress(records)
@@ -129,6 +134,11 @@ class ProducerBatch:
             self.end = HEADER_BYTES + len(compressed)
             self.buffer[HEADER_BYTES : self.end] = memoryview(compressed)
             self._codec_id = codec.id
+
+    def records(self, codec: Codec) -> bytes:
+        """The records as they were before `close` compressed them with `codec`."""
+        records = self.buffer.data[HEADER_BYTES : self.end]
+        return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Writes the header, and with it the CRC, once and for all. NO_PRODUCER's batches keep their number to

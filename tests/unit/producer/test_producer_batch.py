@@ -8,11 +8,11 @@ from kafka.record import MemoryRecords
 
 from kafka_sink.producer.producer_batch import TRANSITIONS, BatchState, ProducerBatch
 from kafka_sink.producer.receipts import Receipts, TopicPartition
-from kafka_sink.producer.sequences import ProducerIdAndEpoch
+from kafka_sink.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
 from kafka_sink.records.compression import Codec, codec_for
 from producer_core import TOPIC_ID, make_core, routed
 
-EVENTS = ("close", "send", "retry", "acknowledge", "fail")
+EVENTS = ("close", "send", "retry", "acknowledge", "split", "fail")
 
 
 def filled(value: bytes) -> ProducerBatch:
@@ -59,6 +59,17 @@ def test_the_wire_bytes_are_a_record_batch_that_another_client_reads(codec: Code
     assert batch.size_bytes == len(batch.wire_bytes)
 
 
+@pytest.mark.parametrize("name", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("value", [b"x" * 400, b""], ids=["compressed", "stored"])
+def test_the_records_can_be_had_back(name: str, value: bytes) -> None:
+    batch = filled(value)
+    records = bytes(batch.wire_bytes[61:])
+    codec = codec_for(name)
+    batch.close(codec)
+    assert batch.records_bytes == len(records)
+    assert batch.records(codec) == records
+
+
 def test_rows_that_compression_makes_larger_stay_as_they_are() -> None:
     batch = filled(b"")
     before = batch.size_bytes
@@ -68,6 +79,15 @@ def test_rows_that_compression_makes_larger_stay_as_they_are() -> None:
     assert read.compression_type == 0
     assert batch.size_bytes == before
     assert [r.value for r in read] == [b""] * 3
+
+
+def test_a_batch_of_no_producer_keeps_its_number_to_itself() -> None:
+    batch = filled(b"x")
+    batch.close(codec_for("none"))
+    batch.number(NO_PRODUCER, 17)
+    assert batch.base_sequence == 17
+    (read,) = list(MemoryRecords(bytes(batch.wire_bytes)))
+    assert (read.producer_id, read.producer_epoch, read.base_sequence) == (-1, -1, -1)
 
 
 def test_compression_stays_within_the_buffer_from_the_pool() -> None:
