@@ -60,6 +60,8 @@ class RecordAccumulator:
         self._linger_ms = linger_ms
         self._max_request_size = max_request_size
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        # Topics whose leaders refused a batch for its size -> bytes that one may have before compression.
+        self._limits: dict[str, int] = {}
         self._drain_start: dict[int, int] = {}
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
@@ -114,7 +116,7 @@ class RecordAccumulator:
         queue = self._queue(topic_partition)
         row = rows.next_row[destination]
         # A new batch starts at this row, so the row's size in a batch of its own is exact here.
-        buffer = self.pool.try_allocate(max(self.pool.buffer_bytes, rows.lone_batch_bytes(row)))
+        buffer = self.pool.try_allocate(max(self._buffer_bytes(topic_partition.topic), rows.lone_batch_bytes(row)))
         if buffer is None:
             return None
         batch = ProducerBatch(
@@ -152,6 +154,16 @@ class RecordAccumulator:
             size //= 2
         if size != self.pool.buffer_bytes:
             self.pool.shrink_buffers(size)
+
+    def _buffer_bytes(self, topic: str) -> int:
+        """Bytes of a new batch of `topic`."""
+        return min(self.pool.buffer_bytes, self._limits.get(topic, self.pool.buffer_bytes))
+
+    def limit_batches(self, topic: str, size_bytes: int) -> int:
+        """A batch of `topic` was refused for its size: one that is opened from now on gets `size_bytes` or fewer, but
+        always its first row. Returns the limit, which may be lower from before. Under the lock."""
+        self._limits[topic] = min(size_bytes, self._limits.get(topic, size_bytes))
+        return self._limits[topic]
 
     def begin_flush(self) -> None:
         """Until `end_flush`, whatever is queued is ready at once. Under the lock."""

@@ -226,3 +226,27 @@ def test_a_batch_that_is_checked_out_is_not_given_to_another() -> None:
     _, (first,) = c.accumulator._check_out(one := routed([b"a"], [0]), one.unplaced(), c.receipts, 0)
     _, (second,) = c.accumulator._check_out(two := routed([b"b"], [0]), two.unplaced(), c.receipts, 0)
     assert first is not second and list(c.accumulator.queued()) == [first, second]
+
+
+def test_a_topic_whose_batches_were_refused_gets_smaller_ones() -> None:
+    c = make_core(batch_size=4_096)
+    assert c.accumulator.limit_batches("t", 1_000) == 1_000
+    assert c.accumulator.limit_batches("t", 3_000) == 1_000
+    assert c.accumulator.limit_batches("u", 2_000) == 2_000
+    assert c.append(routed([bytes(300)] * 10 + [bytes(5_000)], [0] * 11))
+    batches = list(c.accumulator.queued())
+    assert [batch.record_count for batch in batches] == [3, 3, 3, 1, 1]
+    # A row that is larger still gets its place: whether it is too large is for its leader to say.
+    assert all(batch.size_bytes <= 1_000 for batch in batches[:-1])
+
+
+def test_a_retry_goes_before_parts_that_were_never_sent_and_behind_earlier_ones() -> None:
+    c = make_core(batch_size=1_024)
+    c.append(routed([bytes(900)] * 4, [0] * 4))
+    first, second, third, fourth = c.accumulator.queued()
+    for sequence, batch in enumerate((first, second, third)):
+        batch.number(ProducerIdAndEpoch(1, 0), (2**31 - 1 + sequence) % 2**31)
+        c.accumulator._queues[TopicPartition("t", 0)].remove(batch)
+    for batch in (second, third, first):
+        c.accumulator.requeue(batch)
+    assert list(c.accumulator.queued()) == [first, second, third, fourth]
