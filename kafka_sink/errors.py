@@ -165,15 +165,19 @@ class BadRow(KafkaSinkError):
 
 
 class RecordTooLarge(BadRow):
-    def __init__(self, *, topic: str, size_bytes: int, max_bytes: int, limit: str) -> None:
+    """`limit`: the setting that is in the way. `max_bytes` is None for one of the brokers', as a refusal does not tell
+    it; `size_bytes` is then with compression, as it was sent."""
+
+    def __init__(self, *, topic: str, size_bytes: int, max_bytes: int | None, limit: str) -> None:
         self.topic = topic
         self.size_bytes = size_bytes
         self.max_bytes = max_bytes
-        super().__init__(
-            f"a row for topic {topic!r} takes {size_bytes} bytes as a record batch of its own; {limit} allows "
-            f"{max_bytes}. "
-            f"Raise {limit} (and the topic's max.message.bytes), or make the row smaller. {REPLAY}"
-        )
+        what = f"a row for topic {topic!r} takes {size_bytes} bytes as a record batch of its own"
+        if max_bytes is None:
+            happened = f"{what}, and the partition's leader refused it: {limit} allows less. Raise that setting"
+        else:
+            happened = f"{what}; {limit} allows {max_bytes}. Raise {limit} (and the topic's max.message.bytes)"
+        super().__init__(f"{happened}, or make the row smaller. {REPLAY}")
 
 
 class PartitionOutOfRange(BadRow):

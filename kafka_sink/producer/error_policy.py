@@ -22,6 +22,8 @@ class Action(Enum):
     """The same, and ask for metadata: the leader may be another one."""
     CHECK_SEQUENCE = auto()
     """RETRY while a batch before this one is unanswered (then the gap is its doing), else FAIL."""
+    SPLIT = auto()
+    """Send the records in smaller batches; FAIL for a record alone."""
     FAIL = auto()
     """Retrying cannot help."""
 
@@ -32,6 +34,7 @@ PRODUCE: dict[int, Action] = {
     _E.NONE: Action.ACKNOWLEDGE,
     _E.DUPLICATE_SEQUENCE_NUMBER: Action.ACKNOWLEDGE_WITHOUT_OFFSET,
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.CHECK_SEQUENCE,
+    _E.MESSAGE_TOO_LARGE: Action.SPLIT,
     _E.CORRUPT_MESSAGE: Action.RETRY,
     _E.REQUEST_TIMED_OUT: Action.RETRY,
     _E.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
@@ -63,7 +66,6 @@ INIT_PRODUCER_ID: dict[int, Action] = {
 }
 
 ADVICE: dict[int, str] = {
-    _E.MESSAGE_TOO_LARGE: "kafka.batch.size is over the topic's max.message.bytes: lower the one or raise the other.",
     _E.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes is below kafka.batch.size: lower the option.",
     _E.TOPIC_AUTHORIZATION_FAILED: "Add the ACL TOPIC WRITE on this topic for this principal.",
     _E.CLUSTER_AUTHORIZATION_FAILED: "Add the ACL CLUSTER IDEMPOTENT_WRITE for this principal (brokers before 2.8).",

@@ -55,6 +55,10 @@ class Receipts:
     def opened(self) -> None:
         self.pending_batches += 1
 
+    def split(self, part_count: int) -> None:
+        """Instead of one batch, `part_count` will be acknowledged."""
+        self.pending_batches += part_count - 1
+
     def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
         self.pending_batches -= 1

@@ -1,7 +1,7 @@
 """The Sender: decides what goes to which broker and what every answer means.
 
     run_once(now)    expire ─> metadata due? ─> producer id? ─> ready nodes ─> drain ─> number ─> Produce requests
-    handle(answers)  acknowledge ─> receipts;  retry ─> requeue, backoff;  anything else ─> fail
+    handle(answers)  acknowledge ─> receipts;  retry ─> requeue, backoff;  too large ─> split;  anything else ─> fail
 
 A batch is answered for once: acknowledged, or failed with the error that its write raises. A failure ends the producer:
 its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
@@ -28,11 +28,13 @@ from kafka_sink.errors import (
     KafkaSinkError,
     ProduceRejected,
     ProducerIdRefused,
+    RecordTooLarge,
     TopicAuthorizationFailed,
     TopicRecreated,
 )
 from kafka_sink.producer import error_policy
 from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.producer.batch_split import half_bytes, split
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
@@ -52,6 +54,7 @@ from kafka_sink.protocol.requests import (
     Request,
 )
 from kafka_sink.records.compression import Codec
+from kafka_sink.records.record_batch import HEADER_BYTES
 
 # The option's value -> what a Produce request says.
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -299,10 +302,15 @@ class Sender:
         action = error_policy.on_produce_error(result.error_code)
         if action is Action.CHECK_SEQUENCE:
             action = Action.RETRY if self._sequences.gap_may_heal(batch) else Action.FAIL
+        if action is Action.SPLIT and batch.record_count == 1:
+            action = Action.FAIL
         if action is Action.REFRESH_AND_RETRY:
             self._metadata.request_update()
+        reason = f"{error_name(result.error_code)} (error {result.error_code})"
         if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
-            self._retry(batch, f"{error_name(result.error_code)} (error {result.error_code})", now_ms)
+            self._retry(batch, reason, now_ms)
+        elif action is Action.SPLIT:
+            self._split(batch, reason)
         elif action is Action.FAIL:
             self._fail(_rejected(batch, result))
             self._accumulator.deallocate(batch)
@@ -329,6 +337,26 @@ class Sender:
         batch.step("retry")
         batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
         self._accumulator.requeue(batch)
+
+    def _split(self, batch: ProducerBatch, reason: str) -> None:
+        """Puts parts of `batch` in its place: halves, or as small as the topic's batches have had to become since."""
+        assert self._producer is not None
+        batch.last_error = reason
+        limit_bytes = self._accumulator.limit_batches(
+            batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch)
+        )
+        parts = split(
+            batch,
+            part_bytes=limit_bytes - HEADER_BYTES,
+            producer=self._producer,
+            codec=self._codec,
+            pool=self._accumulator.pool,
+        )
+        batch.step("split")
+        self._sequences.split(batch, parts)
+        batch.receipts.split(len(parts))
+        for part in parts:
+            self._accumulator.requeue(part)
 
     def _release_if_failed(self, batch: ProducerBatch) -> bool:
         """Whether the write of `batch` had failed already, and only its memory was still waiting for this answer."""
@@ -397,6 +425,13 @@ def _rejected(batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
     topic, partition = batch.topic_partition
     if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailed(topic=topic)
+    if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+        return RecordTooLarge(
+            topic=topic,
+            size_bytes=batch.size_bytes,
+            max_bytes=None,
+            limit="the topic's max.message.bytes (where it has none, the brokers' message.max.bytes)",
+        )
     return ProduceRejected(
         topic=topic,
         partition=partition,

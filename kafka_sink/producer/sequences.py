@@ -103,6 +103,12 @@ class Sequences:
         state.unanswered.remove(batch)
         state.last_acknowledged_ms = now_ms
 
+    def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """`parts`, which have the sequences of `batch`, take its place."""
+        unanswered = self._state(batch).unanswered
+        place = unanswered.index(batch)
+        unanswered[place : place + 1] = parts
+
     def unanswered(self) -> Iterator[ProducerBatch]:
         """All numbered batches without a final answer, oldest first in each partition."""
         for state in self._partitions.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 import time
@@ -16,7 +17,10 @@ from comparison import Record
 from kafka_sink.broker import LocalKafka
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, ProduceRejected, RecordTooLarge
+from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, RecordTooLarge
+from kafka_sink.producer import sender
+from kafka_sink.producer.batch_split import split
+from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt
 from read_back import read_topic
 
@@ -172,15 +176,50 @@ def test_rows_under_way_when_a_producer_closes_fail_with_it(kafka: LocalKafka, t
         write.finish()
 
 
-def test_a_refused_batch_names_the_setting(kafka: LocalKafka, topic: Callable[..., str], producer: Producer) -> None:
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_fit(
+    kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    name, count = topic(1, config={"max.message.bytes": "20000"}), 30_000
+    split_counts: list[int] = []
+    monkeypatch.setattr(sender, "split", lambda batch, **options: _counted(split_counts, split(batch, **options)))
+    noise = [b"%08d" % n + random.Random(n).randbytes(50).hex().encode() for n in range(2 * count)]
+    with lease(config(kafka, compression_type=compression, batch_size=1024 * 1024)) as producer:
+        write = producer.begin(topic=name)
+        write.append(rows(noise[:count]))
+        (receipt,) = write.finish()
+        # Four batches of up to 1 MiB. Six halvings of the first (five with zstd) lead to what fits; then each half that
+        # was left on the way, and each other batch, is cut to that size at once.
+        assert 5 <= len(split_counts) <= 6 + 6 + 4
+        assert receipt.batch_count <= 4 * 64
+        split_counts.clear()
+        write = producer.begin(topic=name)
+        write.append(rows(noise[count:]))
+        (receipt,) = write.finish()
+        assert split_counts == []
+    got = read(kafka, name)[0]
+    assert [record.value for record in got] == noise
+    assert (receipt.record_count, receipt.last_offset) == (count, 2 * count - 1)
+    assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+
+
+def _counted(counts: list[int], parts: list[ProducerBatch]) -> list[ProducerBatch]:
+    counts.append(len(parts))
+    return parts
+
+
+def test_a_row_over_a_topics_limit_names_the_setting(
+    kafka: LocalKafka, topic: Callable[..., str], producer: Producer
+) -> None:
     name = topic(1, config={"max.message.bytes": "1000"})
     write = producer.begin(topic=name)
-    write.append(rows([b"%064d" % n * 40 for n in range(100)]))
-    with pytest.raises(ProduceRejected, match="MESSAGE_TOO_LARGE") as failure:
+    large = random.Random(1).randbytes(3_000)
+    write.append(rows([b"%064d" % n for n in range(100)] + [large] + [b"%064d" % n for n in range(100)]))
+    with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes") as failure:
         write.finish()
-    assert failure.value.code == 10
-    assert "kafka.batch.size" in str(failure.value)
-    assert "max.message.bytes" in str(failure.value)
+    assert failure.value.topic == name
+    assert 3_000 < failure.value.size_bytes < 3_100
+    assert failure.value.max_bytes is None
 
 
 def test_the_first_batches_of_a_new_producer_to_a_new_topic_arrive_in_order(

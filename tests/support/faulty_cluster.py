@@ -2,7 +2,8 @@
 against.
 
 What it keeps of Kafka: a log a partition, the last five batches of a producer (an identical resend is answered with its
-old offset, a gap with OUT_OF_ORDER_SEQUENCE), one leader a partition, answers in request order on a connection. What it
+old offset, a gap with OUT_OF_ORDER_SEQUENCE), one leader a partition, answers in request order on a connection, and
+`max_message_bytes`, which is looked at before anything else of a batch (UnifiedLog.analyzeAndValidateRecords). What it
 does to it, by a seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number
 of its requests executed, and the rest executed later or never.
 """
@@ -24,7 +25,7 @@ from kafka_sink.protocol.requests import (
 )
 from producer_core import TOPIC_ID, Core, Sent, metadata_response
 
-NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER = 6, 19, 45
+NOT_LEADER, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER = 6, 10, 19, 45
 REMEMBERED_BATCHES = 5
 NO_PRODUCER_ID = -1
 
@@ -64,12 +65,14 @@ class FaultyCluster:
         self.core = core
         self.rng = rng
         self.faults = True
+        self.max_message_bytes = 2**31
         self.logs = [PartitionLog() for _ in core.leaders]
         self.leader_epoch = 0
         self.gave_up_on: list[Sent] = []
         self.most_in_flight = 0
         self.cuts = 0
         self.executed_late = 0
+        self.refused_as_too_large = 0
 
     def step(self) -> None:
         """One event, if a request is waiting for one."""
@@ -124,6 +127,9 @@ class FaultyCluster:
                 code = NOT_LEADER
             elif self.faults and self.rng.random() < 0.1:
                 code = NOT_ENOUGH_REPLICAS
+            elif len(partition.records) > self.max_message_bytes:
+                self.refused_as_too_large += 1
+                code = MESSAGE_TOO_LARGE
             else:
                 code, offset = self.logs[partition.partition].append(bytes(partition.records))
             results.append(ProduceResult(partition.topic, TOPIC_ID, partition.partition, code, None, offset, -1))

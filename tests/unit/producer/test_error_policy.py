@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.producer.error_policy import Action, advice, on_init_producer_id_error, on_produce_error
+from kafka_sink.protocol.error_codes import ErrorCode
 
 # By number, as the broker sends them: transcribed from kafka-facts, not from the table under test.
 RETRIED = {2, 3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 89, 100, 103}
@@ -18,6 +19,8 @@ def test_every_produce_code_has_one_action(code: int) -> None:
         assert action is Action.ACKNOWLEDGE_WITHOUT_OFFSET
     elif code == 45:
         assert action is Action.CHECK_SEQUENCE
+    elif code == 10:
+        assert action is Action.SPLIT
     elif code in STALE_METADATA:
         assert action is Action.REFRESH_AND_RETRY
     elif code in RETRIED:
@@ -30,6 +33,11 @@ def test_every_produce_code_has_one_action(code: int) -> None:
 def test_every_init_producer_id_code_has_one_action(code: int) -> None:
     expected = Action.ACKNOWLEDGE if code == 0 else Action.RETRY if code in {7, 14, 15, 16, 51, 89} else Action.FAIL
     assert on_init_producer_id_error(code) is expected
+
+
+def test_every_action_is_asked_for_by_some_code_that_has_a_name() -> None:
+    assert {on_produce_error(code) for code in ErrorCode} == set(Action)
+    assert {code.value for code in ErrorCode} >= RETRIED
 
 
 @pytest.mark.parametrize("code", range(-1, 200))

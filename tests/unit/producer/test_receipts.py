@@ -41,3 +41,14 @@ def test_the_first_failure_is_the_one_that_is_told_and_settles_the_write() -> No
 def test_a_write_without_rows_is_settled() -> None:
     assert Receipts().settled
     assert Receipts().partitions() == ()
+
+
+def test_a_batch_that_was_split_is_settled_when_its_last_part_is() -> None:
+    receipts = Receipts()
+    receipts.opened()
+    receipts.split(3)
+    for part in range(3):
+        assert not receipts.settled
+        receipts.acknowledged(batch(0, 10), 10 * part)
+    assert receipts.settled
+    assert receipts.partitions() == (PartitionReceipt("t", 0, 30, 0, 29, 3, 300),)

@@ -11,6 +11,7 @@ from kafka_sink.errors import (
     ProducerClosed,
     ProduceRejected,
     ProducerIdRefused,
+    RecordTooLarge,
     TopicAuthorizationFailed,
     TopicRecreated,
 )
@@ -191,7 +192,7 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(10, ProduceRejected), (29, TopicAuthorizationFailed), (157, ProduceRejected)]
+    ("code", "error"), [(10, RecordTooLarge), (29, TopicAuthorizationFailed), (157, ProduceRejected)]
 )
 def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error: type) -> None:
     c = make_core(batch_size=1_024, max_request_size=1_024)
@@ -385,6 +386,160 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
         assert c.receipts.pending_batches == 0
         assert isinstance(c.receipts.failure, ProducerClosed)
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Sent]:
+    """A Core whose partition 0 is warm, and the request with its one batch of so many records, about to be refused."""
+    c = warm(make_core(**{"batch_size": 4_096, "max_request_size": 4_096, "buffer_memory": 8_192, **options}))
+    c.append(routed([bytes([65 + i]) + bytes(900) for i in range(records)], [0] * records))
+    c.run()
+    (request,) = c.network.produce()
+    return c, request
+
+
+def test_a_batch_that_is_too_large_goes_again_in_parts_under_its_sequences() -> None:
+    c, request = too_large_for_its_leader()
+    c.answer_produce(request, 10)
+    assert c.receipts.pending_batches == 2
+    order, offset = [], 100
+    while not c.receipts.settled:
+        c.run()  # at once: there is nothing to wait for
+        (part,) = c.network.produce()
+        order.append((sequences(part), first_bytes(part)))
+        c.answer_produce(part, offsets=lambda tp, at=offset: at)
+        offset += 2
+    assert order == [([1], b"A"), ([3], b"C")]
+    (receipt,) = c.receipts.partitions()
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset, receipt.batch_count) == (4, 100, 103, 2)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+    c.append(routed([b"after"], [0]))
+    c.run()
+    assert sequences(c.network.produce()[0]) == [5]
+
+
+def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
+    c, request = too_large_for_its_leader()
+    requests = 0
+    while c.receipts.failure is None:
+        requests += 1
+        c.answer_produce(request, 10)
+        c.run()
+        request = (c.network.produce() or [request])[0]
+    failure = c.receipts.failure
+    assert isinstance(failure, RecordTooLarge)
+    assert requests == 3  # of four records, two, one
+    assert failure.topic == "t"
+    assert failure.max_bytes is None
+    assert failure.size_bytes == len(wire(request)[0])
+    for words in ("max.message.bytes", "message.max.bytes", str(failure.size_bytes)):
+        assert words in str(failure)
+    assert "AAA" not in str(failure)
+    assert c.receipts.pending_batches == 0
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_batches_in_flight_behind_a_split_one_are_sent_again_behind_its_parts() -> None:
+    c = warm(make_core(batch_size=2_048, max_request_size=2_048))
+    c.append(routed([bytes([65 + i]) + bytes(900) for i in range(6)], [0] * 6))
+    c.run()
+    sent = c.network.produce()
+    assert [sequences(request) for request in sent] == [[1], [3], [5]]
+    c.answer_produce(sent[0], 10)
+    for behind in sent[1:]:
+        c.answer_produce(behind, 45)
+    order = []
+    while not c.receipts.settled:
+        c.run(advance_ms=1_500)
+        request = c.network.produce()[0]
+        order += sequences(request)
+        c.answer_produce(request)
+    assert order == [1, 2, 3, 5]
+    assert c.receipts.failure is None
+
+
+def test_after_a_split_new_batches_of_the_topic_are_as_small_as_its_parts() -> None:
+    c, request = too_large_for_its_leader(max_in_flight_requests_per_connection=1, buffer_memory=65_536)
+    size = len(wire(request)[0])
+    c.answer_produce(request, 10)
+    c.append(routed([bytes(900)] * 8, [0] * 8))
+    sizes = []
+    for _ in range(6):
+        c.run()
+        (request,) = c.network.produce()
+        sizes.append(len(wire(request)[0]))
+        c.answer_produce(request)
+    assert c.receipts.settled
+    assert max(sizes) < size * 0.7
+    assert sum(receipt.record_count for receipt in c.receipts.partitions()) == 12
+
+
+def test_a_batch_from_before_the_limit_is_split_to_it_at_once() -> None:
+    c = warm(make_core(batch_size=8_192, max_request_size=8_192, max_in_flight_requests_per_connection=1))
+    c.append(routed([bytes(900)] * 16, [0] * 16))
+    refused, accepted = 0, 0
+    while not c.receipts.settled:
+        c.run()
+        (request,) = c.network.produce()
+        too_large = len(wire(request)[0]) > 2_000
+        refused, accepted = refused + too_large, accepted + (not too_large)
+        c.answer_produce(request, 10 if too_large else 0)
+    # The first batch of 8 in halves, twice; its other half and the second batch straight to what went through.
+    assert (refused, accepted) == (4, 8)
+
+
+def test_a_split_keeps_the_deadline_of_its_batch() -> None:
+    c, request = too_large_for_its_leader(delivery_timeout_ms=40_000)
+    c.run(advance_ms=25_000)
+    c.answer_produce(request, 10)
+    c.run()
+    (part,) = c.network.produce()
+    c.run(advance_ms=14_999)
+    assert c.receipts.failure is None
+    c.run(advance_ms=1)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert failure.elapsed_ms == 40_000
+    assert "MESSAGE_TOO_LARGE" in failure.last_error
+    assert c.receipts.pending_batches == 0
+    c.answer_produce(part)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_a_write_that_failed_is_not_split() -> None:
+    c, request = too_large_for_its_leader()
+    c.sender.fail(ProducerClosed(reason="test"))
+    c.answer_produce(request, 10)
+    assert c.receipts.pending_batches == 0
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_a_part_the_leader_has_under_another_number_of_records_ends_the_write() -> None:
+    """The batch was written, its answer lost, and the limit lowered: its parts must not be written beside it."""
+    c, request = too_large_for_its_leader()
+    c.answer(request, None, "the connection was lost")
+    c.run(advance_ms=150)
+    c.answer_produce(c.network.produce()[0], 10)
+    c.run(advance_ms=1)
+    c.answer_produce(c.network.produce()[0], 45)
+    assert isinstance(c.receipts.failure, ProduceRejected)
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_without_idempotence_a_batch_is_split_as_well(acks: str) -> None:
+    c, (request,) = without_idempotence(acks=acks, batch_size=4_096)
+    c.answer_produce(request)
+    c.append(routed([b"A" + bytes(900), b"B" + bytes(900)], [0, 0]))
+    c.run()
+    c.answer_produce(c.network.produce()[0], 10)
+    order = b""
+    while not c.receipts.settled:
+        c.run(advance_ms=1)
+        for part in c.network.produce():
+            (batch,) = MemoryRecords(wire(part)[0])
+            assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+            order += first_bytes(part)
+            c.answer_produce(part)
+    assert order == b"AB"
 
 
 def without_idempotence(batches: int = 1, **options: Any) -> tuple[Core, list[Sent]]:

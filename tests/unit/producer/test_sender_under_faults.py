@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from faulty_cluster import FaultyCluster
+from kafka_sink.producer.sequences import _PartitionState
 from producer_core import Core, make_core, routed
 
 PARTITIONS = 3
@@ -23,7 +24,7 @@ class Run:
     expected: list[list[bytes]]
 
 
-def run(seed: int, **options: Any) -> Run:
+def run(seed: int, *, max_message_bytes: int = 2**31, first_sequence: int = 0, **options: Any) -> Run:
     """Writes ROWS rows in small appends while `seed` decides what happens, then lets everything heal."""
     rng = random.Random(seed)
     settings: dict[str, Any] = {
@@ -37,7 +38,9 @@ def run(seed: int, **options: Any) -> Run:
         "delivery_timeout_ms": 10_000_000,
     }
     core = make_core(**{**settings, **options})
+    core.sender._sequences._partitions.default_factory = lambda: _PartitionState(next_sequence=first_sequence)
     cluster = FaultyCluster(core, rng)
+    cluster.max_message_bytes = max_message_bytes
     expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     written = 0
     while written < ROWS:
@@ -66,7 +69,38 @@ def turn(core: Core, cluster: FaultyCluster) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_row_once_and_in_order_and_the_receipts_say_so(seed: int) -> None:
-    done = run(seed)
+    assert_every_row_once_and_in_order(run(seed))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_where_sequences_wrap(seed: int) -> None:
+    done = run(seed, first_sequence=2**31 - 1 - seed % 8)
+    assert_every_row_once_and_in_order(done)
+    for log in done.cluster.logs:
+        base_sequence, count, _ = log.remembered[-1]
+        assert (base_sequence + count) % 2**31 < ROWS
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_the_same_where_leaders_refuse_batches_for_their_size(seed: int) -> None:
+    # 1,567 bytes: the largest row alone. Batches are up to four times as large.
+    done = run(seed, max_message_bytes=1_700, batch_size=4_096, max_request_size=8_192, buffer_memory=12_288)
+    assert_every_row_once_and_in_order(done)
+
+
+def test_and_batches_are_split_while_others_are_in_flight() -> None:
+    settings: dict[str, Any] = {"batch_size": 4_096, "max_request_size": 4_096, "buffer_memory": 32_768}
+    runs = [
+        run(seed, max_message_bytes=1_700, compression_type="none", max_in_flight_requests_per_connection=5, **settings)
+        for seed in range(20)
+    ]
+    for done in runs:
+        assert_every_row_once_and_in_order(done)
+    assert sum(done.cluster.refused_as_too_large for done in runs) > 100
+    assert max(done.cluster.most_in_flight for done in runs) >= 4
+
+
+def assert_every_row_once_and_in_order(done: Run) -> None:
     receipts = done.core.receipts
     assert receipts.failure is None
     assert receipts.settled

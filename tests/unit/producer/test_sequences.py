@@ -88,6 +88,30 @@ def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
     assert sequences.may_send(second, 5)
 
 
+def test_the_parts_of_a_batch_stand_in_its_place() -> None:
+    sequences = warm()
+    first, second, third = (numbered(sequences, 4) for _ in range(3))
+    parts = [batch(2), batch(2)]
+    parts[0].base_sequence, parts[1].base_sequence = second.base_sequence, second.base_sequence + 2
+    sequences.split(second, parts)
+    assert list(sequences.unanswered()) == [first, *parts, third]
+    sequences.acknowledged(first, 5)
+    assert sequences.may_send(parts[0], 5)
+    assert not sequences.may_send(parts[1], 5)
+    assert not sequences.may_send(batch(1), 5)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 2, 6])
+def test_without_idempotence_only_one_in_flight_holds_a_partition_back(max_in_flight: int) -> None:
+    sequences = Sequences(idempotent=False)
+    assert sequences.may_send(batch(1), max_in_flight)
+    first = numbered(sequences, 1)
+    assert sequences.may_send(batch(1), max_in_flight) == (max_in_flight > 1)
+    assert sequences.may_send(batch(1, partition=1), max_in_flight)
+    first.in_flight = False
+    assert sequences.may_send(first, max_in_flight)
+
+
 def test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered() -> None:
     sequences = Sequences()
     first, second = numbered(sequences, 1), numbered(sequences, 1)
