@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import random
+import socket
+import struct
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,10 +19,14 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicRecreated,
 )
+from kafka_sink.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.net.transport import Address, Buffer, Connected, Event, Received
+from kafka_sink.net.transport import Sent as NetworkSent
 from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.protocol.requests import (
+    Broker,
     InitProducerIdRequest,
     InitProducerIdResponse,
     MetadataRequest,
@@ -26,7 +34,7 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
 )
-from producer_core import TOPIC_ID, Core, Sent, make_core, routed
+from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, routed
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -310,6 +318,50 @@ def test_a_failed_batch_answered_late_changes_no_receipt() -> None:
     assert c.receipts.pending_batches == 0
 
 
+@pytest.mark.parametrize("code", [0, 6, 7, 10, 45, 46, 59, None])
+def test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing(code: int | None) -> None:
+    """An expired batch may have been written or not; nothing is numbered behind it, so nobody has to know."""
+    c = warm(make_core(batch_size=2_048, max_request_size=2_048, delivery_timeout_ms=40_000))
+    c.append(routed([bytes([65 + i]) + bytes(900) for i in range(14)], [0] * 14))
+    c.run()
+    sent = c.network.produce()
+    assert len(sent) == 5
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    on_the_wire = 5 * 2_048
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory - on_the_wire
+    for request in sent:
+        if code is None:
+            c.answer(request, None, "closed")
+        else:
+            c.answer_produce(request, code)
+        c.run(advance_ms=5_000)
+    assert c.network.sent == []
+    assert (c.receipts.partitions(), c.receipts.pending_batches) == ((), 0)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+    with pytest.raises(DeliveryTimeout):
+        c.append(routed([b"more"], [0]))
+
+
+@pytest.mark.parametrize("code", [45, 47, 59, 90])
+def test_a_leader_that_forgot_or_fenced_the_producer_ends_the_write(code: int) -> None:
+    """Where Java's producer bumps its epoch and numbers anew, this one stops: see the module's first lines."""
+    c = warm(make_core(batch_size=1_024, max_request_size=1_024))
+    c.append(routed([bytes(900)] * 3, [0] * 3))
+    c.run(advance_ms=1)
+    sent = c.network.produce()
+    assert len(sent) == 3
+    c.answer_produce(sent[0], code)
+    failure = c.receipts.failure
+    assert isinstance(failure, ProduceRejected)
+    assert failure.code == code
+    for request in sent[1:]:
+        c.answer_produce(request, 45)
+    c.run(advance_ms=5_000)
+    assert c.network.sent == []
+    assert c.receipts.partitions() == ()
+
+
 def test_results_are_matched_by_partition_and_not_by_place() -> None:
     c = make_core()
     c.append(routed([b"a", b"b"], [0, 1]))
@@ -386,6 +438,78 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
         assert c.receipts.pending_batches == 0
         assert isinstance(c.receipts.failure, ProducerClosed)
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+class OneBroker:
+    """The transport of a NetworkClient to one broker, which takes every byte at once and answers Produce when told."""
+
+    VERSIONS = struct.pack(">hb", 0, 2) + struct.pack(">hhhb", 0, 9, 9, 0) + struct.pack(">ib", 0, 0)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.produced: list[int] = []  # correlation ids
+
+    def connect(self, key: int, address: Address) -> None:
+        self.key = key
+        self.events.append(Connected(key))
+
+    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+        api, _, correlation_id = struct.unpack_from(">hhi", b"".join(buffers), 4)
+        self.events.append(NetworkSent(key))
+        if api == 0:
+            self.produced.append(correlation_id)
+        else:
+            self._answer(correlation_id, self.VERSIONS)
+
+    def answer_produce(self, throttle_time_ms: int) -> None:
+        partition = struct.pack(">ihqqqbbb", 0, 0, 0, -1, 0, 1, 0, 0)
+        topic = bytes([len(TOPIC) + 1]) + TOPIC.encode() + b"\2" + partition + b"\0"
+        self._answer(self.produced.pop(0), b"\0\2" + topic + struct.pack(">ib", throttle_time_ms, 0))
+
+    def _answer(self, correlation_id: int, rest: bytes) -> None:
+        frame = struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+        self.events.append(Received(self.key, frame))
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+    def close(self, key: int) -> None: ...
+    def wakeup(self) -> None: ...
+    def close_all(self) -> None: ...
+
+
+def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
+    """KIP-219, with the network's own client in between."""
+    c, broker = warm(make_core(leaders=[0], batch_size=1_024, max_request_size=1_024)), OneBroker()
+    client = NetworkClient(
+        broker,
+        clock_ms=lambda: c.now_ms,
+        rng=random.Random(1),
+        settings=NetworkSettings(bootstrap_servers=(("localhost", 9092),), client_id="c"),
+        resolve=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port))],
+    )
+    client.update_brokers([Broker(0, "localhost", 9092)])
+    c.sender._network = client
+
+    def turn(advance_ms: int = 0) -> None:
+        c.run(advance_ms)
+        c.sender.handle(client.poll(0), c.now_ms)
+
+    c.append(routed([bytes(900)] * 2, [0, 0]))
+    while not broker.produced:
+        turn()
+    assert len(broker.produced) == 2
+    broker.answer_produce(throttle_time_ms=700)
+    broker.answer_produce(throttle_time_ms=0)
+    turn()
+    assert c.receipts.settled
+    c.append(routed([bytes(900)] * 2, [0, 0]))
+    for advance_ms in (0, 1, 698):
+        turn(advance_ms)
+        assert broker.produced == []
+    turn(1)
+    assert len(broker.produced) == 2
 
 
 def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Sent]:
