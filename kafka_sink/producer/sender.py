@@ -186,6 +186,11 @@ class Sender:
                 self._metadata.request_update()
         wait_ms = LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms
         for node_id in sorted(ready.node_ids):
+            if self._acks == 0 and self._network.is_down(node_id):
+                # All that a broker can do about a batch it refuses and is to give no answer to is to hang up
+                # (KafkaApis.handleProduceRequest); it may lead no more. `ready` would connect again and hide it.
+                with self._lock:
+                    self._metadata.request_update()
             # More than one request may fit: a node takes up to max.in.flight of them before the first answer.
             while self._network.ready(node_id, now_ms):
                 with self._lock:

@@ -4,7 +4,7 @@ import random
 import socket
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -497,7 +497,7 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
         c.sender.handle(client.poll(0), c.now_ms)
 
     c.append(routed([bytes(900)] * 2, [0, 0]))
-    while not broker.produced:
+    for _ in range(4):  # connect, negotiate, send
         turn()
     assert len(broker.produced) == 2
     broker.answer_produce(throttle_time_ms=700)
@@ -526,7 +526,7 @@ def test_a_batch_that_is_too_large_goes_again_in_parts_under_its_sequences() -> 
     c.answer_produce(request, 10)
     assert c.receipts.pending_batches == 2
     order, offset = [], 100
-    while not c.receipts.settled:
+    for _ in until_settled(c):
         c.run()  # at once: there is nothing to wait for
         (part,) = c.network.produce()
         order.append((sequences(part), first_bytes(part)))
@@ -544,7 +544,7 @@ def test_a_batch_that_is_too_large_goes_again_in_parts_under_its_sequences() -> 
 def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
     c, request = too_large_for_its_leader()
     requests = 0
-    while c.receipts.failure is None:
+    for _ in until_settled(c):
         requests += 1
         c.answer_produce(request, 10)
         c.run()
@@ -572,7 +572,7 @@ def test_batches_in_flight_behind_a_split_one_are_sent_again_behind_its_parts() 
     for behind in sent[1:]:
         c.answer_produce(behind, 45)
     order = []
-    while not c.receipts.settled:
+    for _ in until_settled(c):
         c.run(advance_ms=1_500)
         request = c.network.produce()[0]
         order += sequences(request)
@@ -601,7 +601,7 @@ def test_a_batch_from_before_the_limit_is_split_to_it_at_once() -> None:
     c = warm(make_core(batch_size=8_192, max_request_size=8_192, max_in_flight_requests_per_connection=1))
     c.append(routed([bytes(900)] * 16, [0] * 16))
     refused, accepted = 0, 0
-    while not c.receipts.settled:
+    for _ in until_settled(c):
         c.run()
         (request,) = c.network.produce()
         too_large = len(wire(request)[0]) > 2_000
@@ -656,7 +656,7 @@ def test_without_idempotence_a_batch_is_split_as_well(acks: str) -> None:
     c.run()
     c.answer_produce(c.network.produce()[0], 10)
     order = b""
-    while not c.receipts.settled:
+    for _ in until_settled(c):
         c.run(advance_ms=1)
         for part in c.network.produce():
             (batch,) = MemoryRecords(wire(part)[0])
@@ -674,6 +674,15 @@ def without_idempotence(batches: int = 1, **options: Any) -> tuple[Core, list[Se
     c.flush()
     c.run()
     return c, c.network.produce()
+
+
+def until_settled(c: Core, turns: int = 30) -> Iterator[None]:
+    """A turn each until every row is answered for; no test here takes more than `turns`."""
+    for _ in range(turns):
+        if c.receipts.settled:
+            return
+        yield
+    raise AssertionError(f"not settled in {turns} turns")
 
 
 def first_bytes(sent: Sent) -> bytes:
@@ -714,6 +723,20 @@ def test_with_acks_0_a_request_that_did_not_get_out_is_sent_again() -> None:
     assert c.receipts.partitions()[0].record_count == 1
 
 
+def test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader() -> None:
+    """A broker that refuses such a batch can only hang up, when all that was sent has come back as sent."""
+    c, (request,) = without_idempotence(acks="0")
+    c.answer(request, None, None)
+    c.run(advance_ms=1_000)
+    assert metadata_requests(c) == 0
+    c.network.is_down = lambda node_id: True  # type: ignore[method-assign]
+    c.append(routed([b"b"], [0]))
+    c.run()
+    assert len(c.network.produce()) == 1  # connected again in no time
+    c.run(advance_ms=150)
+    assert metadata_requests(c) == 1
+
+
 def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out() -> None:
     c, (request,) = without_idempotence(acks="0")
     c.sender.fail(ProducerClosed(reason="test"))
@@ -734,7 +757,7 @@ def test_without_idempotence_lost_batches_wait_in_the_order_in_which_they_were_m
     for request in (sent[2], sent[0], sent[4], sent[1], sent[3]):
         c.answer(request, None, "the connection was lost")
     order = b""
-    while len(order) < 7:
+    for _ in until_settled(c):
         c.run(advance_ms=2_000)
         for request in c.network.produce():
             order += first_bytes(request)
