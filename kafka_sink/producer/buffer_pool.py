@@ -1,8 +1,15 @@
-"""A bounded amount of memory for record batches (Kafka's BufferPool).
+"""A bounded amount of memory for record batches (Kafka's BufferPool), in one piece.
 
-Buffers of one size, the effective `batch.size`, are kept and reused; others (a single row larger than that) come from
-what is left and go back to it. `try_allocate` never waits: it says no, and remembers that somebody was turned away,
-which makes every partition ready to be drained until memory comes back.
+    |  buffer  |  buffer  | a row of three buffers' size |  buffer  |  never used yet ...
+
+All memory is one array, cut into buffers of one size, the effective `batch.size`; a row larger than that takes several
+neighbours. In one piece, since a kernel that is given one memory and positions in it need not ask the interpreter for
+thousands of buffers a call, and since the system backs it by huge pages, where it has them. Pages that no buffer has
+touched cost nothing.
+
+`try_allocate` never waits: it says no, and remembers that somebody was turned away, which makes every partition ready
+to be drained until memory comes back. A row that finds enough memory but no neighbours is turned away, too: what comes
+back then comes back altogether, and the whole memory is one piece again.
 
 A buffer returns only when no request that carries it can still be on its way: reuse while in flight wrote rows to wrong
 topics in the Java client for ten years (KAFKA-19012).
@@ -13,35 +20,73 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-Buffer = npt.NDArray[np.uint8]
+
+class Buffer:
+    """`size` bytes of a pool's memory from `start` on. `view` is them as a memoryview, whatever they mean."""
+
+    __slots__ = ("size", "start", "view")
+
+    def __init__(self, memory: memoryview, start: int, size: int) -> None:
+        self.start = start
+        self.size = size
+        self.view = memory[start : start + size]
 
 
 class BufferPool:
-    """`total_bytes` in all, handed out as uint8 arrays. Not thread-safe: the accumulator's lock guards it."""
+    """`total_bytes` in all. Not thread-safe: the accumulator's lock guards it.
+
+    `memory`: uint8[total_bytes]. `buffer_bytes`: the size of a buffer; a multiple of it, rounded down from the total,
+    is what one row can have.
+    """
 
     def __init__(self, *, total_bytes: int, buffer_bytes: int) -> None:
         self.total_bytes = total_bytes
         self.buffer_bytes = buffer_bytes
         self.exhausted = False
+        self.memory: npt.NDArray[np.uint8] = np.empty(total_bytes, np.uint8)
+        # Last in, first out: what was used a moment ago is still in the processor's cache.
         self._free: list[Buffer] = []
+        # Where the memory begins that was never cut into buffers.
+        self._uncut = 0
         self._allocated_bytes = 0
 
     @property
     def available_bytes(self) -> int:
-        """Bytes that no batch holds: kept buffers and memory never or no longer allocated."""
+        """Bytes that no batch holds."""
         return self.total_bytes - self._allocated_bytes
 
     def try_allocate(self, size_bytes: int) -> Buffer | None:
-        """A buffer of `size_bytes`, content undefined; None when that much is not available now."""
-        if size_bytes > self.available_bytes:
+        """A buffer of at least `size_bytes`, content undefined; None when that much is not available now."""
+        buffer = self._one() if size_bytes <= self.buffer_bytes else self._several(-(-size_bytes // self.buffer_bytes))
+        if buffer is None:
             self.exhausted = True
-            return None
-        self._allocated_bytes += size_bytes
-        if size_bytes == self.buffer_bytes and self._free:
+        else:
+            self._allocated_bytes += buffer.size
+        return buffer
+
+    def _one(self) -> Buffer | None:
+        if self._free:
             return self._free.pop()
-        while self._free and self._allocated_bytes + len(self._free) * self.buffer_bytes > self.total_bytes:
-            self._free.pop()
-        return np.empty(size_bytes, dtype=np.uint8)
+        return self._cut()
+
+    def _cut(self) -> Buffer | None:
+        if self._uncut + self.buffer_bytes > self.total_bytes:
+            return None
+        start, self._uncut = self._uncut, self._uncut + self.buffer_bytes
+        return Buffer(self.memory.data, start, self.buffer_bytes)
+
+    def _several(self, count: int) -> Buffer | None:
+        """`count` neighbours as one buffer."""
+        while (cut := self._cut()) is not None:
+            self._free.append(cut)
+        starts = np.sort(np.array([buffer.start for buffer in self._free], np.int64))
+        spans = starts[count - 1 :] - starts[: max(0, len(starts) - count + 1)]
+        runs = np.flatnonzero(spans == (count - 1) * self.buffer_bytes)
+        if not runs.size:
+            return None
+        start, size = int(starts[runs[0]]), count * self.buffer_bytes
+        self._free = [buffer for buffer in self._free if not start <= buffer.start < start + size]
+        return Buffer(self.memory.data, start, size)
 
     def deallocate(self, buffer: Buffer) -> None:
         """Takes back a buffer that `try_allocate` gave."""
@@ -49,8 +94,15 @@ class BufferPool:
         self.exhausted = False
         if buffer.size == self.buffer_bytes:
             self._free.append(buffer)
+        else:
+            self._free += self._parts(buffer)
+
+    def _parts(self, buffer: Buffer) -> list[Buffer]:
+        starts = range(buffer.start, buffer.start + buffer.size, self.buffer_bytes)
+        return [Buffer(self.memory.data, start, self.buffer_bytes) for start in starts]
 
     def shrink_buffers(self, buffer_bytes: int) -> None:
-        """From now on buffers of `buffer_bytes` are the kept ones. The old size drains away as its buffers return."""
+        """From now on buffers have `buffer_bytes`, of which the old size is a multiple; those of the old size are cut
+        up as they return."""
         self.buffer_bytes = buffer_bytes
-        self._free.clear()
+        self._free = [part for buffer in self._free for part in self._parts(buffer)]
