@@ -276,6 +276,21 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     assert ready(c) == {0}
 
 
+def test_rows_that_find_no_memory_hold_up_no_others() -> None:
+    c = make_core(leaders=[0] * 2, batch_size=1_024, buffer_memory=2_048)
+    c.append(routed([b"a"], [1]))
+    c.append(routed([b"b"], [0]))
+    waiting = routed([bytes(900)] * 2 + [b"c"], [0, 0, 1])
+    assert not c.append(waiting)
+    # One more fitted into partition 0; the other waits for memory, and partition 1's went into its open batch.
+    assert waiting.unplaced().tolist() == [0] and waiting.unplaced_count() == 1
+    assert not any(batch.checked_out for batch in c.accumulator.queued())  # what is there can be sent meanwhile
+    got = drain_everything(c)
+    assert [r.value for r in got[TopicPartition("t", 1)]] == [b"a", b"c"]
+    assert c.append(waiting)
+    assert [len(r.value) for r in drain_everything(c)[TopicPartition("t", 0)]] == [900]
+
+
 def test_a_writer_and_a_sender_at_the_same_time_neither_lose_nor_reorder_a_row() -> None:
     """The lock is a real one here; the other tests have nobody to lock out."""
     lock = threading.Lock()

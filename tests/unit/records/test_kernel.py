@@ -5,6 +5,10 @@ Without the compiled kernel only the choice between the two is tested.
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -472,3 +476,44 @@ def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
         return
     for place in given["places"].tolist():
         assert 0 <= given["end"][place] <= given["limit"][place] <= len(given["memory"])
+
+
+# --- beside other threads -----------------------------------------------------------------------------------
+
+
+@needs_kernel
+@pytest.mark.parametrize("function", ["murmur2", "wire_order", "payload_sizes", "fill"])
+def test_other_threads_run_while_the_kernel_works(function: str) -> None:
+    """The interpreter takes the lock from a thread after the switch interval only; so, when another thread runs before
+    the calls have returned, one of them has given the lock away."""
+    rows = 100_000
+    values = pa.array(np.arange(rows).astype("S8"), pa.binary())
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": values}), now_ms=0)
+    encoder, batches = COMPILED.encoder(columns, np.arange(rows)), one_batch(32 * rows)
+    destination, place = np.arange(rows) % 100, int64s([0])
+    calls: dict[str, Callable[[], object]] = {
+        "murmur2": lambda: COMPILED.murmur2(values),
+        "wire_order": lambda: COMPILED.wire_order(destination, 100),
+        "payload_sizes": lambda: COMPILED.payload_sizes(columns),
+        "fill": lambda: encoder.fill(place, int64s([0]), int64s([rows]), batches),
+    }
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            calls[function]()
+        ended.set()
+
+    interval_s = sys.getswitchinterval()
+    thread = threading.Thread(target=work)
+    try:
+        sys.setswitchinterval(60)
+        thread.start()
+        begun.wait()
+        was_over = ended.is_set()
+    finally:
+        sys.setswitchinterval(interval_s)
+        thread.join()
+    assert not was_over
