@@ -388,9 +388,11 @@ def _check_contradictions(values: Mapping[str, Any]) -> None:
             value=str(values["buffer_memory"]),
             expected=f"at least twice kafka.batch.size = {2 * values['batch_size']}",
         )
-    if values["max_request_size"] > values["buffer_memory"]:
+    # A row that is larger than a batch takes neighbouring buffers, of which memory has a whole number.
+    most = values["buffer_memory"] // values["batch_size"] * values["batch_size"]
+    if values["max_request_size"] > most:
         raise InvalidOption(
             option="kafka.max.request.size",
             value=str(values["max_request_size"]),
-            expected=f"at most kafka.buffer.memory = {values['buffer_memory']}",
+            expected=f"at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = {most}",
         )

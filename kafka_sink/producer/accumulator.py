@@ -1,11 +1,15 @@
 """Record batches being filled and waiting to be sent: a queue a partition, within a bounded pool.
 
-    writer thread   try_append:  check out ─> encode ─> check in       (the lock is held at both ends, never while
-    encoding) Sender thread   ready ─> drain ─> (sent, answered) ─> deallocate, or requeue for a retry
+    writer thread   try_append:  check out ─> encode, close ─> check in    (the lock is held at both ends only)
+    Sender thread   ready ─> drain ─> (sent, answered) ─> deallocate, or requeue for a retry
 
 A batch that is checked out belongs to its writer: drain passes over its partition until it is checked in. A writer that
 finds no memory keeps nothing checked out while it waits, so it holds up nobody; what did not fit stays in its
 RoutedRows.
+
+With thousands of partitions nothing may cost a look at each of them once an Arrow batch: open batches are columns
+(filling.py), and the Sender's side looks only at partitions that have a full batch, one behind another, a retry, or
+one that has lingered long enough. Those take turns: who was drained goes to the end.
 
 Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool.
 """
@@ -13,7 +17,7 @@ Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -21,13 +25,13 @@ import numpy as np
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.producer.buffer_pool import BufferPool
+from kafka_sink.producer.filling import Filling
 from kafka_sink.producer.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.open_batches import OpenBatches
 
 # Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
 LEAST_BUFFER_BYTES = 16 * 1024
@@ -35,10 +39,11 @@ LEAST_BUFFER_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReadyNodes:
-    """What `ready` found: who can be sent to, when to look again (ms; None: nothing is waiting), and whether
-    something waits for a partition without a known leader."""
+    """What `ready` found: the partitions that have something to send, by node id of their leader and in the order of
+    their turns; when to look again (ms; None: nothing is waiting); and whether something waits for a partition without
+    a known leader."""
 
-    node_ids: frozenset[int]
+    led: Mapping[int, deque[TopicPartition]]
     next_check_ms: int | None
     leader_unknown: bool
 
@@ -56,16 +61,21 @@ class RecordAccumulator:
         max_request_size: int,
     ) -> None:
         self._lock = lock
-        self._batch_size = batch_size
+        # Rounded down so that halves of it are whole down to the least: buffers of several sizes share one memory.
+        self._batch_size = batch_size - batch_size % _power_of_two(max(1, batch_size // LEAST_BUFFER_BYTES))
         self._linger_ms = linger_ms
         self._max_request_size = max_request_size
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         # Topics whose leaders refused a batch for its size -> bytes that one may have before compression.
         self._limits: dict[str, int] = {}
-        self._drain_start: dict[int, int] = {}
+        # Partitions that may have something to send now, in the order of their turns; `ready` strikes off who has not.
+        self._pressing: dict[TopicPartition, None] = {}
+        # Batches that have not lingered long enough, oldest first; some have been sent since.
+        self._lingering: deque[ProducerBatch] = deque()
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
-        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=batch_size)
+        self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
+        self._filling = Filling([], Receipts(), self.pool.memory)
 
     # --- the writer's side --------------------------------------------------------------------------------------------
 
@@ -76,69 +86,84 @@ class RecordAccumulator:
         """
         while (waiting := rows.unplaced()).size:
             with self._lock:
-                destinations, batches = self._check_out(rows, waiting, receipts, now_ms)
-            if not batches:
+                filling, places = self._check_out(rows, waiting, receipts, now_ms)
+            if not places.size:
                 return False
-            _fill(rows, destinations, batches, codec)
+            without_room, full = _fill(rows, filling, places, codec)
             with self._lock:
-                self._check_in(batches)
+                filling.release(without_room)
+                self._check_in(filling, places, full)
         return True
 
     def _check_out(
         self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, now_ms: int
-    ) -> tuple[Int64s, list[ProducerBatch]]:
+    ) -> tuple[Filling, Int64s]:
+        """The places, of those of the destinations `waiting`, whose batch is this writer's to fill until checked in."""
         if self._failure is not None:
             raise self._failure
-        destinations: list[int] = []
+        filling = self._filling_for(rows, receipts)
+        self._open_batches(filling, rows, waiting[~filling.is_open[waiting]], now_ms)
+        places = waiting[filling.is_open[waiting]]
+        filling.checked_out[places] = True
+        return filling, places
+
+    def _filling_for(self, rows: RoutedRows, receipts: Receipts) -> Filling:
+        """That of the last call, if it was of the same write. Each write's receipts count its own rows, so its batches
+        hold no others."""
+        filling = self._filling
+        if filling.receipts is not receipts or filling.destinations is not rows.destinations:
+            filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
+            filling = self._filling = Filling(rows.destinations, receipts, self.pool.memory)
+        filling.grow()
+        return filling
+
+    def _open_batches(self, filling: Filling, rows: RoutedRows, destinations: Int64s, now_ms: int) -> None:
+        """A batch for each of `destinations` that memory is found for: it begins with the destination's next row and
+        stands behind the others of its queue."""
+        places: list[int] = []
         batches: list[ProducerBatch] = []
-        # With thousands of partitions this loop runs every few rows: it makes no call where a batch is open.
-        is_open, queues, topic_partitions = BatchState.OPEN, self._queues, rows.destinations
-        for destination in waiting.tolist():
-            queue = queues.get(topic_partitions[destination])
-            last = queue[-1] if queue else None
-            if last is not None and last.state is is_open and not last.checked_out and last.receipts is receipts:
-                batch = last
-            elif (new := self._new_batch(rows, destination, receipts, now_ms)) is not None:
-                batch = new
-            else:
+        limits: list[int] = []
+        next_row = rows.next_row[destinations]
+        # A new batch starts at its row, so the row's size in a batch of its own is exact here.
+        needed_bytes, timestamp_ms = rows.lone_batch_bytes(next_row).tolist(), rows.timestamp_ms(next_row).tolist()
+        for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
+            topic_partition = rows.destinations[place]
+            queue = self._queue(topic_partition)
+            buffer = self.pool.try_allocate(needed)
+            if buffer is None:
                 continue
-            batch.checked_out = True
-            destinations.append(destination)
+            batch = ProducerBatch(
+                topic_partition,
+                rows.topic_ids[place],
+                buffer,
+                filling.receipts,
+                base_timestamp=timestamp,
+                created_ms=now_ms,
+            )
+            queue.append(batch)
+            self._lingering.append(batch)
+            filling.receipts.opened()
+            places.append(place)
             batches.append(batch)
-        return np.array(destinations, dtype=np.int64), batches
+            limit = self._limits.get(topic_partition.topic)
+            limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
+        filling.adopt(places, batches, limits)
 
-    def _new_batch(
-        self, rows: RoutedRows, destination: int, receipts: Receipts, now_ms: int
-    ) -> ProducerBatch | None:
-        """A batch that begins with the destination's next row, behind the others of its queue; None when there is no
-        memory for one."""
-        topic_partition = rows.destinations[destination]
-        queue = self._queue(topic_partition)
-        row = rows.next_row[destination]
-        # A new batch starts at this row, so the row's size in a batch of its own is exact here.
-        buffer = self.pool.try_allocate(max(self._buffer_bytes(topic_partition.topic), rows.lone_batch_bytes(row)))
-        if buffer is None:
-            return None
-        batch = ProducerBatch(
-            topic_partition,
-            rows.topic_ids[destination],
-            buffer,
-            receipts,
-            base_timestamp=rows.timestamp_ms(row),
-            created_ms=now_ms,
-        )
-        queue.append(batch)
-        receipts.opened()
-        return batch
-
-    def _check_in(self, batches: list[ProducerBatch]) -> None:
-        for batch in batches:
-            batch.checked_out = False
+    def _check_in(self, filling: Filling, places: Int64s, full: list[ProducerBatch]) -> None:
+        """`full`: those of the batches at `places` that were closed."""
+        filling.checked_out[places] = False
+        for batch in full:
+            batch.being_closed = False
+            self._pressing[batch.topic_partition] = None
+        still_open = places[filling.is_open[places]]
         if self._failure is not None:
             # `fail` ran while the rows were encoded and left the batches to their writer.
-            for batch in batches:
+            for batch in full + filling.settle(still_open):
                 batch.step("fail")
                 self.pool.deallocate(batch.buffer)
+        elif filling is not self._filling:
+            # Another write has begun meanwhile, and nobody will fill these again.
+            filling.settle(still_open)
 
     def _queue(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
         queue = self._queues.get(topic_partition)
@@ -154,10 +179,6 @@ class RecordAccumulator:
             size //= 2
         if size != self.pool.buffer_bytes:
             self.pool.shrink_buffers(size)
-
-    def _buffer_bytes(self, topic: str) -> int:
-        """Bytes of a new batch of `topic`."""
-        return min(self.pool.buffer_bytes, self._limits.get(topic, self.pool.buffer_bytes))
 
     def limit_batches(self, topic: str, size_bytes: int) -> int:
         """A batch of `topic` was refused for its size: one that is opened from now on gets `size_bytes` or fewer, but
@@ -175,56 +196,84 @@ class RecordAccumulator:
     # --- the Sender's side, under the lock ----------------------------------------------------------------------------
 
     def ready(self, snapshot: MetadataSnapshot, now_ms: int) -> ReadyNodes:
-        """The nodes that lead a partition whose first batch should go now: it is full, another is behind it, it has
-        lingered, memory is short, or somebody flushes; and it does not wait for a retry."""
-        node_ids: set[int] = set()
-        next_check_ms: int | None = None
+        """The partitions whose first batch should go now, by the node that leads them: it is full, another is behind
+        it, it has lingered, memory is short, or somebody flushes; and it does not wait for a retry."""
+        led: dict[int, deque[TopicPartition]] = {}
         leader_unknown = False
-        urgent = self._flushing > 0 or self.pool.exhausted
-        for (topic, partition), queue in self._queues.items():
-            if not queue or queue[0].checked_out:
-                continue
-            wait_ms = self._wait_ms(queue, urgent, now_ms)
-            if wait_ms > 0:
-                next_check_ms = wait_ms if next_check_ms is None else min(next_check_ms, wait_ms)
-                continue
-            leader = snapshot.leader(topic, partition)
-            if leader == NO_LEADER:
-                leader_unknown = True
-            else:
-                node_ids.add(leader)
-        return ReadyNodes(frozenset(node_ids), next_check_ms, leader_unknown)
+        waits_ms = self._note_lingered(now_ms)
+        if self._urgent:
+            self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)
+        for topic_partition in list(self._pressing):
+            queue = self._queues[topic_partition]
+            wait_ms = self._wait_ms(queue, now_ms) if queue else None
+            if wait_ms is None or (wait_ms > 0 and not queue[0].attempts):
+                del self._pressing[topic_partition]
+            elif wait_ms > 0:
+                waits_ms.append(wait_ms)
+            elif not queue[0].checked_out:
+                leader = snapshot.leader(*topic_partition)
+                if leader == NO_LEADER:
+                    leader_unknown = True
+                else:
+                    led.setdefault(leader, deque()).append(topic_partition)
+        return ReadyNodes(led, min(waits_ms, default=None), leader_unknown)
 
-    def _wait_ms(self, queue: deque[ProducerBatch], urgent: bool, now_ms: int) -> int:
+    def _note_lingered(self, now_ms: int) -> list[int]:
+        """Partitions whose first batch has lingered press from now on. Returns how long (ms) the next one has to."""
+        lingering = self._lingering
+        while lingering:
+            batch = lingering[0]
+            wait_ms = batch.created_ms + self._linger_ms - now_ms
+            if batch.state is BatchState.OPEN:
+                if wait_ms > 0:
+                    return [wait_ms]
+                self._pressing.setdefault(batch.topic_partition, None)
+            lingering.popleft()
+        return []
+
+    @property
+    def _urgent(self) -> bool:
+        return self._flushing > 0 or self.pool.exhausted
+
+    def _wait_ms(self, queue: deque[ProducerBatch], now_ms: int) -> int:
         first = queue[0]
         if first.attempts:
             return max(0, first.retry_at_ms - now_ms)
-        if urgent or len(queue) > 1 or first.full:
+        if self._urgent or len(queue) > 1 or first.full:
             return 0
         return max(0, first.created_ms + self._linger_ms - now_ms)
 
     def drain(
-        self, snapshot: MetadataSnapshot, node_id: int, sequences: Sequences, max_in_flight: int, now_ms: int
+        self, led: deque[TopicPartition], sequences: Sequences, max_in_flight: int, now_ms: int
     ) -> list[ProducerBatch]:
-        """Takes at most one batch a partition that `node_id` leads out of the queues, `max_request_size` bytes in all
-        (a first batch larger than that goes alone). Starts where the last call stopped, so that none starves."""
-        led = [tp for tp, queue in self._queues.items() if queue and snapshot.leader(*tp) == node_id]
-        if not led:
-            return []
-        start = self._drain_start.get(node_id, 0) % len(led)
+        """Takes at most one batch of each of the partitions `led`, which `ready` found for a node, out of the queues,
+        `max_request_size` bytes in all (a first batch larger than that goes alone). Turns `led` on, so that the next
+        call begins where this one stopped, and none starves."""
         drained: list[ProducerBatch] = []
         size_bytes = 0
-        for turn in range(len(led)):
-            queue = self._queues[led[(start + turn) % len(led)]]
-            first = queue[0]
-            if first.checked_out or first.retry_at_ms > now_ms or not sequences.may_send(first, max_in_flight):
-                continue
-            if drained and size_bytes + first.size_bytes > self._max_request_size:
-                self._drain_start[node_id] = start + turn
-                break
-            drained.append(queue.popleft())
-            size_bytes += first.size_bytes
+        for _ in range(len(led)):
+            topic_partition = led[0]
+            queue = self._queues[topic_partition]
+            if queue and self._may_go(queue, sequences, max_in_flight, now_ms):
+                first = queue[0]
+                first.settle()
+                if drained and size_bytes + first.size_bytes > self._max_request_size:
+                    break
+                drained.append(queue.popleft())
+                size_bytes += first.size_bytes
+                # To the end of the line.
+                del self._pressing[topic_partition]
+                self._pressing[topic_partition] = None
+            led.rotate(-1)
         return drained
+
+    def _may_go(
+        self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int
+    ) -> bool:
+        first = queue[0]
+        return (
+            self._wait_ms(queue, now_ms) == 0 and not first.checked_out and sequences.may_send(first, max_in_flight)
+        )
 
     def requeue(self, batch: ProducerBatch) -> None:
         """Puts a batch that will be sent again back in its place: before all with a later sequence."""
@@ -235,6 +284,7 @@ class RecordAccumulator:
         while earlier < len(queue) and queue[earlier].base_sequence != NO_SEQUENCE and _before(queue[earlier], batch):
             earlier += 1
         queue.insert(earlier, batch)
+        self._pressing[batch.topic_partition] = None
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Gives back the memory of a batch that no request carries any more."""
@@ -252,9 +302,17 @@ class RecordAccumulator:
             for batch in queue:
                 batch.receipts.failed(error)
                 if not batch.checked_out:
+                    batch.settle()
                     batch.step("fail")
                     self.pool.deallocate(batch.buffer)
             queue.clear()
+        self._pressing.clear()
+        self._lingering.clear()
+
+
+def _power_of_two(number: int) -> int:
+    """The largest one that is not greater than `number` >= 1."""
+    return 1 << number.bit_length() - 1
 
 
 def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
@@ -262,28 +320,15 @@ def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
     return (other.base_sequence - one.base_sequence) % 2**31 < 2**30
 
 
-def _fill(rows: RoutedRows, destinations: Int64s, batches: list[ProducerBatch], codec: Codec) -> None:
-    """Encodes into each batch as many of its destination's next rows as fit, all batches in one call, and closes those
-    that have no room for the next one. Without the lock: the batches are checked out."""
-    next_row, end_row = rows.next_row[destinations], rows.end_row[destinations]
-    count = len(batches)
-    open_batches = OpenBatches(
-        buffers=[batch.buffer for batch in batches],
-        base_timestamp=np.fromiter((batch.base_timestamp for batch in batches), np.int64, count),
-        end=np.fromiter((batch.end for batch in batches), np.int64, count),
-        record_count=np.fromiter((batch.record_count for batch in batches), np.int64, count),
-        max_timestamp=np.fromiter((batch.max_timestamp for batch in batches), np.int64, count),
-    )
-    rows.encoder.fill(next_row, end_row, open_batches)
-    for batch, end, record_count, max_timestamp in zip(
-        batches,
-        open_batches.end.tolist(),
-        open_batches.record_count.tolist(),
-        open_batches.max_timestamp.tolist(),
-        strict=True,
-    ):
-        batch.end, batch.record_count, batch.max_timestamp = end, record_count, max_timestamp
-    for index in np.flatnonzero(next_row < end_row).tolist():
-        batches[index].full = True
-        batches[index].close(codec)
-    rows.next_row[destinations] = next_row
+def _fill(
+    rows: RoutedRows, filling: Filling, places: Int64s, codec: Codec
+) -> tuple[Int64s, list[ProducerBatch]]:
+    """Encodes into the batch of each of `places` as many of its destination's next rows as fit, in one call, and closes
+    those that have no room for the next one; returns their places and them. Without the lock: they are checked out."""
+    rows.encoder.fill(places, rows.next_row, rows.end_row, filling.open_batches)
+    without_room = places[rows.next_row[places] < rows.end_row[places]]
+    full = filling.take_out(without_room, to_close=True)
+    for batch in full:
+        batch.full = True
+        batch.close(codec)
+    return without_room, full

@@ -21,8 +21,6 @@ Source: ProducerBatch.split, KIP-126.
 
 from __future__ import annotations
 
-import numpy as np
-
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.sequences import ProducerIdAndEpoch, advance
@@ -54,7 +52,7 @@ def split(
             base_timestamp=run.base_timestamp,
             created_ms=batch.created_ms,
         )
-        part.buffer[HEADER_BYTES:] = np.frombuffer(run.data, np.uint8)
+        part.buffer.view[HEADER_BYTES:] = run.data
         part.end = part.buffer.size
         part.record_count = run.record_count
         part.max_timestamp = run.max_timestamp

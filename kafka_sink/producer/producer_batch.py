@@ -8,19 +8,25 @@ From the first send on the bytes never change: a broker that has the batch recog
 and sequence, and compares nothing else, so different bytes under the same number would be dropped without a word.
 
 The rows and, after `close`, their compressed form live in the one buffer from the pool; the header's 61 bytes are kept
-free at its start.
+free at its start. While a batch is being filled its numbers are columns of its write's Filling, until it is settled.
 """
 
 from __future__ import annotations
 
 import uuid
 from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kafka_sink.producer.buffer_pool import Buffer
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES, write_header
+
+if TYPE_CHECKING:
+    from kafka_sink.producer.filling import Filling
 
 NO_COMPRESSION = 0
 
@@ -45,20 +51,22 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
 
 
 class ProducerBatch:
-    """Rows of one write for one partition.
+    """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`.
 
-    `buffer`: uint8 array from the pool, records from HEADER_BYTES to `end`. `checked_out`: a writer is encoding into it
-    without the lock, so nobody else may touch it. `full`: its writer found no room for the next row. `records_bytes`:
-    what its records take uncompressed, known once it is closed.
+    `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
+    and `max_timestamp` (ms) are those of when it was settled. `records_bytes`: what its records take uncompressed,
+    known once it is closed.
     """
 
     __slots__ = (
         "_codec_id",
+        "_filling",
+        "_place",
         "attempts",
         "base_sequence",
         "base_timestamp",
+        "being_closed",
         "buffer",
-        "checked_out",
         "created_ms",
         "end",
         "full",
@@ -94,8 +102,8 @@ class ProducerBatch:
         self.end = HEADER_BYTES
         self.record_count = 0
         self.records_bytes = 0
-        self.checked_out = False
         self.full = False
+        self.being_closed = False
         self.state = BatchState.OPEN
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
@@ -103,15 +111,32 @@ class ProducerBatch:
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
+        self._filling: Filling | None = None
+        self._place = 0
+
+    def fill_in(self, filling: Filling, place: int) -> None:
+        """From now on `filling` has its numbers, at `place`."""
+        self._filling, self._place = filling, place
+
+    def settle(self) -> None:
+        """Has its numbers itself again, and takes no more rows. Nothing happens the second time."""
+        if self._filling is not None:
+            self._filling.settle(np.array([self._place]))
+
+    def take_over(self, end: int, record_count: int, max_timestamp: int) -> None:
+        """Its numbers, from the Filling that had them."""
+        self.end, self.record_count, self.max_timestamp = end, record_count, max_timestamp
+        self._filling = None
+
+    @property
+    def checked_out(self) -> bool:
+        """A writer is encoding into it, or closing it, without the lock: nobody else may touch it."""
+        return self.being_closed or (self._filling is not None and bool(self._filling.checked_out[self._place]))
 
     @property
     def size_bytes(self) -> int:
         """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
         return self.end
-
-    @property
-    def room_bytes(self) -> int:
-        return self.buffer.size - self.end
 
     @property
     def in_flight(self) -> bool:
@@ -124,20 +149,21 @@ class ProducerBatch:
     def close(self, codec: Codec) -> None:
         """No more rows. Compresses them in place; rows that compression makes larger stay as they are, which a batch
         may say of itself whatever the producer's setting is."""
+        self.settle()
         self.step("close")
-        records = self.buffer.data[HEADER_BYTES : self.end]
-        self.records_bytes = len(records)
+        self.records_bytes = self.end - HEADER_BYTES
         if codec.id == NO_COMPRESSION:
             return
+        records = self.buffer.view[HEADER_BYTES : self.end]
         compressed = codec.compress(records)
         if len(compressed) < len(records):
             self.end = HEADER_BYTES + len(compressed)
-            self.buffer[HEADER_BYTES : self.end] = memoryview(compressed)
+            self.buffer.view[HEADER_BYTES : self.end] = memoryview(compressed)
             self._codec_id = codec.id
 
     def records(self, codec: Codec) -> bytes:
         """The records as they were before `close` compressed them with `codec`."""
-        records = self.buffer.data[HEADER_BYTES : self.end]
+        records = self.buffer.view[HEADER_BYTES : self.end]
         return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
@@ -145,7 +171,7 @@ class ProducerBatch:
         themselves: it is their place among those of the partition."""
         self.base_sequence = base_sequence
         write_header(
-            self.buffer.data[: self.end],
+            self.buffer.view[: self.end],
             codec_id=self._codec_id,
             is_transactional=False,
             base_timestamp=self.base_timestamp,
@@ -159,4 +185,4 @@ class ProducerBatch:
     @property
     def wire_bytes(self) -> memoryview:
         """The complete record batch, without a copy. Valid while the buffer is not back in the pool."""
-        return self.buffer.data[: self.end]
+        return self.buffer.view[: self.end]

@@ -13,15 +13,15 @@ import numpy.typing as npt
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL, Kernel
-from kafka_sink.records.record_size import lone_batch_size
+from kafka_sink.records.record_size import lone_batch_sizes
 
 Int64s = npt.NDArray[np.int64]
 
 
 class RoutedRows:
-    """`destination[i]` (int64[n]) is row i's index into `destinations`; `topic_ids[d]` is the id under which the
-    topic of `destinations[d]` was known when the rows were routed: a topic of that name with another id is another
-    topic.
+    """`destination[i]` (int64[n]) is row i's index into `destinations`, the write's, to which later rows may add;
+    `topic_ids[d]` is the id under which the topic of `destinations[d]` was known when the rows were routed: a topic of
+    that name with another id is another topic.
 
     After construction "row" means a position in wire order. `next_row[d]`: the first row of destination d that no batch
     has yet; `end_row[d]`: one past its last. What has been placed is never looked at again.
@@ -46,13 +46,13 @@ class RoutedRows:
         self._destination = destination
         self._timestamp_ms = columns.timestamp_ms
 
-    def timestamp_ms(self, row: int) -> int:
-        """The row's timestamp."""
-        return int(self._timestamp_ms[self._order[row]])
+    def timestamp_ms(self, rows: Int64s) -> Int64s:
+        """int64[k]: timestamps of `rows` (int64[k])."""
+        return self._timestamp_ms[self._order[rows]]
 
-    def lone_batch_bytes(self, row: int) -> int:
-        """Bytes of an uncompressed batch of this row alone."""
-        return lone_batch_size(int(self.encoder.payload_sizes[self._order[row]]))
+    def lone_batch_bytes(self, rows: Int64s) -> Int64s:
+        """int64[k]: bytes of an uncompressed batch of each of `rows` (int64[k]) alone."""
+        return lone_batch_sizes(self.encoder.payload_sizes[self._order[rows]])
 
     def unplaced(self) -> Int64s:
         """Destinations that have rows left."""
@@ -68,8 +68,8 @@ class RoutedRows:
         if not sizes.size:
             return None
         largest = int(sizes.argmax())
-        return self.destinations[self._destination[largest]], lone_batch_size(int(sizes[largest]))
+        return self.destinations[self._destination[largest]], int(lone_batch_sizes(sizes[largest : largest + 1])[0])
 
     def needed_bytes(self, buffer_bytes: int) -> int:
         """The smallest buffer that would take the next row of the first destination that waits."""
-        return max(buffer_bytes, self.lone_batch_bytes(self.next_row[self.unplaced()[0]]))
+        return max(buffer_bytes, int(self.lone_batch_bytes(self.next_row[self.unplaced()[:1]])[0]))

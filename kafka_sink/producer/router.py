@@ -35,24 +35,18 @@ class RowTopics:
 
 class _TopicMemory:
     """What a write knows of one topic: where the next row without a key goes, how many partitions it had when first
-    seen, and what its last state gives rows to choose from, worked out once a state and not once an Arrow batch."""
+    seen, and what its last state gives rows to choose from, worked out once a state and not once an Arrow batch.
 
-    def __init__(self, spreader: Spreader, state: TopicSnapshot) -> None:
+    `destination[p]` is partition p's index into the write's destinations: of as many partitions as were ever seen, as a
+    broker that lags behind may tell of fewer than there are.
+    """
+
+    def __init__(self, spreader: Spreader, key_partition_count: int) -> None:
         self.spreader = spreader
-        self.key_partition_count = state.partition_count
-        # As many as were ever seen: a broker that lags behind may tell of fewer than there are.
-        self.destinations: list[TopicPartition] = []
+        self.key_partition_count = key_partition_count
+        self.destination = np.zeros(0, np.int64)
         self.available: tuple[int, ...] = ()
-        self._state: TopicSnapshot | None = None
-        self.see(state)
-
-    def see(self, state: TopicSnapshot) -> None:
-        if state is self._state:
-            return
-        self._state = state
-        self.available = state.available
-        new = range(len(self.destinations), state.partition_count)
-        self.destinations.extend(TopicPartition(state.name, partition) for partition in new)
+        self.state: TopicSnapshot | None = None
 
 
 class Router:
@@ -67,6 +61,9 @@ class Router:
         self._rng = rng
         self._rule = PARTITIONERS[partitioner]
         self._memories: dict[str, _TopicMemory] = {}
+        # Of the whole write: what is known of a destination keeps its index from one Arrow batch to the next.
+        self._destinations: list[TopicPartition] = []
+        self._topic_ids: list[uuid.UUID | None] = []
 
     def topics_of(self, columns: RecordColumns) -> RowTopics:
         """The topics that the rows go to. Raises TopicNull."""
@@ -86,28 +83,34 @@ class Router:
         """`states`: each topic of `topics` as it is now. Raises PartitionOutOfRange."""
         partitioner = RowPartitioner(columns, self._rule)
         destination = np.empty(columns.num_rows, dtype=np.int64)
-        destinations: list[TopicPartition] = []
-        topic_ids: list[uuid.UUID | None] = []
         for index, name in enumerate(topics.names):
-            state, memory = states[name], self._memory(states[name])
+            memory = self._memory(states[name])
             rows = None if topics.index is None else np.flatnonzero(topics.index == index)
             partitions = partitioner.assign_partitions(
                 rows,
                 topic=name,
-                partition_count=len(memory.destinations),
+                partition_count=len(memory.destination),
                 key_partition_count=memory.key_partition_count,
                 available=memory.available,
                 spreader=memory.spreader,
             )
-            destination[slice(None) if rows is None else rows] = partitions + len(destinations)
-            destinations += memory.destinations
-            topic_ids += [state.topic_id] * len(memory.destinations)
-        return RoutedRows(columns, destination, destinations, topic_ids)
+            destination[slice(None) if rows is None else rows] = memory.destination.take(partitions)
+        return RoutedRows(columns, destination, self._destinations, self._topic_ids)
 
     def _memory(self, state: TopicSnapshot) -> _TopicMemory:
-        if state.name not in self._memories:
+        memory = self._memories.get(state.name)
+        if memory is None:
             spreader = self._rule.spreader(batch_size=self._batch_bytes, rng=self._rng)
-            self._memories[state.name] = _TopicMemory(spreader, state)
-        memory = self._memories[state.name]
-        memory.see(state)
+            memory = self._memories[state.name] = _TopicMemory(spreader, state.partition_count)
+        if memory.state is not state:
+            self._see(memory, state)
         return memory
+
+    def _see(self, memory: _TopicMemory, state: TopicSnapshot) -> None:
+        memory.state = state
+        memory.available = state.available
+        new = range(len(memory.destination), state.partition_count)
+        first = len(self._destinations)
+        memory.destination = np.append(memory.destination, np.arange(first, first + len(new)))
+        self._destinations += (TopicPartition(state.name, partition) for partition in new)
+        self._topic_ids += [state.topic_id] * len(new)

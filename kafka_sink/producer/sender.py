@@ -61,6 +61,8 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 # A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
 # are noticed at this grain.
 LONGEST_POLL_MS = 1_000
+# To look for an old batch is to look at all of them, which thousands of partitions make thousands.
+EXPIRY_GRAIN_MS = 100
 
 
 class Answer(Protocol):
@@ -133,6 +135,7 @@ class Sender:
         self._asking_producer_id = False
         self._producer_id_attempts = 0
         self._producer_id_not_before_ms = 0
+        self._next_expiry_ms = 0
         self.failure: KafkaSinkError | None = None
 
     # --- what goes out ------------------------------------------------------------------------------------------------
@@ -185,7 +188,7 @@ class Sender:
             if ready.leader_unknown:
                 self._metadata.request_update()
         wait_ms = LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms
-        for node_id in sorted(ready.node_ids):
+        for node_id, led in sorted(ready.led.items()):
             if self._acks == 0 and self._network.is_down(node_id):
                 # All that a broker can do about a batch it refuses and is to give no answer to is to hang up
                 # (KafkaApis.handleProduceRequest); it may lead no more. `ready` would connect again and hide it.
@@ -195,11 +198,7 @@ class Sender:
             while self._network.ready(node_id, now_ms):
                 with self._lock:
                     self._drained = self._accumulator.drain(
-                        snapshot,
-                        node_id,
-                        self._sequences,
-                        self._config.max_in_flight_requests_per_connection,
-                        now_ms,
+                        led, self._sequences, self._config.max_in_flight_requests_per_connection, now_ms
                     )
                 if not self._drained or not self._send_produce(node_id, self._drained, snapshot, now_ms):
                     break
@@ -377,9 +376,13 @@ class Sender:
 
     def _expire(self, now_ms: int) -> None:
         """A batch that is older than `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
+        if now_ms < self._next_expiry_ms:
+            return
+        self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
         oldest_ms = now_ms - self._config.delivery_timeout_ms
         for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
             if batch.created_ms <= oldest_ms and not batch.checked_out:
+                batch.settle()
                 self._fail(self._undelivered(batch, now_ms))
                 return
 

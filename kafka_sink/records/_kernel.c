@@ -29,7 +29,8 @@ static const char ROW_OUTSIDE[] = "a row number lies outside its column";
 static const char HEADERS_OUTSIDE[] = "the headers of a row descend, or leave the header columns";
 static const char HEADERS_CHANGED[] = "a header changed while it was written";
 static const char RUN_OUTSIDE[] = "a run of rows descends, or leaves the order";
-static const char POSITION_OUTSIDE[] = "a batch's end lies outside its buffer";
+static const char PLACE_OUTSIDE[] = "a place is negative, or there are fewer";
+static const char POSITION_OUTSIDE[] = "a batch's end lies outside its buffer, or that outside the memory";
 static const char TOO_MANY_RECORDS[] = "a batch would have more than 2^31 - 1 records";
 static const char RECORD_TOO_LARGE[] = "a record would be larger than 2^31 - 1 bytes";
 static const char DESTINATION_OUTSIDE[] = "a destination is negative, or there are fewer";
@@ -416,10 +417,11 @@ static inline Error put_record(uint8_t *at, const uint8_t *room_end, const Colum
     return put_headers(at, record_end, columns, row);
 }
 
-/* One open batch and the run of rows, in wire order, that is to go into it. */
+/* One open batch and the run of rows, in wire order, that is to go into it: its records end at `end` of the memory, and
+ * may go on to `limit`. */
 typedef struct {
-    uint8_t *buffer;
-    int64_t size;
+    uint8_t *memory;
+    int64_t limit;
     int64_t end;
     int64_t record_count;
     int64_t base_timestamp;
@@ -432,8 +434,6 @@ static Error fill_batch(const Columns *columns, const Int64s *order, const int64
 {
     if (batch->next_row < 0 || batch->end_row < batch->next_row || batch->end_row > order->count)
         return RUN_OUTSIDE;
-    if (batch->end < 0 || batch->end > batch->size)
-        return POSITION_OUTSIDE;
     if (batch->record_count < 0)
         return TOO_MANY_RECORDS;
     for (; batch->next_row < batch->end_row; batch->next_row++) {
@@ -446,13 +446,13 @@ static Error fill_batch(const Columns *columns, const Int64s *order, const int64
         int64_t timestamp_delta = difference(timestamp, batch->base_timestamp), offset_delta = batch->record_count;
         int64_t body = row.payload + varint_size(timestamp_delta) + varint_size(offset_delta);
         int64_t record = varint_size(body) + body;
-        if (record > batch->size - batch->end)
+        if (record > batch->limit - batch->end)
             return NULL;
         if (body > INT32_MAX)
             return RECORD_TOO_LARGE;
         if (offset_delta >= INT32_MAX)
             return TOO_MANY_RECORDS;
-        error = put_record(batch->buffer + batch->end, batch->buffer + batch->size, columns, &row, body,
+        error = put_record(batch->memory + batch->end, batch->memory + batch->limit, columns, &row, body,
                            timestamp_delta, offset_delta);
         if (error)
             return error;
@@ -477,71 +477,81 @@ static PyObject *none_or(Error error)
 }
 
 PyDoc_STRVAR(fill_doc,
-             "fill(value, key, headers, order, timestamp_ms, next_row, end_row, buffers, base_timestamp, end, "
-             "record_count, max_timestamp)\n\nWrites into each buffer as many rows of its run as fit, and moves "
-             "next_row, end, record_count and max_timestamp accordingly.");
+             "fill(value, key, headers, order, timestamp_ms, places, next_row, end_row, memory, base_timestamp, end, "
+             "limit, record_count, max_timestamp)\n\nWrites into the batch of each of `places` as many rows of its "
+             "run as fit, and moves next_row, end, record_count and max_timestamp accordingly.");
 
+/* Open batches are places of arrays, as are the rows that are to go into them: run p of `order` goes into batch p. Only
+ * the places that `places` names are looked at. */
 typedef struct {
     Columns columns;
     Int64s order;
     int64_t *timestamp_ms;
-    int64_t *next_row, *end_row, *base_timestamp, *end, *record_count, *max_timestamp;
-    const Py_buffer *buffers;
-    int64_t batch_count;
+    Int64s places;
+    Int64s next_row;
+    int64_t *end_row, *base_timestamp, *end, *limit, *record_count, *max_timestamp;
+    Bytes memory;
 } Fill;
+
+static Error fill_place(const Fill *fill, int64_t place)
+{
+    if (place < 0 || place >= fill->next_row.count)
+        return PLACE_OUTSIDE;
+    int64_t end = fill->end[place], limit = fill->limit[place];
+    if (end < 0 || limit < end || limit > fill->memory.size)
+        return POSITION_OUTSIDE;
+    Batch batch = {
+        .memory = fill->memory.data,
+        .limit = limit,
+        .end = end,
+        .record_count = fill->record_count[place],
+        .base_timestamp = fill->base_timestamp[place],
+        .max_timestamp = fill->max_timestamp[place],
+        .next_row = fill->next_row.items[place],
+        .end_row = fill->end_row[place],
+    };
+    Error error = fill_batch(&fill->columns, &fill->order, fill->timestamp_ms, &batch);
+    if (error)
+        return error;
+    fill->end[place] = batch.end;
+    fill->record_count[place] = batch.record_count;
+    fill->max_timestamp[place] = batch.max_timestamp;
+    fill->next_row.items[place] = batch.next_row;
+    return NULL;
+}
 
 static Error fill_all(const Fill *fill)
 {
-    for (int64_t i = 0; i < fill->batch_count; i++) {
-        Batch batch = {
-            .buffer = fill->buffers[i].buf,
-            .size = fill->buffers[i].len,
-            .end = fill->end[i],
-            .record_count = fill->record_count[i],
-            .base_timestamp = fill->base_timestamp[i],
-            .max_timestamp = fill->max_timestamp[i],
-            .next_row = fill->next_row[i],
-            .end_row = fill->end_row[i],
-        };
-        Error error = fill_batch(&fill->columns, &fill->order, fill->timestamp_ms, &batch);
+    for (int64_t i = 0; i < fill->places.count; i++) {
+        Error error = fill_place(fill, fill->places.items[i]);
         if (error)
             return error;
-        fill->end[i] = batch.end;
-        fill->record_count[i] = batch.record_count;
-        fill->max_timestamp[i] = batch.max_timestamp;
-        fill->next_row[i] = batch.next_row;
     }
     return NULL;
 }
 
-static int hold_buffers(Held *held, PyObject *tuple, Fill *fill)
-{
-    fill->buffers = &held->views[held->count];
-    for (int64_t i = 0; i < fill->batch_count; i++)
-        if (hold(held, PyTuple_GetItem(tuple, (Py_ssize_t)i), PyBUF_WRITABLE) == NULL)
-            return 0;
-    return 1;
-}
-
 static PyObject *kernel_fill(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *value, *key, *headers, *order, *timestamp_ms, *next_row, *end_row, *buffers, *base_timestamp, *end,
-        *record_count, *max_timestamp;
-    if (!PyArg_ParseTuple(args, "OOOOOOOO!OOOO:fill", &value, &key, &headers, &order, &timestamp_ms, &next_row,
-                          &end_row, &PyTuple_Type, &buffers, &base_timestamp, &end, &record_count, &max_timestamp))
+    PyObject *value, *key, *headers, *order, *timestamp_ms, *places, *next_row, *end_row, *memory, *base_timestamp,
+        *end, *limit, *record_count, *max_timestamp;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOOO:fill", &value, &key, &headers, &order, &timestamp_ms, &places,
+                          &next_row, &end_row, &memory, &base_timestamp, &end, &limit, &record_count, &max_timestamp))
         return NULL;
     Held held;
-    Fill fill = {.batch_count = PyTuple_Size(buffers)};
-    int64_t n = fill.batch_count;
-    if (!hold_up_to(&held, COLUMNS_BUFFERS + 8 + (Py_ssize_t)n))
+    Fill fill;
+    if (!hold_up_to(&held, COLUMNS_BUFFERS + 11))
         return NULL;
     PyObject *result = NULL;
     if (hold_columns(&held, value, key, headers, &fill.columns) && hold_int64s(&held, order, 0, &fill.order) &&
         hold_int64s_of(&held, timestamp_ms, 0, fill.columns.value.count, &fill.timestamp_ms) &&
-        hold_int64s_of(&held, next_row, 1, n, &fill.next_row) && hold_int64s_of(&held, end_row, 0, n, &fill.end_row) &&
-        hold_int64s_of(&held, base_timestamp, 0, n, &fill.base_timestamp) &&
-        hold_int64s_of(&held, end, 1, n, &fill.end) && hold_int64s_of(&held, record_count, 1, n, &fill.record_count) &&
-        hold_int64s_of(&held, max_timestamp, 1, n, &fill.max_timestamp) && hold_buffers(&held, buffers, &fill)) {
+        hold_int64s(&held, places, 0, &fill.places) && hold_int64s(&held, next_row, 1, &fill.next_row) &&
+        hold_int64s_of(&held, end_row, 0, fill.next_row.count, &fill.end_row) &&
+        hold_int64s_of(&held, base_timestamp, 0, fill.next_row.count, &fill.base_timestamp) &&
+        hold_int64s_of(&held, end, 1, fill.next_row.count, &fill.end) &&
+        hold_int64s_of(&held, limit, 0, fill.next_row.count, &fill.limit) &&
+        hold_int64s_of(&held, record_count, 1, fill.next_row.count, &fill.record_count) &&
+        hold_int64s_of(&held, max_timestamp, 1, fill.next_row.count, &fill.max_timestamp) &&
+        hold_bytes(&held, memory, PyBUF_WRITABLE, &fill.memory)) {
         Error error;
         Py_BEGIN_ALLOW_THREADS
         error = fill_all(&fill);

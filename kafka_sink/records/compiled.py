@@ -57,18 +57,21 @@ class CompiledEncoder:
         self.payload_sizes = np.empty(columns.num_rows, np.int64)
         _kernel.payload_sizes(*self._columns, self.payload_sizes)
 
-    def fill(self, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encodes into each of k batches as many of its rows as fit, in wire order from `next_row[i]` and before
-        `end_row[i]` (int64[k]), and moves `next_row` and the batches' numbers on by them."""
+    def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
+        """Encodes into the batch of each of `places` (int64[k], no two the same) as many of its rows as fit, in wire
+        order from `next_row[place]` and before `end_row[place]` (int64[p]), and moves `next_row` and the batch's
+        numbers on by them."""
         _kernel.fill(
             *self._columns,
             self._order,
             self._timestamp_ms,
+            places,
             next_row,
             end_row,
-            tuple(batches.buffers),
+            batches.memory,
             batches.base_timestamp,
             batches.end,
+            batches.limit,
             batches.record_count,
             batches.max_timestamp,
         )

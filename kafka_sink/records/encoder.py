@@ -65,40 +65,42 @@ class RecordEncoder:
         """int64[n]: exactly the bytes `encode` writes for each of `rows` with these deltas (int64[n])."""
         return record_sizes(body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta))
 
-    def fill(self, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
-        """Encodes into each of k batches as many of its rows as fit, in wire order from `next_row[i]` and before
-        `end_row[i]` (int64[k]), and moves `next_row` and the batches' numbers on by them."""
-        counts = end_row - next_row
+    def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None:
+        """Encodes into the batch of each of `places` (int64[k], no two the same) as many of its rows as fit, in wire
+        order from `next_row[place]` and before `end_row[place]` (int64[p]), and moves `next_row` and the batch's
+        numbers on by them."""
+        first_row = next_row[places]
+        counts = end_row[places] - first_row
         bounds = np.cumsum(counts)
         # Position in wire order of every candidate row, and which batch it is a candidate for.
         starts = bounds - counts
-        row = np.arange(counts.sum()) + np.repeat(next_row - starts, counts)
-        offset_delta = np.arange(len(row)) + np.repeat(batches.record_count - starts, counts)
+        row = np.arange(counts.sum()) + np.repeat(first_row - starts, counts)
+        offset_delta = np.arange(len(row)) + np.repeat(batches.record_count[places] - starts, counts)
         timestamp_ms = self._timestamp_ms[row]
-        timestamp_delta = timestamp_ms - np.repeat(batches.base_timestamp, counts)
+        timestamp_delta = timestamp_ms - np.repeat(batches.base_timestamp[places], counts)
 
         # Sizes grow along a run, so the rows that fit are a prefix of it.
         end_byte = np.cumsum(self.sizes(row, offset_delta, timestamp_delta))
         end_byte -= np.repeat(np.concatenate(([0], end_byte))[starts], counts)
-        fits = end_byte <= np.repeat(batches.room_bytes(), counts)
+        fits = end_byte <= np.repeat((batches.limit - batches.end)[places], counts)
         fits_before = np.concatenate(([0], np.cumsum(fits)))
         placed = fits_before[bounds] - fits_before[starts]
 
         data, offsets = self.encode(row[fits], offset_delta[fits], timestamp_delta[fits])
         growing = np.flatnonzero(placed)
+        grown = places[growing]
         record_ends = np.cumsum(placed[growing])
         record_starts = record_ends - placed[growing]
-        first_byte, end_of_run, end = offsets[record_starts], offsets[record_ends], batches.end[growing]
-        records = data.data  # slices of a memoryview are made sooner than numpy's
-        runs = zip(growing.tolist(), first_byte.tolist(), end_of_run.tolist(), end.tolist(), strict=True)
-        for i, first, last, into in runs:
-            batches.buffers[i][into : into + last - first] = records[first:last]
-        batches.end[growing] = end + end_of_run - first_byte
+        first_byte, end_of_run, end = offsets[record_starts], offsets[record_ends], batches.end[grown]
+        records, memory = data.data, batches.memory.data  # slices of a memoryview are made sooner than numpy's
+        for first, last, into in zip(first_byte.tolist(), end_of_run.tolist(), end.tolist(), strict=True):
+            memory[into : into + last - first] = records[first:last]
+        batches.end[grown] = end + end_of_run - first_byte
         if len(growing):
             latest = np.maximum.reduceat(timestamp_ms[fits], record_starts)
-            batches.max_timestamp[growing] = np.maximum(batches.max_timestamp[growing], latest)
-        batches.record_count[:] += placed
-        next_row += placed
+            batches.max_timestamp[grown] = np.maximum(batches.max_timestamp[grown], latest)
+        batches.record_count[places] += placed
+        next_row[places] += placed
 
     def encode(self, rows: Rows, offset_delta: Int64s, timestamp_delta: Int64s) -> tuple[UInt8s, Int64s]:
         """The records of `rows`, in their order, back to back.
@@ -106,7 +108,7 @@ class RecordEncoder:
         `rows`: n positions in wire order, as a slice or int64[n]. `offset_delta`: int64[n], each record's
         place in its batch, 0 <= delta < 2^31. `timestamp_delta`: int64[n], ms to the batch's base timestamp,
         either sign. Returns the bytes (uint8, read-only) and int64[n + 1] offsets of the records in them. No
-        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_size` against any `max.request.size`
+        record may exceed 2^31 - 1 bytes, which a check of `lone_batch_sizes` against any `max.request.size`
         has ruled out.
         """
         body = body_sizes(self._payload_sizes[rows], offset_delta, timestamp_delta)

@@ -36,7 +36,7 @@ class Encoder(Protocol):
 
     payload_sizes: Int64s
 
-    def fill(self, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
+    def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

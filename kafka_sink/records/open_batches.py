@@ -1,12 +1,12 @@
-"""Where each of several open batches stands: what an encoder needs to know to go on with them, as columns.
+"""Where each of many open batches stands: what an encoder needs to know to go on with them, as columns.
 
-The numbers of `k` batches lie in k places of five arrays rather than in k objects, so that one call without the
-interpreter's lock can read and move them all.
+A write with thousands of partitions has thousands of open batches and a few rows of each Arrow batch for each of them.
+Their numbers lie in places of five arrays rather than in objects, and their bytes in one memory, so that one call
+without the interpreter's lock can read and move them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +18,15 @@ UInt8s = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenBatches:
-    """`buffers`: k writable uint8 arrays. The rest int64[k]: `end`, one past the last byte of the records in the
-    buffer; `record_count`, the records before it; `base_timestamp` (ms), what the records' timestamps are told
-    from; `max_timestamp` (ms), the latest of them. What lies behind `end` in a buffer means nothing.
+    """`memory`: uint8, writable. The rest int64[p], a place a batch: `end`, the position in `memory` one past the last
+    byte of the batch's records; `limit`, one past its last byte; `record_count`, the records before `end`;
+    `base_timestamp` (ms), what the records' timestamps are told from; `max_timestamp` (ms), the latest of them. What
+    lies between `end` and `limit` means nothing, and neither does a place without a batch.
     """
 
-    buffers: Sequence[UInt8s]
+    memory: UInt8s
     base_timestamp: Int64s
     end: Int64s
+    limit: Int64s
     record_count: Int64s
     max_timestamp: Int64s
-
-    def room_bytes(self) -> Int64s:
-        """int64[k]: bytes that each buffer has left."""
-        return np.fromiter(map(len, self.buffers), np.int64, len(self.buffers)) - self.end

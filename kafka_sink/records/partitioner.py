@@ -157,11 +157,12 @@ class RowPartitioner:
     @cached_property
     def _key_decides(self) -> npt.NDArray[np.bool_]:
         """bool[n]: rows whose partition is a matter of `_key_numbers`."""
-        if self._rule.null_key_number is not None:
-            return np.ones(self._columns.num_rows, np.bool_)
-        if self._rule.key_number is None or self._columns.key is None:
+        key, rule = self._columns.key, self._rule
+        if rule.null_key_number is None and (rule.key_number is None or key is None):
             return np.zeros(self._columns.num_rows, np.bool_)
-        return _is_valid(self._columns.key)
+        if rule.null_key_number is not None or key is None or not key.null_count:
+            return np.ones(self._columns.num_rows, np.bool_)
+        return _is_valid(key)
 
     @cached_property
     def _key_numbers(self) -> npt.NDArray[np.integer]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.records.columns import Headers, RecordColumns
 from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.records.varint import varint_size, varint_sizes
+from kafka_sink.records.varint import varint_sizes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -65,8 +65,8 @@ def record_sizes(body: Int64s) -> Int64s:
     return body + varint_sizes(body)
 
 
-def lone_batch_size(payload_bytes: int) -> int:
-    """Bytes of an uncompressed record batch of one record, of `payload_sizes` bytes: `max.request.size` bounds it."""
+def lone_batch_sizes(payload: Int64s) -> Int64s:
+    """int64[n]: bytes of uncompressed record batches of one record each, of `payload_sizes`: `max.request.size` bounds
+    them."""
     deltas_of_zero = 2
-    body = payload_bytes + deltas_of_zero
-    return HEADER_BYTES + body + varint_size(body)
+    return HEADER_BYTES + record_sizes(payload + deltas_of_zero)

@@ -36,6 +36,9 @@ from kafka_sink.records.compression import codec_for
 
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
+# As a Router's, they go on from one Arrow batch to the next.
+DESTINATIONS: list[TopicPartition] = []
+TOPIC_IDS: list[uuid.UUID | None] = []
 
 
 def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Sequence[int] | None = None) -> RoutedRows:
@@ -44,13 +47,10 @@ def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Seque
     columns = RecordColumns.from_arrow(batch, now_ms=1_000)
     if timestamps is not None:
         columns = replace(columns, timestamp_ms=np.array(timestamps, dtype=np.int64))
-    count = max(partitions, default=0) + 1
-    return RoutedRows(
-        columns,
-        np.array(partitions, dtype=np.int64),
-        [TopicPartition(TOPIC, partition) for partition in range(count)],
-        [TOPIC_ID] * count,
-    )
+    while len(DESTINATIONS) <= max(partitions, default=0):
+        DESTINATIONS.append(TopicPartition(TOPIC, len(DESTINATIONS)))
+        TOPIC_IDS.append(TOPIC_ID)
+    return RoutedRows(columns, np.array(partitions, dtype=np.int64), DESTINATIONS, TOPIC_IDS)
 
 
 @dataclass
@@ -124,13 +124,14 @@ def metadata_response(
 class Core:
     """Accumulator, metadata and Sender wired as the client wires them; `now_ms` moves when a test says so."""
 
-    def __init__(self, config: ProducerConfig, leaders: Sequence[int]) -> None:
+    def __init__(
+        self, config: ProducerConfig, leaders: Sequence[int], lock: contextlib.AbstractContextManager[Any]
+    ) -> None:
         self.config = config
         self.now_ms = 0
         self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
         self.codec = codec_for(config.compression_type, config.compression_level)
         self.receipts = Receipts()
-        lock = contextlib.nullcontext()
         rng = random.Random(1)
         self.accumulator = RecordAccumulator(
             lock=lock,
@@ -188,7 +189,9 @@ class Core:
         self.accumulator.begin_flush()
 
 
-def make_core(leaders: Sequence[int] = (0, 0), **options: Any) -> Core:
+def make_core(
+    leaders: Sequence[int] = (0, 0), lock: contextlib.AbstractContextManager[Any] | None = None, **options: Any
+) -> Core:
     """A Core that knows TOPIC; `options` are fields of ProducerConfig, e.g. batch_size=2048."""
     config = sink_config({"kafka.bootstrap.servers": "localhost:9092", "kafka.compression.type": "none"}).producer
-    return Core(replace(config, **options), leaders)
+    return Core(replace(config, **options), leaders, lock or contextlib.nullcontext())

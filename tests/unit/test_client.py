@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -386,22 +385,6 @@ def test_a_kept_producer_whose_thread_died_is_not_leased(network: LoopbackNetwor
     first.close()
     with lease(settings) as second:
         assert second is not first
-
-
-def test_what_was_acknowledged_is_not_kept_alive(producing: Make, network: LoopbackNetwork) -> None:
-    producer = producing(batch_size=1_024, max_request_size=200_000)
-    write = producer.begin(topic="t")
-    write.append(pa.record_batch({"value": pa.array([bytes(100_000)])}))
-    (batch,) = producer._accumulator.queued()
-    buffer = weakref.ref(batch.buffer)
-    del batch
-    write.finish()
-    # An oversize buffer is not one the pool keeps. The sender thread lets go of it before it waits again: that may take
-    # a moment, but not the second that it would wait.
-    deadline = time.monotonic() + 0.8
-    while buffer() is not None and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert buffer() is None
 
 
 def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,15 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
         ({"kafka.delivery.timeout.ms": "30000"}, "kafka.delivery.timeout.ms"),
         ({"kafka.buffer.memory": "1048576"}, "kafka.buffer.memory"),
         ({"kafka.max.request.size": str(2**26), "kafka.buffer.memory": str(2**25)}, "kafka.max.request.size"),
+        # Memory for two batches, and a row that would take two and a half.
+        (
+            {
+                "kafka.max.request.size": "2500000",
+                "kafka.batch.size": "1000000",
+                "kafka.buffer.memory": "2900000",
+            },
+            "kafka.max.request.size",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], named: str) -> None:

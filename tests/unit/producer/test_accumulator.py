@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import random
+import threading
+import time
+from collections import deque
 from typing import Any
 
 import pytest
@@ -16,13 +20,16 @@ from producer_core import Core, make_core, routed
 
 
 def drain(core: Core, node_id: int = 0, sequences: Sequences | None = None) -> list[ProducerBatch]:
-    return core.accumulator.drain(
-        core.metadata.snapshot, node_id, sequences or Sequences(), 5, core.now_ms
-    )
+    """What a flush would send next."""
+    core.accumulator.begin_flush()
+    led = core.accumulator.ready(core.metadata.snapshot, core.now_ms).led.get(node_id, deque())
+    drained = core.accumulator.drain(led, sequences or Sequences(), 5, core.now_ms)
+    core.accumulator.end_flush()
+    return drained
 
 
 def ready(core: Core) -> set[int]:
-    return set(core.accumulator.ready(core.metadata.snapshot, core.now_ms).node_ids)
+    return set(core.accumulator.ready(core.metadata.snapshot, core.now_ms).led)
 
 
 def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
@@ -121,7 +128,7 @@ def test_a_partition_without_a_leader_asks_for_metadata() -> None:
     c.append(routed([b"a", b"b"], [0, 1]))
     found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
     assert found.leader_unknown
-    assert found.node_ids == {0}
+    assert set(found.led) == {0}
 
 
 def test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size() -> None:
@@ -150,12 +157,14 @@ def test_drain_leaves_other_nodes_partitions() -> None:
 
 def test_a_batch_being_filled_is_neither_ready_nor_drained() -> None:
     c = make_core(linger_ms=0)
-    c.append(routed([b"a"], [0]))
-    (batch,) = c.accumulator.queued()
-    batch.checked_out = True
+    waiting = routed([b"a"], [0])
+    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
     c.accumulator.begin_flush()
     assert ready(c) == set()
     assert drain(c) == []
+    c.accumulator._check_in(filling, places, [])
+    assert ready(c) == {0}
+    assert len(drain(c)) == 1
 
 
 def test_requeued_batches_stand_in_sequence_order_before_new_ones() -> None:
@@ -204,10 +213,11 @@ def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory
 def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_writer() -> None:
     c = make_core()
     waiting = routed([b"a"], [0])
-    _, (batch,) = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
+    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
+    (batch,) = c.accumulator.queued()
     c.accumulator.fail(ProducerClosed(reason="test"))
     assert batch.state is BatchState.OPEN
-    c.accumulator._check_in([batch])
+    c.accumulator._check_in(filling, places, [])
     assert batch.state is BatchState.DONE
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
@@ -218,14 +228,106 @@ def test_writes_do_not_share_a_batch() -> None:
     c.append(routed([b"a"], [0]))
     other = Receipts()
     assert c.accumulator.try_append(routed([b"b", b"c"], [0, 0]), other, c.codec, c.now_ms)
-    assert [(b.receipts, b.record_count) for b in c.accumulator.queued()] == [(c.receipts, 1), (other, 2)]
+    first, second = drain(c), drain(c)
+    assert [(b.receipts, b.record_count) for b in first + second] == [(c.receipts, 1), (other, 2)]
 
 
-def test_a_batch_that_is_checked_out_is_not_given_to_another() -> None:
+def test_a_writer_that_begins_while_another_fills_gets_batches_of_its_own() -> None:
     c = make_core()
-    _, (first,) = c.accumulator._check_out(one := routed([b"a"], [0]), one.unplaced(), c.receipts, 0)
-    _, (second,) = c.accumulator._check_out(two := routed([b"b"], [0]), two.unplaced(), c.receipts, 0)
-    assert first is not second and list(c.accumulator.queued()) == [first, second]
+    one, two, other = routed([b"a"], [0]), routed([b"b"], [0]), Receipts()
+    c.accumulator._check_out(one, one.unplaced(), c.receipts, 0)
+    assert c.accumulator.try_append(two, other, c.codec, 0)
+    first, second = c.accumulator.queued()
+    assert (first.checked_out, first.receipts, second.receipts) == (True, c.receipts, other)
+
+
+def test_only_what_is_ready_is_drained() -> None:
+    """A partition whose batch has neither filled up nor lingered waits for more rows, though its leader is sent to."""
+    c = make_core(linger_ms=100, batch_size=1_024)
+    c.append(routed([bytes(900)] * 2 + [b"waits"], [0, 0, 1]))
+    led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
+    assert list(led) == [TopicPartition("t", 0)]
+    assert len(c.accumulator.drain(led, Sequences(), 5, c.now_ms)) == 1
+    # What is left of partition 0 has not lingered either.
+    assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 100
+
+
+def test_one_request_after_another_goes_on_where_the_last_one_ended() -> None:
+    c = make_core(leaders=[0] * 3, batch_size=1_024, max_request_size=1_024)
+    c.append(routed([bytes(900)] * 6, [0, 1, 2] * 2))
+    c.accumulator.begin_flush()
+    led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
+    drained = [c.accumulator.drain(led, Sequences(), 5, c.now_ms) for _ in range(6)]
+    assert [batch.topic_partition.partition for (batch,) in drained] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
+    c = make_core(linger_ms=100, batch_size=1_024)
+    c.append(routed([bytes(900)], [0]))
+    c.now_ms += 60
+    c.append(routed([bytes(900)], [0]))  # the first is full now, and goes
+    led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
+    assert len(c.accumulator.drain(led, Sequences(), 5, c.now_ms)) == 1
+    c.now_ms += 99
+    assert ready(c) == set()
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 1
+    c.now_ms += 1
+    assert ready(c) == {0}
+
+
+def test_rows_that_find_no_memory_hold_up_no_others() -> None:
+    c = make_core(leaders=[0] * 2, batch_size=1_024, buffer_memory=2_048)
+    c.append(routed([b"a"], [1]))
+    c.append(routed([b"b"], [0]))
+    waiting = routed([bytes(900)] * 2 + [b"c"], [0, 0, 1])
+    assert not c.append(waiting)
+    # One more fitted into partition 0; the other waits for memory, and partition 1's went into its open batch.
+    assert waiting.unplaced().tolist() == [0] and waiting.unplaced_count() == 1
+    assert not any(batch.checked_out for batch in c.accumulator.queued())  # what is there can be sent meanwhile
+    got = drain_everything(c)
+    assert [r.value for r in got[TopicPartition("t", 1)]] == [b"a", b"c"]
+    assert c.append(waiting)
+    assert [len(r.value) for r in drain_everything(c)[TopicPartition("t", 0)]] == [900]
+
+
+def test_a_writer_and_a_sender_at_the_same_time_neither_lose_nor_reorder_a_row() -> None:
+    """The lock is a real one here; the other tests have nobody to lock out."""
+    lock = threading.Lock()
+    c = make_core(leaders=[0] * 7, batch_size=1_024, buffer_memory=20_000, linger_ms=0, lock=lock)
+    got: dict[int, list[int]] = {partition: [] for partition in range(7)}
+    done = threading.Event()
+
+    def send() -> None:
+        while not done.is_set() or any(c.accumulator.queued()):
+            with lock:
+                led = c.accumulator.ready(c.metadata.snapshot, 0).led.get(0, deque())
+                drained = c.accumulator.drain(led, Sequences(), 5, 0)
+            for batch in drained:
+                values = [int(record.value[:9]) for record in read_back(c, batch)]
+                got[batch.topic_partition.partition] += values
+                with lock:
+                    c.accumulator.deallocate(batch)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    rng = random.Random(1)
+    expected: dict[int, list[int]] = {partition: [] for partition in range(7)}
+    number = 0
+    deadline = time.monotonic() + 60
+    for _ in range(150):
+        partitions = [rng.randrange(7) for _ in range(rng.randint(1, 40))]
+        for partition in partitions:
+            expected[partition].append(number)
+            number += 1
+        values = [b"%09d" % n + bytes(rng.choice([0, 50, 1_500])) for n in range(number - len(partitions), number)]
+        rows = routed(values, partitions)
+        while not c.append(rows):
+            assert time.monotonic() < deadline
+    done.set()
+    sender.join(60)
+    assert got == expected
+    assert c.accumulator.pool.available_bytes == 20_000
 
 
 def test_a_topic_whose_batches_were_refused_gets_smaller_ones() -> None:
@@ -235,6 +337,8 @@ def test_a_topic_whose_batches_were_refused_gets_smaller_ones() -> None:
     assert c.accumulator.limit_batches("u", 2_000) == 2_000
     assert c.append(routed([bytes(300)] * 10 + [bytes(5_000)], [0] * 11))
     batches = list(c.accumulator.queued())
+    for batch in batches:
+        batch.settle()
     assert [batch.record_count for batch in batches] == [3, 3, 3, 1, 1]
     # A row that is larger still gets its place: whether it is too large is for its leader to say.
     assert all(batch.size_bytes <= 1_000 for batch in batches[:-1])

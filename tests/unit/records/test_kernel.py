@@ -5,6 +5,10 @@ Without the compiled kernel only the choice between the two is tested.
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,14 +78,20 @@ class Placement:
     base_timestamp: list[int]
 
     def open_batches(self) -> OpenBatches:
+        """Side by side in one memory, with a byte between two that belongs to neither."""
+        sizes = [end + room for end, room in zip(self.end, self.room, strict=True)]
+        limit = np.cumsum(int64s(sizes) + 1) - 1
         return OpenBatches(
-            buffers=[np.full(end + room, 0xEE, np.uint8) for end, room in zip(self.end, self.room, strict=True)],
+            memory=np.full(limit[-1] + 1, UNTOUCHED, np.uint8),
             base_timestamp=int64s(self.base_timestamp),
-            end=int64s(self.end),
+            end=limit - self.room,
+            limit=limit,
             record_count=int64s(self.record_count),
             max_timestamp=int64s(self.base_timestamp),
         )
 
+
+UNTOUCHED = 0xEE
 
 # Years 1 to 9999 and, to wrap a difference around, the ends of int64.
 BASES_MS = st.one_of(st.integers(-(2**47), 2**47), st.sampled_from([-(2**63), 2**63 - 1]))
@@ -116,12 +126,16 @@ def fill(implementation: Kernel, placement: Placement) -> tuple[Int64s, Int64s, 
     end_row = np.cumsum(counts)
     next_row = end_row - counts
     batches = placement.open_batches()
-    implementation.encoder(placement.case.columns, order).fill(next_row, end_row, batches)
+    encoder = implementation.encoder(placement.case.columns, order)
+    encoder.fill(np.flatnonzero(counts), next_row, end_row, batches)
+    assert (batches.memory[batches.limit] == UNTOUCHED).all()
     return next_row, end_row, batches
 
 
 def records(batches: OpenBatches) -> list[bytes]:
-    return [buffer[:end].tobytes() for buffer, end in zip(batches.buffers, batches.end.tolist(), strict=True)]
+    """What is in each batch, and what was before it."""
+    starts = [0, *(batches.limit[:-1] + 1).tolist()]
+    return [batches.memory[start:end].tobytes() for start, end in zip(starts, batches.end.tolist(), strict=True)]
 
 
 @needs_kernel
@@ -168,7 +182,8 @@ def test_a_row_that_fits_to_the_byte_is_placed_and_one_that_lacks_a_byte_is_not(
     ends = np.cumsum([len(scalar_record(Row(None, v, None, 0), i, 0)) for i, v in enumerate(values)]).tolist()
     for room in range(ends[-1] + 2):
         batches, next_row = one_batch(room), int64s([0])
-        implementation.encoder(columns, np.arange(len(values))).fill(next_row, int64s([len(values)]), batches)
+        encoder = implementation.encoder(columns, np.arange(len(values)))
+        encoder.fill(int64s([0]), next_row, int64s([len(values)]), batches)
         fit = sum(end <= room for end in ends)
         assert (next_row.tolist(), batches.end.tolist()) == ([fit], [[0, *ends][fit]])
 
@@ -227,14 +242,14 @@ def test_data_beyond_32_bits() -> None:
     encoder = COMPILED.encoder(columns, int64s([2, 0, 1]))
     batches = one_batch(64)
     next_row = int64s([0])
-    encoder.fill(next_row, int64s([3]), batches)
+    encoder.fill(int64s([0]), next_row, int64s([3]), batches)
     assert next_row.tolist() == [2]  # the third, of 2 GiB, has no room
     assert b"foobar" in records(batches)[0]
 
 
 def one_batch(size: int, **numbers: int) -> OpenBatches:
-    values = {"base_timestamp": 0, "end": 0, "record_count": 0, "max_timestamp": 0} | numbers
-    return OpenBatches([np.zeros(size, np.uint8)], **{name: int64s([value]) for name, value in values.items()})
+    values = {"base_timestamp": 0, "end": 0, "limit": size, "record_count": 0, "max_timestamp": 0} | numbers
+    return OpenBatches(np.zeros(size, np.uint8), **{name: int64s([value]) for name, value in values.items()})
 
 
 # --- hostile input ------------------------------------------------------------------------------------------
@@ -262,11 +277,13 @@ def arguments() -> dict[str, Any]:
         "headers": (int64s([0, 0, 1, 1]), column([0, 1], b"h", rows=1), column([0, 1], b"v", rows=1)),
         "order": int64s([0, 1, 2]),
         "timestamp_ms": int64s([5, 6, 7]),
+        "places": int64s([0, 1]),
         "next_row": int64s([0, 2]),
         "end_row": int64s([2, 3]),
-        "buffers": (np.zeros(100, np.uint8), np.zeros(100, np.uint8)),
+        "memory": np.zeros(200, np.uint8),
         "base_timestamp": int64s([5, 5]),
-        "end": int64s([0, 0]),
+        "end": int64s([0, 100]),
+        "limit": int64s([100, 200]),
         "record_count": int64s([0, 0]),
         "max_timestamp": int64s([5, 5]),
     }
@@ -358,18 +375,28 @@ def read_only(array: Int64s) -> Int64s:
         {"end_row": int64s([2, 4])},
         {"end_row": int64s([2, 2**63 - 1])},
         {"end_row": int64s([2, 3, 3])},
-        {"end": int64s([-1, 0])},
-        {"end": int64s([0, 101])},
+        {"places": int64s([0, 2])},
+        {"places": int64s([-1, 1])},
+        {"places": int64s([0, 2**63 - 1])},
+        {"places": np.array([0, 1], np.int32)},
+        {"end": int64s([-1, 100])},
+        {"end": int64s([101, 100])},
         {"end": int64s([0, 2**63 - 1])},
+        {"end": int64s([-(2**63), 100])},
         {"end": int64s([0])},
+        {"limit": int64s([100, 201])},
+        {"limit": int64s([-1, 200])},
+        {"limit": int64s([100, 2**63 - 1])},
+        {"limit": int64s([200])},
         {"record_count": int64s([-1, 0])},
         {"record_count": int64s([0, 2**31 - 1])},
         {"record_count": int64s([0, 2**63 - 1])},
         {"max_timestamp": int64s([5])},
         {"base_timestamp": int64s([])},
-        {"buffers": (np.zeros(100, np.uint8), bytes(100))},
-        {"buffers": (np.zeros(100, np.uint8),)},
-        {"buffers": (np.zeros(100, np.uint8), np.zeros((10, 20), np.uint8)[:, ::2])},
+        {"memory": bytes(200)},
+        {"memory": np.zeros(199, np.uint8)},
+        {"memory": np.zeros((10, 40), np.uint8)[:, ::2]},
+        {"memory": None},
         {"key": column([0, 1, 2], b"kl", rows=2)},
         {"key": column([0, 1, 2, 3], b"klm", rows=2)},
         {"headers": (int64s([0, 0, 1]), *arguments()["headers"][1:])},
@@ -389,7 +416,7 @@ def test_wrong_numbers_and_buffers_are_value_errors(wrong: dict[str, Any]) -> No
 @needs_kernel
 @pytest.mark.parametrize(
     "wrong",
-    [{"value": None}, {"value": (None,)}, {"headers": [1]}, {"headers": (int64s([0]),)}, {"buffers": None}],
+    [{"value": None}, {"value": (None,)}, {"headers": [1]}, {"headers": (int64s([0]),)}],
     ids=str,
 )
 def test_wrong_shapes_are_type_errors(wrong: dict[str, Any]) -> None:
@@ -440,12 +467,53 @@ def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
     strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
     strategies |= {"value": COLUMNS, "key": st.one_of(st.none(), COLUMNS)}
     strategies["headers"] = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
-    strategies["buffers"] = st.lists(st.integers(0, 40).map(lambda n: np.zeros(n, np.uint8)), max_size=3).map(tuple)
+    strategies["memory"] = st.integers(0, 250).map(lambda n: np.zeros(n, np.uint8))
     for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
         given[name] = data.draw(strategies[name])
-    sizes = [len(buffer) for buffer in given["buffers"]]
     try:
         _kernel.fill(*given.values())
     except ValueError:
         return
-    assert all(0 <= end <= size for end, size in zip(given["end"].tolist(), sizes, strict=True))
+    for place in given["places"].tolist():
+        assert 0 <= given["end"][place] <= given["limit"][place] <= len(given["memory"])
+
+
+# --- beside other threads -----------------------------------------------------------------------------------
+
+
+@needs_kernel
+@pytest.mark.parametrize("function", ["murmur2", "wire_order", "payload_sizes", "fill"])
+def test_other_threads_run_while_the_kernel_works(function: str) -> None:
+    """The interpreter takes the lock from a thread after the switch interval only; so, when another thread runs before
+    the calls have returned, one of them has given the lock away."""
+    rows = 100_000
+    values = pa.array(np.arange(rows).astype("S8"), pa.binary())
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": values}), now_ms=0)
+    encoder, batches = COMPILED.encoder(columns, np.arange(rows)), one_batch(32 * rows)
+    destination, place = np.arange(rows) % 100, int64s([0])
+    calls: dict[str, Callable[[], object]] = {
+        "murmur2": lambda: COMPILED.murmur2(values),
+        "wire_order": lambda: COMPILED.wire_order(destination, 100),
+        "payload_sizes": lambda: COMPILED.payload_sizes(columns),
+        "fill": lambda: encoder.fill(place, int64s([0]), int64s([rows]), batches),
+    }
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline:
+            calls[function]()
+        ended.set()
+
+    interval_s = sys.getswitchinterval()
+    thread = threading.Thread(target=work)
+    try:
+        sys.setswitchinterval(60)
+        thread.start()
+        begun.wait()
+        was_over = ended.is_set()
+    finally:
+        sys.setswitchinterval(interval_s)
+        thread.join()
+    assert not was_over
