@@ -25,6 +25,7 @@ from kafka_sink.net.transport import Sent as NetworkSent
 from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
+from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
