@@ -130,16 +130,19 @@ class Selector:
 
     def _read(self, channel: _Channel, events: list[Event]) -> None:
         try:
-            received = channel.sock.recv_into(self._chunk)
+            if not self._receive(channel, events):
+                self._lost(channel, "the peer closed the connection", events)
         except BlockingIOError:
             return
         except OSError as error:
             self._lost(channel, _reason(error), events)
-            return
+
+    def _receive(self, channel: _Channel, events: list[Event]) -> int:
+        """One `recv`. Returns the number of bytes, 0 at the peer's end."""
+        received = channel.sock.recv_into(self._chunk)
         if received:
             events.append(Received(channel.key, bytes(self._chunk[:received])))
-        else:
-            self._lost(channel, "the peer closed the connection", events)
+        return received
 
     def _write(self, channel: _Channel, events: list[Event]) -> None:
         """One `sendmsg`. What remains goes on when the socket is writable again."""
@@ -148,6 +151,13 @@ class Selector:
                 written = channel.sock.sendmsg(list(itertools.islice(channel.outgoing, IOV_MAX)))
             except BlockingIOError:
                 written = 0
+            except ConnectionError as error:
+                # The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read.
+                with contextlib.suppress(OSError):
+                    while self._receive(channel, events):
+                        pass
+                self._lost(channel, _reason(error), events)
+                return
             except OSError as error:
                 self._lost(channel, _reason(error), events)
                 return

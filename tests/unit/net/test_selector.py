@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import threading
@@ -173,6 +174,16 @@ def read_all(peer: socket.socket, into: bytearray, size: int) -> None:
         into += chunk
 
 
+def await_bytes(sock: socket.socket, size: int) -> None:
+    """Until `size` bytes can be read, without reading them."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        assert time.monotonic() < deadline
+        select.select([sock], [], [], DEADLINE_S)
+        if len(sock.recv(size, socket.MSG_PEEK)) == size:
+            return
+
+
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
@@ -187,6 +198,29 @@ class TestReceive:
         assert received(events) == b"last words"
         assert events[-1] == Disconnected(1, "the peer closed the connection")
         assert selector.poll(0) == []
+
+    def test_more_than_one_read_takes_before_the_end(self, selector: Selector, listener: socket.socket) -> None:
+        peer = connected(selector, listener)
+        words = os.urandom(3 * RECEIVE_CHUNK_BYTES + 7)
+        writer = threading.Thread(target=lambda: (peer.sendall(words), peer.close()))
+        writer.start()
+        events = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
+        writer.join(DEADLINE_S)
+        assert received(events) == words
+        assert isinstance(events[-1], Disconnected)
+
+    def test_bytes_before_a_reset_that_a_write_meets_first(self, selector: Selector, listener: socket.socket) -> None:
+        """They may be the answers to requests that a leader has carried out."""
+        peer = connected(selector, listener)
+        words = os.urandom(RECEIVE_CHUNK_BYTES + 7)
+        peer.sendall(words)
+        await_bytes(selector._channels[1].sock, len(words))
+        reset(peer)
+        selector.send(1, [b"a request on its heels"])
+        events = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
+        assert received(events) == words
+        assert isinstance(events[-1], Disconnected)
+        assert not any(isinstance(event, Sent) for event in events)
 
     def test_a_reset(self, selector: Selector, listener: socket.socket) -> None:
         reset(connected(selector, listener))
