@@ -12,7 +12,8 @@ Non-obvious:
 
 * `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
-* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219).
+* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
+  and what it has not read yet gets as much more time.
 
 Source: org.apache.kafka.clients.NetworkClient.
 """
@@ -316,7 +317,9 @@ class NetworkClient:
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms
-            return oldest.sent_ms + limit_ms, f"no answer within {limit_ms} ms"
+            # While it throttles, a broker does not read what is on its way already.
+            begin_ms = max(oldest.sent_ms, node.throttled_until_ms)
+            return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
 
     def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:

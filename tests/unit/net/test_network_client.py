@@ -441,6 +441,37 @@ class TestThrottle:
         assert world.now_ms == 700
         assert world.client.ready(-1, world.now_ms)
 
+    def test_requests_that_it_has_not_read_yet_get_as_much_more_time(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        answers = [world.send(token) for token in range(2)]
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.transport.now_ms += 5_000
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 50_000  # when it ends
+        assert world.client.in_flight_count(-1) == 1
+        world.transport.now_ms = 79_999
+        (response,) = world.poll(Received(key, answers[1]))
+        assert response.error is None
+        world.send("after")
+        world.poll(Sent(key))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 79_999 + 30_000
+
+    def test_an_answer_that_never_comes_is_given_up_all_the_same(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("a")
+        world.send("b")
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        (response,) = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 75_000
+        assert response.token == "b"
+        assert world.client.last_error.endswith("no answer within 30000 ms")
+
     def test_by_the_caller(self) -> None:
         world = World()
         world.open()
