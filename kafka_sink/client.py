@@ -347,6 +347,7 @@ def _network_settings(config: ProducerConfig) -> NetworkSettings:
         request_timeout_ms=config.request_timeout_ms,
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
         max_in_flight=config.max_in_flight_requests_per_connection,
     )
 

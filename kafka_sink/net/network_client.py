@@ -24,12 +24,21 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kafka_sink.backoff import backoff_ms
 from kafka_sink.errors import ProtocolError
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.node import Node, NodeState
 from kafka_sink.net.resolver import resolve as resolve_by_system
-from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, Transport
+from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, Transport
 from kafka_sink.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
-from kafka_sink.protocol.requests import ApiVersionsRequest, Broker, Request, Response, api_of
+from kafka_sink.protocol.requests import (
+    ApiVersionsRequest,
+    Broker,
+    ProduceRequest,
+    Request,
+    Response,
+    api_of,
+)
 
 Resolve = Callable[[str, int], Sequence[Address]]
 
@@ -45,6 +54,7 @@ class NetworkSettings:
     request_timeout_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
     socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_max_ms: int = 30_000
     max_in_flight: int = 5
     max_response_bytes: int = MAX_FRAME_BYTES
     # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
@@ -237,9 +247,17 @@ class NetworkClient:
             software=self._software,
             max_frame_bytes=self._settings.max_response_bytes,
         )
-        address = node.connecting(key, connection, now_ms)
+        address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
         self._by_key[key] = node
         self._transport.connect(key, address)
+
+    def _setup_timeout_ms(self, node: Node) -> int:
+        """Longer after each attempt in a row that got no connection, and never the same twice: a congested network
+        wants patience, and clients that lost their broker together should not come back together (KIP-601)."""
+        settings = self._settings
+        initial_ms = settings.socket_connection_setup_timeout_ms
+        max_ms = settings.socket_connection_setup_timeout_max_ms
+        return backoff_ms(node.connect_failures + 1, initial_ms, max_ms, self._rng)
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -312,8 +330,7 @@ class NetworkClient:
         if node.state is NodeState.DISCONNECTED:
             return None
         if node.state is NodeState.CONNECTING:
-            limit_ms = settings.socket_connection_setup_timeout_ms
-            return node.attempted_ms + limit_ms, f"no connection within {limit_ms} ms"
+            return node.attempted_ms + node.setup_timeout_ms, f"no connection within {node.setup_timeout_ms} ms"
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms

@@ -226,9 +226,35 @@ class TestConnectFails:
         world = World(socket_connection_setup_timeout_ms=10_000)
         assert not world.client.ready(-1, 0)
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 10_000
+        assert 8_000 <= world.now_ms <= 12_000
         assert world.transport.open == set()
-        assert world.client.last_error.endswith("no connection within 10000 ms")
+        assert world.client.last_error.endswith(f"no connection within {world.now_ms} ms")
+
+    def test_the_time_to_connect_grows_with_each_failure_and_its_jitter_is_random(self) -> None:
+        """KIP-601."""
+        world = World(socket_connection_setup_timeout_ms=1_000, socket_connection_setup_timeout_max_ms=6_000)
+        given_ms: list[list[int]] = [[] for _ in range(5)]
+        for _ in range(20):
+            for failures in range(5):
+                given_ms[failures].append(self.time_to_connect_ms(world))
+            # A connection starts it over, whatever becomes of it.
+            world.poll(timeout_ms=60_000)
+            world.connect()
+            world.poll(Sent(world.key), Disconnected(world.key, "the peer closed the connection"))
+        for times_ms, exponential in zip(given_ms, [1_000, 2_000, 4_000, 6_000, 6_000], strict=True):
+            assert min(times_ms) >= 0.8 * exponential - 1
+            assert max(times_ms) <= min(1.2 * exponential, 6_000)
+        assert len(set(given_ms[0])) > 10
+
+    @staticmethod
+    def time_to_connect_ms(world: World) -> int:
+        while not world.transport.open:
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            world.client.ready(-1, world.now_ms)
+        started_ms = world.now_ms
+        world.poll(timeout_ms=60_000)
+        assert world.transport.open == set()
+        return world.now_ms - started_ms
 
     def test_a_broker_that_accepts_and_says_nothing(self) -> None:
         world = World(request_timeout_ms=30_000)
