@@ -93,6 +93,7 @@ class NetworkClient:
         clock_ms: Callable[[], int],
         rng: random.Random,
         settings: NetworkSettings,
+        metrics: Metrics,
         resolve: Resolve = resolve_by_system,
     ) -> None:
         """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError."""
@@ -101,6 +102,7 @@ class NetworkClient:
         self._clock_ms = clock_ms
         self._rng = rng
         self._settings = settings
+        self._metrics = metrics
         self._resolve = resolve
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
         # Negative ids, as in Java: no broker has one.
@@ -220,11 +222,16 @@ class NetworkClient:
             raise RuntimeError(f"node {node_id} takes no request now")
         connection = _connection(node)
         pending = _Pending(token, now_ms)
+        self._metrics.request_began()
         if connection.version_for(request) is None:
             self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
             return
         node.used_ms = now_ms
-        self._transport.send(node.key, connection.send(request, pending, expect_response=expect_response))
+        self._transmit(node, connection.send(request, pending, expect_response=expect_response))
+
+    def _transmit(self, node: Node, buffers: Sequence[Buffer]) -> None:
+        self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
+        self._transport.send(node.key, buffers)
 
     def _no_common_version(self, node: Node, request: Request) -> str:
         api = api_of(request)
@@ -280,13 +287,14 @@ class NetworkClient:
         match event:
             case Connected():
                 node.connected(now_ms)
-                self._transport.send(node.key, connection.start(_Pending(None, now_ms)))
+                self._transmit(node, connection.start(_Pending(None, now_ms)))
             case Sent():
                 answer = connection.sent()
                 if answer is not None:
                     self._complete(node, answer, now_ms)
             case Received(data=data):
                 node.used_ms = now_ms
+                self._metrics.node_bytes_received(node.node_id, len(data))
                 self._on_bytes(node, data, now_ms)
             case Disconnected(reason=reason):
                 self._disconnect(node, reason + _hint(node), now_ms)
@@ -301,15 +309,25 @@ class NetworkClient:
             self._disconnect(node, error.detail, now_ms)
             return
         if node.state is NodeState.NEGOTIATING and connection.state is State.OPEN:
+            self._metrics.response_received(node.node_id)
             node.ready()
 
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
-        if answer.response is not None and answer.response.throttle_time_ms > 0:
-            node.throttle(now_ms + answer.response.throttle_time_ms)
+        response = answer.response
+        if response is not None:
+            self._metrics.response_received(node.node_id)
+            if response.throttle_time_ms > 0:
+                node.throttle(now_ms + response.throttle_time_ms)
+            if isinstance(answer.request, ProduceRequest):
+                latency_ms = now_ms - answer.token.sent_ms
+                self._metrics.produce_response(
+                    node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
+                )
         self._respond(node, answer, None, now_ms)
 
     def _respond(self, node: Node, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token
+        self._metrics.request_ended()
         self._responses.append(
             ClientResponse(
                 node_id=node.node_id,
