@@ -36,6 +36,7 @@ from kafka_sink.errors import (
     TopicNotFound,
     TopicRecreated,
 )
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.accumulator import RecordAccumulator
@@ -73,11 +74,17 @@ class Producer:
         self._changes = 0
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
+        self._metrics = Metrics()
         self._network = NetworkClient(
-            Selector(send_buffer_bytes=config.send_buffer_bytes, receive_buffer_bytes=config.receive_buffer_bytes),
+            Selector(
+                metrics=self._metrics,
+                send_buffer_bytes=config.send_buffer_bytes,
+                receive_buffer_bytes=config.receive_buffer_bytes,
+            ),
             clock_ms=monotonic_ms,
             rng=rng,
             settings=_network_settings(config),
+            metrics=self._metrics,
         )
         self._accumulator = RecordAccumulator(
             lock=self._changed,
