@@ -168,8 +168,8 @@ class Metadata:
 
 
 def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
-    """`answer` as a snapshot; a partition about which it knows less than `old` (a lower leader epoch of the same
-    topic, KIP-320) keeps what `old` says."""
+    """`answer` as a snapshot; a partition about which it knows less than `old` (none of it, or a lower leader epoch of
+    the same topic, KIP-320) keeps what `old` says: topics grow, but never shrink."""
     partitions = sorted(answer.partitions, key=lambda partition: partition.partition)
     new = TopicSnapshot(
         name=answer.name,
@@ -185,5 +185,7 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         known[partition] if partition < len(known) and known[partition][1] > told[partition][1] else told[partition]
         for partition in range(len(told))
     ]
+    if new.topic_id is not None:
+        newest += known[len(told) :]
     leaders, leader_epochs = zip(*newest, strict=True) if newest else ((), ())
     return replace(new, leaders=tuple(leaders), leader_epochs=tuple(leader_epochs))

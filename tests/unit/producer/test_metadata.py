@@ -184,6 +184,24 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
     assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
 
 
+def test_a_topic_grows_and_a_broker_that_has_not_heard_of_it_does_not_shrink_it() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1], [0, 1, 2], [2, 1]):
+        metadata.update(metadata_response(leaders), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 1, 2)
+    assert metadata.snapshot.topics[TOPIC].leader_epochs == (0, 0, 0)
+
+
+def test_without_topic_ids_a_topic_with_fewer_partitions_may_be_another_one() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1, 2], [0, 1]):
+        answer = metadata_response(leaders)
+        metadata.update(replace(answer, topics=(replace(answer.topics[0], topic_id=None),)), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+
+
 def test_leaders_and_available_partitions() -> None:
     metadata = fresh()
     metadata.want([TOPIC], 0)
