@@ -40,7 +40,7 @@ from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.metadata import Metadata, MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata, MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
@@ -98,6 +98,7 @@ class Producer:
             backoff_initial_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
             rng=rng,
+            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
         )
         self._sender = Sender(
             config=config,
@@ -169,9 +170,13 @@ class Producer:
         Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
         the producer.
         """
-        new = [name for name in sorted(names) if name not in seen_before]
         with self._changed:
-            needed_answer = self._metadata.want(names, monotonic_ms()) if new else 0
+            # One that was idle for long is not known any more.
+            known = self._metadata.snapshot.topics
+            new = [name for name in sorted(names) if name not in seen_before or name not in known]
+            needed_answer = self._metadata.want(names, monotonic_ms())
+            if not new:
+                needed_answer = 0
             if ask_again:
                 needed_answer = self._metadata.request_update()
             while True:

@@ -149,7 +149,8 @@ class Sender:
             # The lock was free in between: the write may be over, and nothing be wanted any more.
             if self._metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
-            request = self._metadata.request()
+            batches = [*self._accumulator.queued(), *self._sequences.unanswered()]
+            request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
 

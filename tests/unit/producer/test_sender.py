@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from kafka.record import MemoryRecords
@@ -24,7 +25,7 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
 )
-from producer_core import TOPIC_ID, Core, Sent, make_core, routed
+from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -282,6 +283,37 @@ def test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequen
     c.append(routed([b"b"], [0]))
     c.run(advance_ms=100)
     assert sequences(c.network.produce()[0]) == [1]
+
+
+def test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences() -> None:
+    c = make_core()
+    (request,) = sending(c)
+    c.answer_produce(request)
+    c.run(advance_ms=400_000)
+    assert c.network.sent[0].request.topics == ()
+    c.answer(c.network.take(MetadataRequest), replace(metadata_response([]), topics=()))
+    assert c.metadata.snapshot.topics == {}
+    c.metadata.want([TOPIC], c.now_ms)
+    c.run()
+    c.answer_metadata()
+    c.append(routed([b"b"], [0]))
+    c.run(advance_ms=100)
+    assert sequences(c.network.produce()[0]) == [1]
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["queued", "in flight"])
+def test_a_topic_with_batches_pending_is_not_forgotten(sent: bool) -> None:
+    c = make_core(delivery_timeout_ms=10_000_000)
+    c.append(routed([b"a"], [0]))
+    if sent:
+        c.flush()
+        c.answer_producer_id()
+        assert c.network.produce()
+    c.run(advance_ms=400_000)
+    request = c.network.take(MetadataRequest)
+    assert request.request.topics == (TOPIC,)
+    c.answer(request, metadata_response([0, 0]))
+    assert TOPIC in c.metadata.snapshot.topics
 
 
 def test_a_slow_broker_is_not_asked_for_metadata_twice_at_once() -> None:
