@@ -177,6 +177,15 @@ class TestReady:
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
 
+    def test_not_before_the_last_byte_of_the_versions(self) -> None:
+        world = World()
+        key = world.connect()
+        world.poll(Sent(key))
+        for byte in versions_answer(0, World.RANGES):
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Received(key, bytes([byte])))
+        assert world.client.ready(-1, world.now_ms)
+
     def test_a_node_nobody_has_heard_of(self) -> None:
         world = World()
         assert not world.client.ready(5, 0)
