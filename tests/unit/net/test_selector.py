@@ -72,6 +72,11 @@ class TestConnect:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         selector.close_all()
 
+    def test_buffers_are_the_systems_where_nothing_is_said(self, selector: Selector) -> None:
+        with closing(selector._socket(socket.AF_INET)) as ours, closing(socket.socket()) as plain:
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                assert ours.getsockopt(socket.SOL_SOCKET, option) == plain.getsockopt(socket.SOL_SOCKET, option)
+
     def test_refused(self, selector: Selector, listener: socket.socket) -> None:
         address = address_of(listener)
         listener.close()
