@@ -817,8 +817,9 @@ class AnyWeather(RuleBasedStateMachine):
         self.take(self.world.poll(timeout_ms=self.world.client.delay_ms(node_id, self.world.now_ms) or 0))
         if not self.world.client.ready(node_id, self.world.now_ms):
             key = self.key_of(node_id)
-            for _ in range(3 if key in self.transport.open else 0):
-                self.take(self.world.poll(*self.next_events(key)))
+            for _ in range(3):
+                if key in self.transport.open:  # noise from before may end it
+                    self.take(self.world.poll(*self.next_events(key)))
 
     @rule()
     def want_any(self) -> None:
