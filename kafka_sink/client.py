@@ -18,7 +18,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -36,10 +36,11 @@ from kafka_sink.errors import (
     TopicNotFound,
     TopicRecreated,
 )
+from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.metadata import Metadata, MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata, MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
@@ -62,8 +63,19 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@contextmanager
+def _timed(count: Callable[[int], None]) -> Iterator[None]:
+    """Tells `count` how many nanoseconds the block took."""
+    started_ns = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        count(time.monotonic_ns() - started_ns)
+
+
 class Producer:
-    """A producer of its own connections, memory and producer id, with its Sender thread running."""
+    """A producer of its own connections, memory and producer id, with its Sender thread running. `metrics` counts all
+    it does; a write has the figures of its own time."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
@@ -73,11 +85,17 @@ class Producer:
         self._changes = 0
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
+        self.metrics = Metrics()
         self._network = NetworkClient(
-            Selector(send_buffer_bytes=config.send_buffer_bytes, receive_buffer_bytes=config.receive_buffer_bytes),
+            Selector(
+                metrics=self.metrics,
+                send_buffer_bytes=config.send_buffer_bytes,
+                receive_buffer_bytes=config.receive_buffer_bytes,
+            ),
             clock_ms=monotonic_ms,
             rng=rng,
             settings=_network_settings(config),
+            metrics=self.metrics,
         )
         self._accumulator = RecordAccumulator(
             lock=self._changed,
@@ -91,6 +109,7 @@ class Producer:
             backoff_initial_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
             rng=rng,
+            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
         )
         self._sender = Sender(
             config=config,
@@ -99,6 +118,7 @@ class Producer:
             network=self._network,
             codec=_codec(config),
             lock=self._changed,
+            metrics=self.metrics,
             rng=rng,
         )
         self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
@@ -162,9 +182,13 @@ class Producer:
         Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
         the producer.
         """
-        new = [name for name in sorted(names) if name not in seen_before]
         with self._changed:
-            needed_answer = self._metadata.want(names, monotonic_ms()) if new else 0
+            # One that was idle for long is not known any more.
+            known = self._metadata.snapshot.topics
+            new = [name for name in sorted(names) if name not in seen_before or name not in known]
+            needed_answer = self._metadata.want(names, monotonic_ms())
+            if not new:
+                needed_answer = 0
             if ask_again:
                 needed_answer = self._metadata.request_update()
             while True:
@@ -180,7 +204,8 @@ class Producer:
                 if remaining_ms <= 0:
                     raise self._not_known_in_time(missing if answered else [])
                 self._network.wakeup()
-                self._changed.wait(remaining_ms / 1000)
+                with _timed(self.metrics.waited_for_metadata):
+                    self._changed.wait(remaining_ms / 1000)
 
     def _not_known_in_time(self, missing: Sequence[str]) -> KafkaSinkError:
         """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
@@ -220,7 +245,7 @@ class Producer:
 
     def _await_change(self, seen: int, timeout_ms: int) -> None:
         """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between."""
-        with self._changed:
+        with self._changed, _timed(self.metrics.waited_for_memory):
             self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
 
     def flush(self, receipts: Receipts) -> None:
@@ -229,7 +254,8 @@ class Producer:
             self._accumulator.begin_flush()
             self._network.wakeup()
             try:
-                self._changed.wait_for(lambda: receipts.settled or not self.usable)
+                with _timed(self.metrics.flushed):
+                    self._changed.wait_for(lambda: receipts.settled or not self.usable)
             finally:
                 self._accumulator.end_flush()
             if receipts.failure is not None:
@@ -261,6 +287,7 @@ class Write:
         # The id under which this write saw each topic first.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
+        self._began = producer.metrics.begin_task(monotonic_ms())
         self.record_count = 0
 
     def append(self, arrow_batch: pa.RecordBatch) -> None:
@@ -307,14 +334,21 @@ class Write:
     def _check_sizes(self, rows: RoutedRows) -> None:
         max_bytes = self._producer.config.max_request_size
         largest = rows.largest()
-        if largest is not None and largest[1] > max_bytes:
-            topic_partition, size_bytes = largest
+        if largest is None:
+            return
+        topic_partition, size_bytes = largest
+        self._producer.metrics.largest_record(size_bytes)
+        if size_bytes > max_bytes:
             raise RecordTooLarge(
                 topic=topic_partition.topic,
                 size_bytes=size_bytes,
                 max_bytes=max_bytes,
                 limit="kafka.max.request.size",
             )
+
+    def figures(self) -> Figures:
+        """What the producer did since the write began, under Kafka's metric names."""
+        return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
 
     def finish(self) -> tuple[PartitionReceipt, ...]:
         """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError."""
@@ -347,6 +381,7 @@ def _network_settings(config: ProducerConfig) -> NetworkSettings:
         request_timeout_ms=config.request_timeout_ms,
         connections_max_idle_ms=config.connections_max_idle_ms,
         socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
         max_in_flight=config.max_in_flight_requests_per_connection,
     )
 

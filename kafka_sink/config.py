@@ -56,6 +56,7 @@ class ProducerConfig:
     reconnect_backoff_max_ms: int
     connections_max_idle_ms: int
     socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
     client_id: str
     send_buffer_bytes: int
@@ -255,7 +256,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.connections.max.idle.ms", "connections_max_idle_ms", _integer(1), 540_000,
            "idle connections, and idle producers, are closed after this"),
     Option("kafka.socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", _integer(1), 10_000,
-           "how long one address of a broker may take to accept a connection"),
+           "how long one address of a broker may take to accept a connection; doubles with each failure, with jitter"),
+    Option("kafka.socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms", _integer(1),
+           30_000, "longest time for that, also where kafka.socket.connection.setup.timeout.ms is longer"),
     Option("kafka.metadata.max.age.ms", "metadata_max_age_ms", _integer(1), 300_000,
            "topics, partitions and leaders are asked for again after this, errors aside"),
     Option("kafka.client.id", "client_id", str, "pykafka",

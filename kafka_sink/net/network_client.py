@@ -12,7 +12,8 @@ Non-obvious:
 
 * `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
-* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219).
+* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
+  and what it has not read yet gets as much more time.
 
 Source: org.apache.kafka.clients.NetworkClient.
 """
@@ -23,12 +24,21 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kafka_sink.backoff import backoff_ms
 from kafka_sink.errors import ProtocolError
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.node import Node, NodeState
 from kafka_sink.net.resolver import resolve as resolve_by_system
-from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, Transport
+from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, Transport
 from kafka_sink.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
-from kafka_sink.protocol.requests import ApiVersionsRequest, Broker, Request, Response, api_of
+from kafka_sink.protocol.requests import (
+    ApiVersionsRequest,
+    Broker,
+    ProduceRequest,
+    Request,
+    Response,
+    api_of,
+)
 
 Resolve = Callable[[str, int], Sequence[Address]]
 
@@ -44,6 +54,7 @@ class NetworkSettings:
     request_timeout_ms: int = 30_000
     connections_max_idle_ms: int = 540_000
     socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_max_ms: int = 30_000
     max_in_flight: int = 5
     max_response_bytes: int = MAX_FRAME_BYTES
     # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
@@ -82,6 +93,7 @@ class NetworkClient:
         clock_ms: Callable[[], int],
         rng: random.Random,
         settings: NetworkSettings,
+        metrics: Metrics,
         resolve: Resolve = resolve_by_system,
     ) -> None:
         """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError."""
@@ -90,6 +102,7 @@ class NetworkClient:
         self._clock_ms = clock_ms
         self._rng = rng
         self._settings = settings
+        self._metrics = metrics
         self._resolve = resolve
         self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
         # Negative ids, as in Java: no broker has one.
@@ -209,11 +222,16 @@ class NetworkClient:
             raise RuntimeError(f"node {node_id} takes no request now")
         connection = _connection(node)
         pending = _Pending(token, now_ms)
+        self._metrics.request_began()
         if connection.version_for(request) is None:
             self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
             return
         node.used_ms = now_ms
-        self._transport.send(node.key, connection.send(request, pending, expect_response=expect_response))
+        self._transmit(node, connection.send(request, pending, expect_response=expect_response))
+
+    def _transmit(self, node: Node, buffers: Sequence[Buffer]) -> None:
+        self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
+        self._transport.send(node.key, buffers)
 
     def _no_common_version(self, node: Node, request: Request) -> str:
         api = api_of(request)
@@ -236,9 +254,17 @@ class NetworkClient:
             software=self._software,
             max_frame_bytes=self._settings.max_response_bytes,
         )
-        address = node.connecting(key, connection, now_ms)
+        address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
         self._by_key[key] = node
         self._transport.connect(key, address)
+
+    def _setup_timeout_ms(self, node: Node) -> int:
+        """Longer after each attempt in a row that got no connection, and never the same twice: a congested network
+        wants patience, and clients that lost their broker together should not come back together (KIP-601)."""
+        settings = self._settings
+        initial_ms = settings.socket_connection_setup_timeout_ms
+        max_ms = settings.socket_connection_setup_timeout_max_ms
+        return backoff_ms(node.connect_failures + 1, initial_ms, max_ms, self._rng)
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -261,13 +287,14 @@ class NetworkClient:
         match event:
             case Connected():
                 node.connected(now_ms)
-                self._transport.send(node.key, connection.start(_Pending(None, now_ms)))
+                self._transmit(node, connection.start(_Pending(None, now_ms)))
             case Sent():
                 answer = connection.sent()
                 if answer is not None:
                     self._complete(node, answer, now_ms)
             case Received(data=data):
                 node.used_ms = now_ms
+                self._metrics.node_bytes_received(node.node_id, len(data))
                 self._on_bytes(node, data, now_ms)
             case Disconnected(reason=reason):
                 self._disconnect(node, reason + _hint(node), now_ms)
@@ -282,15 +309,25 @@ class NetworkClient:
             self._disconnect(node, error.detail, now_ms)
             return
         if node.state is NodeState.NEGOTIATING and connection.state is State.OPEN:
+            self._metrics.response_received(node.node_id)
             node.ready()
 
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
-        if answer.response is not None and answer.response.throttle_time_ms > 0:
-            node.throttle(now_ms + answer.response.throttle_time_ms)
+        response = answer.response
+        if response is not None:
+            self._metrics.response_received(node.node_id)
+            if response.throttle_time_ms > 0:
+                node.throttle(now_ms + response.throttle_time_ms)
+            if isinstance(answer.request, ProduceRequest):
+                latency_ms = now_ms - answer.token.sent_ms
+                self._metrics.produce_response(
+                    node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
+                )
         self._respond(node, answer, None, now_ms)
 
     def _respond(self, node: Node, answer: Answer, error: str | None, now_ms: int) -> None:
         pending: _Pending = answer.token
+        self._metrics.request_ended()
         self._responses.append(
             ClientResponse(
                 node_id=node.node_id,
@@ -311,12 +348,13 @@ class NetworkClient:
         if node.state is NodeState.DISCONNECTED:
             return None
         if node.state is NodeState.CONNECTING:
-            limit_ms = settings.socket_connection_setup_timeout_ms
-            return node.attempted_ms + limit_ms, f"no connection within {limit_ms} ms"
+            return node.attempted_ms + node.setup_timeout_ms, f"no connection within {node.setup_timeout_ms} ms"
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms
-            return oldest.sent_ms + limit_ms, f"no answer within {limit_ms} ms"
+            # While it throttles, a broker does not read what is on its way already.
+            begin_ms = max(oldest.sent_ms, node.throttled_until_ms)
+            return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
 
     def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:

@@ -4,7 +4,7 @@
          └──────────────── disconnected, after a backoff that grows until READY ──────────┘
 
 Pure: the time is an argument. Source: org.apache.kafka.clients.ClusterConnectionStates; KIP-144 (backoff), KIP-302
-(all addresses of a name), KIP-219 (throttling).
+(all addresses of a name), KIP-219 (throttling), KIP-601 (setup timeout).
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class Node:
     used_ms: int = 0
     retry_at_ms: int = 0
     throttled_until_ms: int = 0
-    # Attempts in a row that did not end in READY.
+    # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
     failures: int = 0
+    connect_failures: int = 0
+    setup_timeout_ms: int = 0
     _untried: deque[Address] = field(default_factory=deque)
 
     def __str__(self) -> str:
@@ -83,17 +85,19 @@ class Node:
         if self._untried and self._untried[0] == self.address:
             self._untried.rotate(-1)
 
-    def connecting(self, key: int, connection: Connection, now_ms: int) -> Address:
-        """Begins an attempt at the next address, which is returned."""
+    def connecting(self, key: int, connection: Connection, now_ms: int, setup_timeout_ms: int) -> Address:
+        """Begins an attempt at the next address, which is returned. It may take `setup_timeout_ms`."""
         self.state = NodeState.CONNECTING
         self.key = key
         self.connection = connection
         self.attempted_ms = now_ms
+        self.setup_timeout_ms = setup_timeout_ms
         self.address = self._untried.popleft()
         return self.address
 
     def connected(self, now_ms: int) -> None:
         self.state = NodeState.NEGOTIATING
+        self.connect_failures = 0
         self.used_ms = now_ms
 
     def ready(self) -> None:
@@ -104,6 +108,8 @@ class Node:
         """The connection ended. After a good one the name is resolved anew: its address may have changed."""
         if self.state is NodeState.READY:
             self._untried.clear()
+        if self.state is NodeState.CONNECTING:
+            self.connect_failures += 1
         self.state = NodeState.DISCONNECTED
         self.connection = None
 

@@ -15,10 +15,12 @@ import itertools
 import os
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 
 RECEIVE_CHUNK_BYTES = 64 * 1024
@@ -42,7 +44,8 @@ class _Channel:
 class Selector:
     """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 leaves them to the system."""
 
-    def __init__(self, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+    def __init__(self, *, metrics: Metrics, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+        self._metrics = metrics
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._channels: dict[int, _Channel] = {}
@@ -77,6 +80,7 @@ class Selector:
             self._staged.append(Disconnected(key, _reason(error)))
             return
         self._channels[key] = channel
+        self._metrics.connections_now(len(self._channels))
 
     def _socket(self, family: int) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -100,12 +104,16 @@ class Selector:
         self._queued[key] = None
 
     def poll(self, timeout_ms: int) -> list[Event]:
+        started_ns = time.monotonic_ns()
         events, self._staged = self._staged, []
         queued, self._queued = self._queued, {}
         for key in queued:
             if key in self._channels:
                 self._write(self._channels[key], events)
-        for selected, mask in self._selector.select(0 if events else max(0, timeout_ms) / 1000):
+        waiting_ns = time.monotonic_ns()
+        ready = self._selector.select(0 if events else max(0, timeout_ms) / 1000)
+        waited_ns = time.monotonic_ns()
+        for selected, mask in ready:
             channel: _Channel | None = selected.data
             if channel is _WAKEUP:
                 self._drain_wakeups()
@@ -116,6 +124,8 @@ class Selector:
                     self._write(channel, events)
                 if mask & selectors.EVENT_READ and channel.key in self._channels:
                     self._read(channel, events)
+        ended_ns = time.monotonic_ns()
+        self._metrics.polled(wait_ns=waited_ns - waiting_ns, io_ns=waiting_ns - started_ns + ended_ns - waited_ns)
         return events
 
     def _finish_connecting(self, channel: _Channel, events: list[Event]) -> None:
@@ -125,21 +135,26 @@ class Selector:
             self._lost(channel, _reason(error), events)
             return
         channel.connected = True
+        self._metrics.connection_created()
         self._selector.modify(channel.sock, selectors.EVENT_READ, channel)
         events.append(Connected(channel.key))
 
     def _read(self, channel: _Channel, events: list[Event]) -> None:
         try:
-            received = channel.sock.recv_into(self._chunk)
+            if not self._receive(channel, events):
+                self._lost(channel, "the peer closed the connection", events)
         except BlockingIOError:
             return
         except OSError as error:
             self._lost(channel, _reason(error), events)
-            return
+
+    def _receive(self, channel: _Channel, events: list[Event]) -> int:
+        """One `recv`. Returns the number of bytes, 0 at the peer's end."""
+        received = channel.sock.recv_into(self._chunk)
         if received:
+            self._metrics.bytes_received(received)
             events.append(Received(channel.key, bytes(self._chunk[:received])))
-        else:
-            self._lost(channel, "the peer closed the connection", events)
+        return received
 
     def _write(self, channel: _Channel, events: list[Event]) -> None:
         """One `sendmsg`. What remains goes on when the socket is writable again."""
@@ -148,10 +163,19 @@ class Selector:
                 written = channel.sock.sendmsg(list(itertools.islice(channel.outgoing, IOV_MAX)))
             except BlockingIOError:
                 written = 0
+            except ConnectionError as error:
+                # The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read.
+                with contextlib.suppress(OSError):
+                    while self._receive(channel, events):
+                        pass
+                self._lost(channel, _reason(error), events)
+                return
             except OSError as error:
                 self._lost(channel, _reason(error), events)
                 return
-            _advance(channel, written)
+            if written:
+                self._metrics.bytes_sent(written)
+                _advance(channel, written)
         while channel.sends and channel.sends[0] == 0:
             channel.sends.popleft()
             events.append(Sent(channel.key))
@@ -170,6 +194,8 @@ class Selector:
         if channel is not None:
             self._selector.unregister(channel.sock)
             channel.sock.close()
+            self._metrics.connections_now(len(self._channels))
+            self._metrics.connection_closed()
 
     def wakeup(self) -> None:
         # A full pipe wakes just as well, and a closed one has nobody to wake.

@@ -4,7 +4,11 @@ A snapshot is swapped whole (Kafka's copy-on-write MetadataCache), so a writer t
 write sees one consistent state. `Metadata` decides when the next request is due: at once when a topic is missing or a
 leader was wrong, after `metadata.max.age.ms` otherwise, never sooner than the backoff allows.
 
-Source: Kafka's clients/Metadata.java, clients/MetadataSnapshot.java; leader epochs: KIP-320.
+A topic that no writer has used and no batch was pending for during five minutes is forgotten (KIP-526): a write with a
+topic in each row would otherwise ask for all it ever saw, for ever. Its sequences live elsewhere and outlast that.
+
+Source: Kafka's clients/Metadata.java, clients/MetadataSnapshot.java, producer/internals/ProducerMetadata.java; leader
+epochs: KIP-320; pauses between equal answers: KIP-580.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from kafka_sink.protocol.requests import Broker, MetadataRequest, MetadataRespon
 
 NO_LEADER = -1
 NO_ERROR = 0
+# Java's default of metadata.max.idle.ms.
+MAX_IDLE_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +70,27 @@ class MetadataSnapshot:
 class Metadata:
     """The current snapshot and when to ask for the next one. One lock guards it together with the accumulator."""
 
-    def __init__(self, *, max_age_ms: int, backoff_initial_ms: int, backoff_max_ms: int, rng: random.Random) -> None:
+    def __init__(
+        self,
+        *,
+        max_age_ms: int,
+        backoff_initial_ms: int,
+        backoff_max_ms: int,
+        rng: random.Random,
+        max_idle_ms: int = MAX_IDLE_MS,
+    ) -> None:
+        """`max_idle_ms` must not be shorter than a writer waits for a topic that it wants."""
         self.snapshot = MetadataSnapshot()
         self._max_age_ms = max_age_ms
+        self._max_idle_ms = max_idle_ms
         self._backoff = (backoff_initial_ms, backoff_max_ms)
         self._rng = rng
         self._wanted: set[str] = set()
+        # Of all topics that are wanted or known.
+        self._used_ms: dict[str, int] = {}
         self._update_requested = False
-        # The topics of the request that is under way.
-        self._asking_for: frozenset[str] = frozenset()
+        # The topics of the request that is under way; None when none is.
+        self._asking_for: frozenset[str] | None = None
         # Requests are numbered from 1; `answered` is the number of the last one that was answered.
         self._request_number = 0
         self.answered = 0
@@ -82,17 +100,23 @@ class Metadata:
         self._attempts_without_success = 0
 
     def want(self, topics: Collection[str], now_ms: int) -> int:
-        """From now on every request asks for `topics` too.
+        """A writer uses `topics`: from now on every request asks for them too, until they have been idle.
 
         Returns the number that `answered` must reach for all of them to be known and not older than `max.age`, or
-        denied: 0 if they are; else they are asked for as soon as the backoff allows.
+        denied: 0 if they are; else they are asked for, at once if one of them is new, or when the backoff allows.
         """
+        is_new = not self._wanted.issuperset(topics)
         self._wanted.update(topics)
+        self._used_ms.update(dict.fromkeys(topics, now_ms))
         if all(now_ms < self._fresh_until_ms.get(topic, 0) for topic in topics):
             return 0
-        if self._asking_for.issuperset(topics):
+        if self._asking_for is not None and self._asking_for.issuperset(topics):
             return self._request_number
-        return self.request_update()
+        if is_new:
+            # The pause is for questions that were asked before.
+            self._not_before_ms = now_ms
+            self._attempts_without_success = 0
+        return self._request_number + 1
 
     def want_nothing(self) -> None:
         """The write is over: an idle producer asks for nothing, and so cannot bring a deleted topic back to life."""
@@ -110,30 +134,55 @@ class Metadata:
 
     def next_request_delay_ms(self, now_ms: int) -> int | None:
         """Milliseconds until a request is due (0: now); None while one is under way or nothing is wanted."""
-        if self._asking_for or not self._wanted:
+        if self._asking_for is not None or not self._wanted:
             return None
         oldest_ms = min(self._fresh_until_ms.get(topic, 0) for topic in self._wanted)
         due_ms = self._not_before_ms if self._update_requested else max(oldest_ms, self._not_before_ms)
         return max(0, due_ms - now_ms)
 
-    def request(self) -> MetadataRequest:
-        """The request that is due. Brokers that are set to may create a topic, as for Java's producer, unless it was
-        there before: then somebody deleted it."""
+    def request(self, pending: Collection[str], now_ms: int) -> MetadataRequest:
+        """The request that is due. `pending`: the topics of all batches that are not answered for; they are in use.
+
+        Brokers that are set to may create a topic, as for Java's producer, unless it was there before: then somebody
+        deleted it.
+        """
+        self._wanted.update(pending)
+        self._used_ms.update(dict.fromkeys(pending, now_ms))
+        self._forget_idle(now_ms)
+        if not self._update_requested:
+            # It is due by age alone, and likely to have the same answer: no reason to be slow when a leader then fails.
+            self._attempts_without_success = 0
         self._asking_for = frozenset(self._wanted)
         self._update_requested = False
         self._request_number += 1
         never_seen = not self._wanted <= self.snapshot.topics.keys()
         return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=never_seen)
 
+    def _forget_idle(self, now_ms: int) -> None:
+        idle = {topic for topic, used_ms in self._used_ms.items() if now_ms - used_ms >= self._max_idle_ms}
+        if not idle:
+            return
+        self._wanted -= idle
+        for topic in idle:
+            del self._used_ms[topic]
+            self._fresh_until_ms.pop(topic, None)
+        old = self.snapshot
+        self.snapshot = replace(
+            old,
+            version=old.version + 1,
+            topics=MappingProxyType({name: topic for name, topic in old.topics.items() if name not in idle}),
+            errors=MappingProxyType({name: code for name, code in old.errors.items() if name not in idle}),
+        )
+
     def failed(self, now_ms: int) -> None:
         """The request came back without an answer."""
-        self._asking_for = frozenset()
+        self._asking_for = None
         self._update_requested = True
         self._back_off(now_ms)
 
     def update(self, response: MetadataResponse, now_ms: int) -> None:
         """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""
-        self._asking_for = frozenset()
+        self._asking_for = None
         self.answered = self._request_number
         old = self.snapshot
         topics = dict(old.topics)
@@ -168,8 +217,8 @@ class Metadata:
 
 
 def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
-    """`answer` as a snapshot; a partition about which it knows less than `old` (a lower leader epoch of the same
-    topic, KIP-320) keeps what `old` says."""
+    """`answer` as a snapshot; a partition about which it knows less than `old` (none of it, or a lower leader epoch of
+    the same topic, KIP-320) keeps what `old` says: topics grow, but never shrink."""
     partitions = sorted(answer.partitions, key=lambda partition: partition.partition)
     new = TopicSnapshot(
         name=answer.name,
@@ -185,5 +234,7 @@ def _merge(old: TopicSnapshot | None, answer: TopicMetadata) -> TopicSnapshot:
         known[partition] if partition < len(known) and known[partition][1] > told[partition][1] else told[partition]
         for partition in range(len(told))
     ]
+    if new.topic_id is not None:
+        newest += known[len(told) :]
     leaders, leader_epochs = zip(*newest, strict=True) if newest else ((), ())
     return replace(new, leaders=tuple(leaders), leader_epochs=tuple(leader_epochs))

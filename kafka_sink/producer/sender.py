@@ -32,6 +32,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicRecreated,
 )
+from kafka_sink.metrics import Metrics
 from kafka_sink.producer import error_policy
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.batch_split import half_bytes, split
@@ -117,6 +118,7 @@ class Sender:
         network: Network,
         codec: Codec,
         lock: AbstractContextManager[object],
+        metrics: Metrics,
         rng: random.Random,
     ) -> None:
         self._config = config
@@ -125,6 +127,7 @@ class Sender:
         self._network = network
         self._codec = codec
         self._lock = lock
+        self._metrics = metrics
         self._rng = rng
         self._acks = ACKS[config.acks]
         self._sequences = Sequences(idempotent=config.enable_idempotence)
@@ -161,7 +164,8 @@ class Sender:
             # The lock was free in between: the write may be over, and nothing be wanted any more.
             if self._metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
-            request = self._metadata.request()
+            batches = [*self._accumulator.queued(), *self._sequences.unanswered()]
+            request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
 
@@ -229,6 +233,13 @@ class Sender:
             batch.attempts += 1
             batch.last_attempt_ms = now_ms
             batch.step("send")
+            self._metrics.batch_sent(
+                batch.topic_partition.topic,
+                size_bytes=batch.size_bytes,
+                uncompressed_bytes=HEADER_BYTES + batch.records_bytes,
+                record_count=batch.record_count,
+                queue_time_ms=now_ms - batch.created_ms,
+            )
         request = ProduceRequest(
             acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
@@ -239,6 +250,7 @@ class Sender:
         )
         token = _Produced({batch.topic_partition: batch for batch in batches})
         self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
+        self._metrics.produce_request_sent()
         return True
 
     # --- what comes back ----------------------------------------------------------------------------------------------
@@ -259,6 +271,7 @@ class Sender:
             self._metadata.failed(now_ms)
             return
         self._metadata.update(answer.response, now_ms)
+        self._metrics.metadata_updated(now_ms)
         snapshot = self._metadata.snapshot
         self._network.update_brokers(snapshot.brokers)
         for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
@@ -339,6 +352,7 @@ class Sender:
             self._accumulator.deallocate(batch)
             return
         batch.step("retry")
+        self._metrics.records_retried(batch.topic_partition.topic, batch.record_count)
         batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
         self._accumulator.requeue(batch)
 
@@ -357,6 +371,7 @@ class Sender:
             pool=self._accumulator.pool,
         )
         batch.step("split")
+        self._metrics.batch_split()
         self._sequences.split(batch, parts)
         batch.receipts.split(len(parts))
         for part in parts:
@@ -406,13 +421,17 @@ class Sender:
         if self.failure is not None:
             return
         self.failure = error
+        queued = list(self._accumulator.queued())
         self._accumulator.fail(error)
+        for batch in queued:
+            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
         for batch in [*self._drained, *self._sequences.unanswered()]:
             if batch.state is BatchState.DONE:
                 continue
             on_the_wire = batch.in_flight
             batch.step("fail")
             batch.receipts.failed(error)
+            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
             if not on_the_wire:
                 self._accumulator.deallocate(batch)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.metrics import Metrics
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.metadata import Metadata
 from kafka_sink.producer.receipts import Receipts, TopicPartition
@@ -132,6 +133,7 @@ class Core:
         self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
         self.codec = codec_for(config.compression_type, config.compression_level)
         self.receipts = Receipts()
+        self.metrics = Metrics()
         rng = random.Random(1)
         self.accumulator = RecordAccumulator(
             lock=lock,
@@ -148,6 +150,7 @@ class Core:
             network=self.network,
             codec=self.codec,
             lock=lock,
+            metrics=self.metrics,
             rng=rng,
         )
         self.leaders = list(leaders)

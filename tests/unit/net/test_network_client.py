@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,13 +14,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import ClientResponse, NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
-from kafka_sink.protocol.requests import Broker, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
-PRODUCE, INIT_PRODUCER_ID = 0, 22
+PRODUCE, METADATA, INIT_PRODUCER_ID = 0, 3, 22
 
 
 class FakeTransport:
@@ -79,6 +88,13 @@ def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
 
 
+def produce_answer(correlation_id: int, topic_id: uuid.UUID, throttle_time_ms: int) -> bytes:
+    """Version 13, of partition 0."""
+    partition = struct.pack(">ihqqq", 0, 0, 5, -1, 0) + b"\1" + b"\0" + b"\0"
+    topic = topic_id.bytes + b"\2" + partition + b"\0"
+    return framed(correlation_id, b"\0" + b"\2" + topic + struct.pack(">i", throttle_time_ms) + b"\0")
+
+
 def correlation_id(frame: bytes) -> int:
     return int.from_bytes(frame[8:12], "big")
 
@@ -86,18 +102,21 @@ def correlation_id(frame: bytes) -> int:
 class World:
     """A client with one bootstrap server unless told otherwise, and the brokers' side of each connection."""
 
-    RANGES = {PRODUCE: (0, 13), 3: (0, 13), INIT_PRODUCER_ID: (0, 5)}  # noqa: RUF012
+    RANGES = {PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)}  # noqa: RUF012
 
     def __init__(self, names: dict[str, list[str]] | None = None, **changed: Any) -> None:
         self.names = names or {}
         self.resolved: list[str] = []
         self.transport = FakeTransport()
+        self.metrics = Metrics()
+        self.start = self.metrics.begin_task(0)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
             self.transport,
             clock_ms=self.transport.clock_ms,
             rng=random.Random(1),
             settings=NetworkSettings(**given),
+            metrics=self.metrics,
             resolve=self.resolve,
         )
 
@@ -157,6 +176,15 @@ class TestReady:
         world.poll(Sent(0), Received(0, versions_answer(0, World.RANGES)))
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
+
+    def test_not_before_the_last_byte_of_the_versions(self) -> None:
+        world = World()
+        key = world.connect()
+        world.poll(Sent(key))
+        for byte in versions_answer(0, World.RANGES):
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Received(key, bytes([byte])))
+        assert world.client.ready(-1, world.now_ms)
 
     def test_a_node_nobody_has_heard_of(self) -> None:
         world = World()
@@ -226,9 +254,35 @@ class TestConnectFails:
         world = World(socket_connection_setup_timeout_ms=10_000)
         assert not world.client.ready(-1, 0)
         world.poll(timeout_ms=60_000)
-        assert world.now_ms == 10_000
+        assert 8_000 <= world.now_ms <= 12_000
         assert world.transport.open == set()
-        assert world.client.last_error.endswith("no connection within 10000 ms")
+        assert world.client.last_error.endswith(f"no connection within {world.now_ms} ms")
+
+    def test_the_time_to_connect_grows_with_each_failure_and_its_jitter_is_random(self) -> None:
+        """KIP-601."""
+        world = World(socket_connection_setup_timeout_ms=1_000, socket_connection_setup_timeout_max_ms=6_000)
+        given_ms: list[list[int]] = [[] for _ in range(5)]
+        for _ in range(20):
+            for failures in range(5):
+                given_ms[failures].append(self.time_to_connect_ms(world))
+            # A connection starts it over, whatever becomes of it.
+            world.poll(timeout_ms=60_000)
+            world.connect()
+            world.poll(Sent(world.key), Disconnected(world.key, "the peer closed the connection"))
+        for times_ms, exponential in zip(given_ms, [1_000, 2_000, 4_000, 6_000, 6_000], strict=True):
+            assert min(times_ms) >= 0.8 * exponential - 1
+            assert max(times_ms) <= min(1.2 * exponential, 6_000)
+        assert len(set(given_ms[0])) > 10
+
+    @staticmethod
+    def time_to_connect_ms(world: World) -> int:
+        while not world.transport.open:
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            world.client.ready(-1, world.now_ms)
+        started_ms = world.now_ms
+        world.poll(timeout_ms=60_000)
+        assert world.transport.open == set()
+        return world.now_ms - started_ms
 
     def test_a_broker_that_accepts_and_says_nothing(self) -> None:
         world = World(request_timeout_ms=30_000)
@@ -332,6 +386,25 @@ class TestSend:
             assert len(world.transport.outbox[key]) == sent_before
         assert world.client.ready(-1, world.now_ms)
 
+    def test_the_versions_of_the_oldest_broker(self) -> None:
+        """Kafka 3.3's, of clients/src/main/resources/common/message."""
+        world = World()
+        key = world.open(ranges={PRODUCE: (0, 9), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4), 18: (0, 3)})
+        sent = [(NO_ACKS, PRODUCE, 9), (MetadataRequest(("t",), True), METADATA, 12), (INIT, INIT_PRODUCER_ID, 4)]
+        for request, api_key, version in sent:
+            assert world.client.api_version(-1, request) == version
+            world.client.send(-1, request, world.now_ms)
+            assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (api_key, version)
+
+    def test_an_answer_over_the_limit_is_not_waited_for(self) -> None:
+        world = World(max_response_bytes=100)
+        key = world.open()
+        world.send("token")
+        (response,) = world.poll(Sent(key), Received(key, struct.pack(">i", 101)))
+        assert response.response is None
+        assert "a frame of 101 bytes" in world.client.last_error
+        assert world.transport.open == set()
+
     def test_answers_cut_into_bytes(self) -> None:
         world = World()
         key = world.open()
@@ -354,6 +427,21 @@ class TestConnectionLost:
         assert world.client.last_error == reason
         assert not world.client.has_in_flight
         assert world.poll() == []
+
+    def test_answers_that_came_with_the_end_count(self) -> None:
+        world = World()
+        key = world.open()
+        answers = [world.send(token) for token in range(3)]
+        half = len(answers[1]) // 2
+        responses = world.poll(
+            *[Sent(key)] * 3,
+            Received(key, answers[0] + answers[1][:half]),
+            Received(key, answers[1][half:] + answers[2][:half]),
+            Disconnected(key, "the peer closed the connection"),
+        )
+        assert [(response.token, response.error is None) for response in responses] == [
+            (0, True), (1, True), (2, False),
+        ]  # fmt: skip
 
     def test_the_answers_before_a_bad_one_count(self) -> None:
         world = World()
@@ -440,6 +528,37 @@ class TestThrottle:
         world.poll(timeout_ms=60_000)
         assert world.now_ms == 700
         assert world.client.ready(-1, world.now_ms)
+
+    def test_requests_that_it_has_not_read_yet_get_as_much_more_time(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        answers = [world.send(token) for token in range(2)]
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.transport.now_ms += 5_000
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 50_000  # when it ends
+        assert world.client.in_flight_count(-1) == 1
+        world.transport.now_ms = 79_999
+        (response,) = world.poll(Received(key, answers[1]))
+        assert response.error is None
+        world.send("after")
+        world.poll(Sent(key))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 79_999 + 30_000
+
+    def test_an_answer_that_never_comes_is_given_up_all_the_same(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("a")
+        world.send("b")
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        (response,) = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 75_000
+        assert response.token == "b"
+        assert world.client.last_error.endswith("no answer within 30000 ms")
 
     def test_by_the_caller(self) -> None:
         world = World()
@@ -597,6 +716,68 @@ class TestBrokersChange:
         assert world.transport.connects == []
 
 
+class TestMetrics:
+    @staticmethod
+    def figures(world: World) -> Figures:
+        return world.metrics.snapshot(1_000).since(world.start)
+
+    def test_requests_responses_and_bytes_of_each_node(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        keys = {node_id: world.open(node_id) for node_id in (1, 2)}
+        answer = world.send("a", node_id=2)
+        world.send("b", node_id=2)
+        world.poll(Sent(keys[2]), Received(keys[2], answer[:5]), Received(keys[2], answer[5:]))
+        figures = self.figures(world)
+        sent = {node_id: [len(frame) for frame in world.transport.outbox[key]] for node_id, key in keys.items()}
+        hello = len(versions_answer(0, World.RANGES))
+        for node_id, requests, responses, bytes_in in ((1, 1, 1, hello), (2, 3, 2, hello + len(answer))):
+            node = figures.nodes[node_id]
+            assert (node["request-total"], node["response-total"]) == (requests, responses)
+            assert (node["outgoing-byte-total"], node["incoming-byte-total"]) == (sum(sent[node_id]), bytes_in)
+            assert node["request-size-max"] == max(sent[node_id])
+        assert figures.producer["request-total"] == 4
+        assert figures.producer["response-total"] == 3
+        assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 4)
+
+    def test_the_latency_and_throttling_of_produce(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        key = world.open(1)
+        request = ProduceRequest(-1, 1, (ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
+        world.client.send(1, request, world.now_ms)
+        init = world.send("not a Produce", node_id=1)
+        world.transport.now_ms += 12
+        produced = produce_answer(correlation_id(world.transport.outbox[key][-2]), uuid.UUID(int=7), 300)
+        responses = world.poll(*[Sent(key)] * 2, Received(key, produced + init))
+        assert [response.error for response in responses] == [None, None]
+        figures = self.figures(world)
+        assert figures.producer["produce-throttle-time-avg"] == figures.producer["produce-throttle-time-max"] == 300
+        for one in (figures.producer, figures.nodes[1]):
+            assert one["request-latency-avg"] == one["request-latency-max"] == 12
+
+    def test_requests_in_flight_come_down_however_they_end(self) -> None:
+        world = World()
+        key = world.open(ranges={PRODUCE: (0, 13), INIT_PRODUCER_ID: (0, 5)})
+        answer = world.send("answered")
+        world.client.send(-1, NO_ACKS, 0, "no answer expected", expect_response=False)
+        world.client.send(-1, MetadataRequest((), False), 0, "no version in common")
+        world.send("lost")
+        world.send("left at the end")
+        in_flight = [self.figures(world).producer["requests-in-flight"]]
+        world.poll(Sent(key), Received(key, answer), Sent(key))
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.poll(Disconnected(key, "cut"))
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.poll(timeout_ms=60_000)
+        world.open()
+        world.send("left at the end")
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.client.close()
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        assert in_flight == [4, 2, 0, 1, 0]
+
+
 def test_wakeup_is_the_transports() -> None:
     world = World()
     world.client.wakeup()
@@ -636,8 +817,9 @@ class AnyWeather(RuleBasedStateMachine):
         self.take(self.world.poll(timeout_ms=self.world.client.delay_ms(node_id, self.world.now_ms) or 0))
         if not self.world.client.ready(node_id, self.world.now_ms):
             key = self.key_of(node_id)
-            for _ in range(3 if key in self.transport.open else 0):
-                self.take(self.world.poll(*self.next_events(key)))
+            for _ in range(3):
+                if key in self.transport.open:  # noise from before may end it
+                    self.take(self.world.poll(*self.next_events(key)))
 
     @rule()
     def want_any(self) -> None:

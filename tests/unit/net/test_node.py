@@ -20,7 +20,7 @@ def connection() -> Connection:
 def attempt(node: Node, *resolved: Address) -> Address:
     if node.needs_resolving:
         node.resolved(resolved)
-    return node.connecting(1, connection(), now_ms=0)
+    return node.connecting(1, connection(), now_ms=0, setup_timeout_ms=10)
 
 
 class TestAddresses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import threading
@@ -13,6 +14,7 @@ from contextlib import closing
 
 import pytest
 
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.selector import IOV_MAX, RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
@@ -21,7 +23,7 @@ DEADLINE_S = 20
 
 @pytest.fixture
 def selector() -> Iterator[Selector]:
-    made = Selector()
+    made = Selector(metrics=Metrics())
     yield made
     made.close_all()
 
@@ -60,7 +62,7 @@ def received(events: list[Event], key: int = 1) -> bytes:
 
 class TestConnect:
     def test_sockets_are_set_up(self, listener: socket.socket) -> None:
-        selector = Selector(send_buffer_bytes=100_000, receive_buffer_bytes=50_000)
+        selector = Selector(metrics=Metrics(), send_buffer_bytes=100_000, receive_buffer_bytes=50_000)
         connected(selector, listener).close()
         sock = selector._channels[1].sock
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -69,6 +71,11 @@ class TestConnect:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (100_000, 200_000)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         selector.close_all()
+
+    def test_buffers_are_the_systems_where_nothing_is_said(self, selector: Selector) -> None:
+        with closing(selector._socket(socket.AF_INET)) as ours, closing(socket.socket()) as plain:
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                assert ours.getsockopt(socket.SOL_SOCKET, option) == plain.getsockopt(socket.SOL_SOCKET, option)
 
     def test_refused(self, selector: Selector, listener: socket.socket) -> None:
         address = address_of(listener)
@@ -173,6 +180,16 @@ def read_all(peer: socket.socket, into: bytearray, size: int) -> None:
         into += chunk
 
 
+def await_bytes(sock: socket.socket, size: int) -> None:
+    """Until `size` bytes can be read, without reading them."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        assert time.monotonic() < deadline
+        select.select([sock], [], [], DEADLINE_S)
+        if len(sock.recv(size, socket.MSG_PEEK)) == size:
+            return
+
+
 def reset(peer: socket.socket) -> None:
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.close()
@@ -187,6 +204,29 @@ class TestReceive:
         assert received(events) == b"last words"
         assert events[-1] == Disconnected(1, "the peer closed the connection")
         assert selector.poll(0) == []
+
+    def test_more_than_one_read_takes_before_the_end(self, selector: Selector, listener: socket.socket) -> None:
+        peer = connected(selector, listener)
+        words = os.urandom(3 * RECEIVE_CHUNK_BYTES + 7)
+        writer = threading.Thread(target=lambda: (peer.sendall(words), peer.close()))
+        writer.start()
+        events = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
+        writer.join(DEADLINE_S)
+        assert received(events) == words
+        assert isinstance(events[-1], Disconnected)
+
+    def test_bytes_before_a_reset_that_a_write_meets_first(self, selector: Selector, listener: socket.socket) -> None:
+        """They may be the answers to requests that a leader has carried out."""
+        peer = connected(selector, listener)
+        words = os.urandom(RECEIVE_CHUNK_BYTES + 7)
+        peer.sendall(words)
+        await_bytes(selector._channels[1].sock, len(words))
+        reset(peer)
+        selector.send(1, [b"a request on its heels"])
+        events = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
+        assert received(events) == words
+        assert isinstance(events[-1], Disconnected)
+        assert not any(isinstance(event, Sent) for event in events)
 
     def test_a_reset(self, selector: Selector, listener: socket.socket) -> None:
         reset(connected(selector, listener))
@@ -251,12 +291,65 @@ class TestClose:
         assert selector.poll(0) == []
 
     def test_all(self, listener: socket.socket) -> None:
-        selector = Selector()
+        selector = Selector(metrics=Metrics())
         peers = [connected(selector, listener, key) for key in (1, 2)]
         selector.close_all()
         selector.close_all()
         selector.wakeup()
         assert [peer.recv(1) for peer in peers] == [b"", b""]
+
+
+class TestMetrics:
+    def test_connections_and_bytes(self, listener: socket.socket) -> None:
+        metrics = Metrics()
+        selector = Selector(metrics=metrics)
+        start = metrics.begin_task(0)
+        peers = [connected(selector, listener, key) for key in (1, 2)]
+        selector.connect(3, address_of(listener))
+        assert metrics.snapshot(1).since(start).producer["connection-count"] == 3
+        poll_until(selector, lambda events: Connected(3) in events)
+        selector.send(1, [b"a request", b"in two"])
+        selector.send(1, [b"and another"])
+        poll_until(selector, lambda events: events.count(Sent(1)) == 2)
+        peers[0].sendall(b"an answer")
+        poll_until(selector, lambda events: received(events) == b"an answer")
+        peers[1].close()
+        poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
+        selector.close(3)
+        figures = metrics.snapshot(1).since(start).producer
+        assert figures["connection-count"] == 1
+        assert (figures["connection-creation-total"], figures["connection-close-total"]) == (3, 2)
+        assert (figures["outgoing-byte-total"], figures["incoming-byte-total"]) == (26, 9)
+        assert figures["network-io-total"] == 2
+        selector.close_all()
+        assert metrics.snapshot(1).since(start).producer["connection-count"] == 0
+
+    def test_every_byte_of_a_long_request_once(self, listener: socket.socket) -> None:
+        metrics = Metrics()
+        selector = Selector(metrics=metrics)
+        start = metrics.begin_task(0)
+        peer = connected(selector, listener)
+        payload = bytes(16 << 20)
+        selector.send(1, [payload])
+        reader = threading.Thread(target=read_all, args=(peer, bytearray(), len(payload)))
+        reader.start()
+        poll_until(selector, lambda events: Sent(1) in events)
+        reader.join(DEADLINE_S)
+        figures = metrics.snapshot(1).since(start).producer
+        assert figures["outgoing-byte-total"] == len(payload)
+        assert figures["network-io-total"] > 1
+        selector.close_all()
+
+    def test_time_waited_and_time_worked(self, selector: Selector) -> None:
+        start = selector._metrics.begin_task(0)
+        began_ns = time.monotonic_ns()
+        for _ in range(2):
+            selector.poll(30)
+        elapsed_ns = time.monotonic_ns() - began_ns
+        figures = selector._metrics.snapshot(1).since(start).producer
+        assert figures["select-total"] == 2
+        assert figures["io-wait-time-ns-avg"] > 25_000_000
+        assert 0 < figures["io-time-ns-total"] <= elapsed_ns - figures["io-wait-time-ns-total"]
 
 
 class TestWakeup:

@@ -5,6 +5,7 @@ import socket
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
 )
-from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, routed
+from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -295,6 +296,37 @@ def test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequen
     assert sequences(c.network.produce()[0]) == [1]
 
 
+def test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences() -> None:
+    c = make_core()
+    (request,) = sending(c)
+    c.answer_produce(request)
+    c.run(advance_ms=400_000)
+    assert c.network.sent[0].request.topics == ()
+    c.answer(c.network.take(MetadataRequest), replace(metadata_response([]), topics=()))
+    assert c.metadata.snapshot.topics == {}
+    c.metadata.want([TOPIC], c.now_ms)
+    c.run()
+    c.answer_metadata()
+    c.append(routed([b"b"], [0]))
+    c.run(advance_ms=100)
+    assert sequences(c.network.produce()[0]) == [1]
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["queued", "in flight"])
+def test_a_topic_with_batches_pending_is_not_forgotten(sent: bool) -> None:
+    c = make_core(delivery_timeout_ms=10_000_000)
+    c.append(routed([b"a"], [0]))
+    if sent:
+        c.flush()
+        c.answer_producer_id()
+        assert c.network.produce()
+    c.run(advance_ms=400_000)
+    request = c.network.take(MetadataRequest)
+    assert request.request.topics == (TOPIC,)
+    c.answer(request, metadata_response([0, 0]))
+    assert TOPIC in c.metadata.snapshot.topics
+
+
 def test_a_slow_broker_is_not_asked_for_metadata_twice_at_once() -> None:
     c = make_core()
     c.metadata.request_update()
@@ -488,6 +520,7 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
         clock_ms=lambda: c.now_ms,
         rng=random.Random(1),
         settings=NetworkSettings(bootstrap_servers=(("localhost", 9092),), client_id="c"),
+        metrics=c.metrics,
         resolve=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port))],
     )
     client.update_brokers([Broker(0, "localhost", 9092)])
@@ -800,3 +833,29 @@ def test_a_write_that_ends_while_a_node_is_chosen_leaves_nothing_to_ask_for() ->
     c.network.least_loaded_node = end_the_write  # type: ignore[method-assign]
     c.run(advance_ms=500)
     assert metadata_requests(c) == 0
+
+
+def test_what_is_sent_again_split_and_failed_is_counted() -> None:
+    c = warm(make_core(leaders=[0], batch_size=2_048, max_request_size=2_048))
+    began = c.metrics.begin_task(c.now_ms)
+    c.append(routed([bytes(100)] * 10, [0] * 10))
+    c.flush()
+    c.run(advance_ms=7)
+    (first,) = c.network.produce()
+    c.answer_produce(first, 7)
+    c.run(advance_ms=1_000)
+    (again,) = c.network.produce()
+    c.answer_produce(again, 10)
+    c.run()
+    (half,) = c.network.produce()
+    c.answer_produce(half, 87)
+    figures = c.metrics.snapshot(c.now_ms).since(began)
+    sent = sum(len(records) for request in (first, again, half) for records in wire(request))
+    assert figures.producer["record-send-total"] == 10 + 10 + 5
+    assert figures.topics["t"]["byte-total"] == sent
+    assert figures.producer["record-retry-total"] == 10
+    assert figures.producer["batch-split-total"] == 1
+    assert figures.producer["record-error-total"] == figures.topics["t"]["record-error-total"] == 10
+    assert figures.producer["records-per-request-avg"] == 25 / 3
+    assert figures.producer["record-queue-time-max"] == 1_007
+    assert figures.producer["compression-rate-avg"] == 1.0
