@@ -1,0 +1,445 @@
+"""One broker: connections in, answers out, and its replicas in between.
+
+It acts by the last image of the cluster it has received, right or wrong: that decides whom it answers NOT_LEADER, what
+it tells of topics, and whether it still takes itself for a leader.
+
+Source: KafkaApis, ReplicaManager, BrokerMetadataPublisher in Kafka; KIP-219 (throttling), KIP-951 (the new leader in a
+Produce answer).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from model.connection import Connection
+from model.controller import Controller
+from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
+from model.partition import Appended, Partition
+from model.purgatory import Codes, Purgatory
+from model.record_batches import Refused, parse_batch
+from model.replication import Replication
+from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.timeline import Planned, Timeline
+from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
+
+CLUSTER_ID = "model"
+PORT = 9092
+PRODUCER_IDS_PER_BLOCK = 1_000
+
+
+def host_of(node_id: int) -> str:
+    """The host that Metadata answers name; every broker listens on PORT."""
+    return f"broker-{node_id}"
+
+
+class Outgoing(NamedTuple):
+    """`frame`: an answer without its length; None: the broker closes the connection."""
+
+    node_id: int
+    connection_id: int
+    frame: bytes | None
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """Of one partition. `topic`: its name or its id, whichever the request used."""
+
+    topic: Any
+    partition: int
+    key: TopicIdPartition | None
+    code: ErrorCode
+    appended: Appended | None = None
+
+
+class Broker:
+    """`outgoing` collects what it sends. `partitions` is what lies on its disk."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: ClusterSettings,
+        timeline: Timeline,
+        controller: Controller,
+        replication: Replication,
+        outgoing: list[Outgoing],
+    ) -> None:
+        self.node_id = node_id
+        self.partitions: dict[TopicIdPartition, Partition] = {}
+        self.is_alive = True
+        self.is_isolated = False
+        self.image = ClusterImage()
+        self.purgatory = Purgatory(timeline, self._check_enough_replicas)
+        self._settings = settings
+        self._api_versions = settings.generation.api_versions
+        self._timeline = timeline
+        self._controller = controller
+        self._replication = replication
+        self._outgoing = outgoing
+        self._connections: dict[int, Connection] = {}
+        self._lag_checks: dict[TopicIdPartition, Planned] = {}
+        self._producer_ids: deque[int] = deque()
+        self._refusals: dict[int, deque[ErrorCode]] = {}
+        self._throttle_times_ms: deque[int] = deque()
+        self._handlers: Mapping[int, Callable[[Connection, Request], None]] = {
+            PRODUCE: self._produce,
+            METADATA: self._metadata,
+            API_VERSIONS: self._tell_api_versions,
+            INIT_PRODUCER_ID: self._init_producer_id,
+        }
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def refuse(self, api_key: int, code: ErrorCode) -> None:
+        """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
+        self._refusals.setdefault(api_key, deque()).append(code)
+
+    def throttle(self, throttle_time_ms: int, answers: int) -> None:
+        """The next answers tell their client to wait, and its connection is not read meanwhile."""
+        self._throttle_times_ms.extend([throttle_time_ms] * answers)
+
+    def crash(self) -> None:
+        """Everything in memory is gone, and every client notices."""
+        self.is_alive = False
+        for connection in self._connections.values():
+            if not connection.is_gone:
+                self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
+        self._connections.clear()
+        self._producer_ids.clear()
+        self.purgatory.clear()
+        for planned in self._lag_checks.values():
+            self._timeline.cancel(planned)
+        self._lag_checks.clear()
+
+    def start(self, version: int) -> None:
+        """From disk, without a part in anything until an image after `version` tells: what was on its way to the
+        broker before it died does not count."""
+        self.is_alive = True
+        self.image = ClusterImage(version)
+        for partition in self.partitions.values():
+            partition.restart(self._timeline.now_ms)
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def receive(self, connection_id: int, frame: bytes) -> None:
+        if not self.is_alive:
+            self._outgoing.append(Outgoing(self.node_id, connection_id, None))
+            return
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            connection = self._connections[connection_id] = Connection(connection_id)
+        connection.received.append(frame)
+        self._handle_next(connection)
+
+    def disconnected(self, connection_id: int) -> None:
+        connection = self._connections.get(connection_id)
+        if connection is not None:
+            connection.is_gone = True
+            self._handle_next(connection)
+
+    def _handle_next(self, connection: Connection) -> None:
+        while self._connections.get(connection.connection_id) is connection:
+            frame = connection.next_frame()
+            if frame is None:
+                if connection.is_gone and not connection.is_busy and not connection.received:
+                    del self._connections[connection.connection_id]
+                return
+            try:
+                request = decode_request(frame, self._api_versions)
+            except NotARequest:
+                self._close(connection)
+                return
+            self._handlers[request.api_key](connection, request)
+
+    def _close(self, connection: Connection) -> None:
+        del self._connections[connection.connection_id]
+        if not connection.is_gone:
+            self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
+
+    def _answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
+        """`fields`: those of kio's response of the newest version."""
+        throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
+        kio_version = kio_module(request.api_key, request.version, "response")
+        message = build(
+            getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields
+        )
+        connection.is_busy = False
+        if not connection.is_gone:
+            frame = encode_response(request, message)
+            self._outgoing.append(Outgoing(self.node_id, connection.connection_id, frame))
+        if throttle_time_ms:
+            connection.is_throttled = True
+            self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
+
+    def _unthrottle(self, connection: Connection) -> None:
+        connection.is_throttled = False
+        self._handle_next(connection)
+
+    def _next_refusal(self, api_key: int) -> ErrorCode:
+        refusals = self._refusals.get(api_key)
+        return refusals.popleft() if refusals else ErrorCode.none
+
+    # --- ApiVersions, InitProducerId ----------------------------------------------------------------------------------
+
+    def _tell_api_versions(self, connection: Connection, request: Request) -> None:
+        code, api_versions = self._next_refusal(API_VERSIONS), self._api_versions
+        if request.message is None:
+            # KIP-511: in version 0, which anybody can read, with the range to choose from.
+            request = Request(API_VERSIONS, 0, request.correlation_id, None)
+            code, api_versions = ErrorCode.unsupported_version, {API_VERSIONS: api_versions[API_VERSIONS]}
+        kio_version = kio_module(API_VERSIONS, request.version, "response")
+        api_keys = tuple(
+            kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+            for api_key, (lowest, highest) in sorted(api_versions.items())
+        )
+        self._answer(connection, request, "ApiVersionsResponse", error_code=code, api_keys=api_keys)
+
+    def _init_producer_id(self, connection: Connection, request: Request) -> None:
+        code = self._next_refusal(INIT_PRODUCER_ID)
+        if request.message.transactional_id is not None:
+            code = ErrorCode.coordinator_not_available
+        if code is not ErrorCode.none:
+            ids = {"producer_id": -1, "producer_epoch": -1}
+        else:
+            if not self._producer_ids:
+                self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
+            ids = {"producer_id": self._producer_ids.popleft(), "producer_epoch": 0}
+        self._answer(connection, request, "InitProducerIdResponse", error_code=code, **ids)
+
+    # --- Metadata -----------------------------------------------------------------------------------------------------
+
+    def _metadata(self, connection: Connection, request: Request) -> None:
+        code = self._next_refusal(METADATA)
+        kio_version = kio_module(METADATA, request.version, "response")
+        asked = request.message.topics
+        names = self.image.topics if asked is None else [topic.name for topic in asked]
+        topics = [self._topic_metadata(kio_version, self.image.topics.get(name), name, code) for name in names]
+        self._answer(
+            connection,
+            request,
+            "MetadataResponse",
+            brokers=tuple(
+                build(kio_version.MetadataResponseBroker, node_id=node_id, host=host_of(node_id), port=PORT)
+                for node_id in self.image.alive
+            ),
+            cluster_id=CLUSTER_ID,
+            controller_id=self.image.alive[0] if self.image.alive else NO_LEADER,
+            topics=tuple(topics),
+            error_code=ErrorCode.none,
+        )
+
+    def _topic_metadata(self, kio_version: Any, topic: TopicImage | None, name: str, code: ErrorCode) -> Any:
+        if topic is None and code is ErrorCode.none:
+            code = ErrorCode.unknown_topic_or_partition
+        partitions: Iterable[tuple[int, PartitionState]] = ()
+        if topic is not None and code is ErrorCode.none:
+            partitions = enumerate(topic.partitions)
+        return build(
+            kio_version.MetadataResponseTopic,
+            error_code=code,
+            name=name,
+            topic_id=topic.topic_id if topic is not None else None,
+            partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
+        )
+
+    def _partition_metadata(self, kio_version: Any, number: int, state: PartitionState) -> Any:
+        has_leader = state.leader in self.image.alive
+        return build(
+            kio_version.MetadataResponsePartition,
+            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+            partition_index=number,
+            leader_id=state.leader if has_leader else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.image.alive),
+        )
+
+    # --- Produce ------------------------------------------------------------------------------------------------------
+
+    def _produce(self, connection: Connection, request: Request) -> None:
+        message = request.message
+        refusal = self._next_refusal(PRODUCE)
+        results = [
+            self._produce_one(topic_data, data, message.acks, refusal)
+            for topic_data in message.topic_data
+            for data in topic_data.partition_data
+        ]
+        for result in results:
+            if result.appended is not None and result.key is not None:
+                self._appended(self.partitions[result.key])
+        if message.acks == 0:
+            self._end_unanswered(connection, results)
+            return
+        required_offsets = {
+            result.key: result.appended.next_offset
+            for result in results
+            if result.appended is not None and result.key is not None
+        }
+        if message.acks == 1 or not required_offsets:
+            self._answer_produce(connection, request, results)
+            return
+
+        def on_complete(codes: Codes) -> None:
+            for result in results:
+                if result.appended is not None and result.key is not None:
+                    result.code = codes[result.key]
+            self._answer_produce(connection, request, results)
+            self._handle_next(connection)
+
+        timeout_ms = round(message.timeout.total_seconds() * 1_000)
+        self.purgatory.add(required_offsets, timeout_ms, on_complete)
+
+    def _produce_one(self, topic_data: Any, data: Any, acks: int, refusal: ErrorCode) -> ProduceResult:
+        by_id = hasattr(topic_data, "topic_id")
+        reference = topic_data.topic_id if by_id else topic_data.name
+        topic = self.image.topic_of(reference) if by_id else self.image.topics.get(reference)
+        result = ProduceResult(reference, data.index, None, refusal)
+        if topic is None:
+            result.code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        elif not 0 <= data.index < len(topic.partitions):
+            result.code = ErrorCode.unknown_topic_or_partition
+        elif refusal is ErrorCode.none:
+            result.key = TopicIdPartition(topic.topic_id, data.index)
+            try:
+                result.appended = self._append(result.key, data.records, acks)
+            except Refused as refused:
+                result.code = refused.code
+        return result
+
+    def _append(self, key: TopicIdPartition, records: bytes | None, acks: int) -> Appended:
+        batch = parse_batch(records or b"")
+        if acks not in (-1, 0, 1):
+            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+        partition = self.partitions.get(key)
+        if partition is None:
+            raise Refused(ErrorCode.not_leader_or_follower, "no replica here")
+        return partition.append_as_leader(batch, acks, self._timeline.now_ms)
+
+    def _end_unanswered(self, connection: Connection, results: list[ProduceResult]) -> None:
+        """acks=0: the only thing a client can be told is that its connection ends."""
+        connection.is_busy = False
+        if any(result.code is not ErrorCode.none for result in results):
+            self._close(connection)
+
+    def _answer_produce(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
+        kio_version = kio_module(PRODUCE, request.version, "response")
+        # Brokers answer in the order of their hash maps: the reverse is an order that no client may rely on.
+        topics: dict[Any, list[Any]] = {}
+        for result in reversed(results):
+            topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
+        responses = tuple(
+            build(
+                kio_version.TopicProduceResponse,
+                name=topic,
+                topic_id=topic,
+                partition_responses=tuple(partitions),
+            )
+            for topic, partitions in topics.items()
+        )
+        self._answer(connection, request, "ProduceResponse", responses=responses)
+
+    def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
+        fields: dict[str, Any] = {}
+        if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
+            state = self.image.state_of(result.key) if result.key is not None else None
+            if state is not None:
+                fields["current_leader"] = kio_version.LeaderIdAndEpoch(
+                    leader_id=state.leader, leader_epoch=state.leader_epoch
+                )
+        return build(
+            kio_version.PartitionProduceResponse,
+            index=result.partition,
+            error_code=result.code,
+            base_offset=result.appended.base_offset if result.appended is not None else -1,
+            log_append_time=None,
+            log_start_offset=0 if result.appended is not None else -1,
+            record_errors=(),
+            error_message=None,
+            **fields,
+        )
+
+    # --- replicas -----------------------------------------------------------------------------------------------------
+
+    def apply(self, image: ClusterImage) -> None:
+        """What the controller decided arrives here."""
+        self.image = image
+        hosted: set[TopicIdPartition] = set()
+        for topic in image.topics.values():
+            for number, state in enumerate(topic.partitions):
+                if self.node_id in state.replicas:
+                    key = TopicIdPartition(topic.topic_id, number)
+                    hosted.add(key)
+                    self._apply_state(topic, key, state)
+        for key in [key for key in self.partitions if key not in hosted]:
+            del self.partitions[key]
+            self.purgatory.check(key)
+
+    def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = Partition(self.node_id, topic.name, key, topic.settings, self._settings)
+        partition.apply(state, self.image.alive, self._timeline.now_ms)
+        self.purgatory.check(key)
+        if partition.is_leader:
+            self._replication.wake_followers(partition)
+        else:
+            self._replication.wake(self.node_id, key)
+        self._watch_lag(partition)
+
+    def _appended(self, partition: Partition) -> None:
+        if partition.maybe_increment_high_watermark(self._timeline.now_ms):
+            self.purgatory.check(partition.key)
+        self._replication.wake_followers(partition)
+        self._watch_lag(partition)
+
+    def follower_fetched(self, partition: Partition, node_id: int) -> None:
+        """As leader: what is known of a follower changed."""
+        before = partition.high_watermark
+        if partition.catches_up(node_id):
+            self._alter_isr(partition, (*partition.isr, node_id))
+        partition.maybe_increment_high_watermark(self._timeline.now_ms)
+        if partition.high_watermark > before:
+            self.purgatory.check(partition.key)
+            self._replication.wake_followers(partition)
+        self._watch_lag(partition)
+
+    def _alter_isr(self, partition: Partition, isr: Iterable[int]) -> None:
+        altered = self._controller.alter_isr(
+            partition.key, self.node_id, partition.leader_epoch, partition.partition_epoch, isr
+        )
+        if altered is not None:
+            partition.apply(altered, self.image.alive, self._timeline.now_ms)
+
+    def _watch_lag(self, partition: Partition) -> None:
+        """Plans the moment at which a follower that is behind leaves the ISR; none while none is behind."""
+        deadline_ms = partition.lag_deadline_ms()
+        planned = self._lag_checks.get(partition.key)
+        if deadline_ms is None:
+            if planned is not None:
+                self._timeline.cancel(self._lag_checks.pop(partition.key))
+        elif planned is None:
+            delay_ms = max(0, deadline_ms - self._timeline.now_ms)
+            self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
+
+    def _shrink_isr(self, partition: Partition) -> None:
+        del self._lag_checks[partition.key]
+        lagging = partition.lagging(self._timeline.now_ms)
+        if lagging:
+            self._alter_isr(partition, [node_id for node_id in partition.isr if node_id not in lagging])
+            self.purgatory.check(partition.key)
+            self._replication.wake_followers(partition)
+        self._watch_lag(partition)
+
+    def _check_enough_replicas(self, key: TopicIdPartition, required_offset: int) -> ErrorCode | None:
+        partition = self.partitions.get(key)
+        if partition is not None:
+            return partition.check_enough_replicas(required_offset)
+        if self.image.topic_of(key.topic_id) is None:
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower
