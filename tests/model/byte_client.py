@@ -6,8 +6,9 @@ It keeps no state but its connection and correlation ids: a test says what is se
 from __future__ import annotations
 
 import io
+import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,8 @@ import kio.serial
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.cluster import Cluster
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
+from model.record_batches import RecordBatch, decode_records
+from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
 from model.wire import build, kio_module
 
 NAMES = {PRODUCE: "Produce", METADATA: "Metadata", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId"}
@@ -72,6 +74,10 @@ class Answer:
     base_offset: int
 
 
+def values_of(batches: Sequence[RecordBatch]) -> list[bytes | None]:
+    return [value for batch in batches for _, value, _, _ in decode_records(batch.data)]
+
+
 @dataclass
 class ByteClient:
     """Over one connection to each broker; a connection that ended is replaced by the next request."""
@@ -107,6 +113,13 @@ class ByteClient:
         """Lets virtual time pass."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
         self.collect()
+
+    def run_until(self, condition: Callable[[], bool], limit_ms: int = 10_000) -> None:
+        """Lets time pass a ms at a time, until `condition` holds."""
+        end_ms = self.cluster.now_ms + limit_ms
+        while not condition():
+            assert self.cluster.now_ms < end_ms, f"not within {limit_ms} ms"
+            self.run(1)
 
     def collect(self) -> None:
         for outgoing in self.cluster.take_outgoing():
@@ -162,6 +175,20 @@ class ByteClient:
             for partition in topic.partition_responses
         }
 
+    def code(self, correlation_id: int, partition: int = 0) -> int | None:
+        """The partition's error code; None while there is no answer."""
+        answer = self.produced(correlation_id)
+        return answer[partition].code if answer is not None else None
+
+    def committed(self, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+        """The values that are there to stay, as the cluster holds."""
+        return values_of(self.cluster.committed(topic, partition))
+
+    def log_of(self, node_id: int, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+        """The values in one replica's log."""
+        replica = self.cluster.replica(topic, partition, node_id)
+        return values_of(replica.log.batches) if replica is not None else []
+
     def init_producer_id(self, node_id: int) -> int:
         kio_version = kio_module(INIT_PRODUCER_ID, 4, "request")
         message = build(
@@ -180,3 +207,20 @@ class ByteClient:
             include_cluster_authorized_operations=False,
         )  # fmt: skip
         return self.answers[self.send(node_id, METADATA, version, message)]
+
+
+def client_of(nodes: int = 3, seed: int = 1, **settings: Any) -> ByteClient:
+    """Of a new cluster with brokers 0, 1, ... and these settings."""
+    cluster = Cluster(node_ids=range(nodes), rng=random.Random(seed), settings=ClusterSettings(**settings))
+    return ByteClient(cluster)
+
+
+def client_of_topic(
+    replication_factor: int, min_insync_replicas: int, *, partitions: int = 1, nodes: int = 3, seed: int = 1,
+    **settings: Any,
+) -> ByteClient:  # fmt: skip
+    """The same with a topic "t", whose partition 0 broker 0 leads, known to every broker."""
+    client = client_of(nodes, seed, **settings)
+    client.cluster.create_topic("t", partitions, replication_factor, min_insync_replicas)
+    client.run(2_000)
+    return client
