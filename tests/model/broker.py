@@ -103,6 +103,11 @@ class Broker:
         """The next answers tell their client to wait, and its connection is not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
+    def forgive(self) -> None:
+        """Takes back what `refuse` and `throttle` have not used up."""
+        self._refusals.clear()
+        self._throttle_times_ms.clear()
+
     def crash(self) -> None:
         """Everything in memory is gone, and every client notices."""
         self.is_alive = False

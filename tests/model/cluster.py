@@ -173,6 +173,10 @@ class Cluster:
         executed. Several wait in line."""
         self.brokers[node_id].refuse(api_key, ErrorCode(code))
 
+    def forgive(self, node_id: int) -> None:
+        """Takes back what `refuse` and `throttle` have not used up."""
+        self.brokers[node_id].forgive()
+
     def _stop_fetching(self, node_id: int) -> None:
         for broker in self.brokers.values():
             for partition in broker.partitions.values():
