@@ -429,7 +429,8 @@ class Broker:
             if planned is not None:
                 self._timeline.cancel(self._lag_checks.pop(partition.key))
         elif planned is None:
-            delay_ms = max(0, deadline_ms - self._timeline.now_ms)
+            # Over already if the controller has refused: it knows something that has not arrived here yet.
+            delay_ms = max(1, deadline_ms - self._timeline.now_ms)
             self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
 
     def _shrink_isr(self, partition: Partition) -> None:
