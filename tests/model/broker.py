@@ -421,7 +421,7 @@ class Broker:
         if altered is not None:
             partition.apply(altered, self.image.alive, self._timeline.now_ms)
 
-    def _watch_lag(self, partition: Partition) -> None:
+    def _watch_lag(self, partition: Partition, at_least_ms: int = 0) -> None:
         """Plans the moment at which a follower that is behind leaves the ISR; none while none is behind."""
         deadline_ms = partition.lag_deadline_ms()
         planned = self._lag_checks.get(partition.key)
@@ -429,8 +429,7 @@ class Broker:
             if planned is not None:
                 self._timeline.cancel(self._lag_checks.pop(partition.key))
         elif planned is None:
-            # Over already if the controller has refused: it knows something that has not arrived here yet.
-            delay_ms = max(1, deadline_ms - self._timeline.now_ms)
+            delay_ms = max(at_least_ms, deadline_ms - self._timeline.now_ms)
             self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
 
     def _shrink_isr(self, partition: Partition) -> None:
@@ -440,7 +439,8 @@ class Broker:
             self._alter_isr(partition, [node_id for node_id in partition.isr if node_id not in lagging])
             self.purgatory.check(partition.key)
             self._replication.wake_followers(partition)
-        self._watch_lag(partition)
+        # The controller refuses a leader that is one no more: that leader asks again as often as Kafka's does.
+        self._watch_lag(partition, max(1, self._settings.replica_lag_time_max_ms // 2) if lagging else 0)
 
     def _check_enough_replicas(self, key: TopicIdPartition, required_offset: int) -> ErrorCode | None:
         partition = self.partitions.get(key)

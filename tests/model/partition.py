@@ -234,29 +234,29 @@ class Partition:
 
     def lag_deadline_ms(self) -> int | None:
         """When the next follower is to leave the ISR unless it fetches; None if none is behind."""
-        return min(
-            (
-                follower.caught_up_ms + self._settings.replica_lag_time_max_ms + 1
-                for node_id, follower in self.followers.items()
-                if node_id in self.isr and follower.end_offset != self.log.end_offset
-            ),
-            default=None,
-        )
+        end_offset, isr = self.log.end_offset, self._state.isr
+        behind = [
+            follower.caught_up_ms
+            for node_id, follower in self.followers.items()
+            if follower.end_offset != end_offset and node_id in isr
+        ]
+        return min(behind) + self._settings.replica_lag_time_max_ms + 1 if behind else None
 
     def maybe_increment_high_watermark(self, now_ms: int) -> bool:
         """To the smallest end offset of the ISR and of those about to join it."""
         if self._settings.generation.strict_min_isr and len(self.isr) < self._min_insync_replicas:
             return False
-        end_offset = self.log.end_offset
-        lag_max_ms = self._settings.replica_lag_time_max_ms
+        isr, end_offset = self._state.isr, self.log.end_offset
         committed = end_offset
         for node_id, follower in self.followers.items():
-            counts = node_id in self.isr or (
-                node_id in self._alive and follower.is_caught_up(end_offset, now_ms, lag_max_ms)
-            )
-            if counts:
-                committed = min(committed, follower.end_offset)
+            if follower.end_offset < committed and (node_id in isr or self._is_about_to_join(node_id, now_ms)):
+                committed = follower.end_offset
         return self._move_high_watermark(committed, now_ms)
+
+    def _is_about_to_join(self, node_id: int, now_ms: int) -> bool:
+        lag_max_ms = self._settings.replica_lag_time_max_ms
+        follower = self.followers[node_id]
+        return node_id in self._alive and follower.is_caught_up(self.log.end_offset, now_ms, lag_max_ms)
 
     # --- as follower --------------------------------------------------------------------------------------------------
 

@@ -23,10 +23,7 @@ class PartitionLog:
     def __init__(self) -> None:
         self.batches: list[RecordBatch] = []
         self.epoch_starts: list[EpochAndOffset] = []
-
-    @property
-    def end_offset(self) -> int:
-        return self.batches[-1].next_offset if self.batches else 0
+        self.end_offset = 0
 
     @property
     def last_epoch(self) -> int | None:
@@ -38,6 +35,7 @@ class PartitionLog:
         if batch.leader_epoch != self.last_epoch:
             self.assign_epoch(batch.leader_epoch, batch.base_offset)
         self.batches.append(batch)
+        self.end_offset = batch.next_offset
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """`epoch` starts at `start_offset`; whatever claimed to be newer, or to start later, is forgotten."""
@@ -62,7 +60,7 @@ class PartitionLog:
             return False
         count = len(self.batches)
         while self.batches and self.batches[-1].next_offset > offset:
-            self.batches.pop()
+            self.end_offset = self.batches.pop().base_offset
         # Also an epoch in which this replica led and wrote nothing: its successors may never have heard of it.
         self.epoch_starts = [known for known in self.epoch_starts if known.offset < self.end_offset]
         return len(self.batches) < count
