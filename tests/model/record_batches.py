@@ -3,8 +3,8 @@
 Scope: what a leader must know of a batch to refuse or append it. `decode_records` is for oracles: kafka-python's
 reader, of any codec.
 
-Source: DefaultRecordBatch, LogValidator.validateBatch, ProduceRequest.validateRecords, UnifiedLog
-.analyzeAndValidateRecords in Kafka.
+Source: DefaultRecordBatch, LogValidator.validateBatch, ProduceRequest.validateRecords, ByteBufferLogInputStream,
+UnifiedLog.analyzeAndValidateRecords in Kafka.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
 _CRC_STARTS_AT = 21
 _MAGIC_AT = 16
+# Of a message of magic 0, which no batch is shorter than.
+_SMALLEST_LENGTH = 14
 _CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
 _SEQUENCES = 2**31
 
@@ -71,23 +73,41 @@ def next_sequence(sequence: int) -> int:
 
 
 def parse_batch(data: bytes) -> RecordBatch:
-    """The one batch that `data` is. Raises Refused if it is not one whole batch of version 2; checks nothing else."""
-    if len(data) < HEADER.size:
-        raise Refused(ErrorCode.corrupt_message, f"{len(data)} bytes are no batch")
+    """The one batch that `data` begins with. Raises Refused without one, and for a second; checks nothing else."""
+    size = _batch_size(data, 0)
+    if size is None:
+        raise Refused(ErrorCode.invalid_record, "no batch")
     if data[_MAGIC_AT] != 2:
         raise Refused(ErrorCode.invalid_record, f"magic {data[_MAGIC_AT]}")
+    if _batch_size(data, size) is not None:
+        raise Refused(ErrorCode.invalid_record, "more than one batch")
+    if size < HEADER.size:
+        raise Refused(ErrorCode.corrupt_message, f"a batch of {size} bytes")
+    data = data[:size]
     (
-        base_offset, length, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
+        base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
     ) = HEADER.unpack_from(data)  # fmt: skip
-    if not HEADER.size - 12 <= length <= len(data) - 12:
-        raise Refused(ErrorCode.corrupt_message, f"a batch of length {length} in {len(data)} bytes")
-    if length != len(data) - 12:
-        raise Refused(ErrorCode.invalid_record, "more than one batch in a partition")
     return RecordBatch(
         data, base_offset, leader_epoch, attributes, last_offset_delta, max_timestamp,
         producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
+
+
+def _batch_size(data: bytes, at: int) -> int | None:
+    """Of the batch that begins at `at`; None where none is whole: a piece of one is passed over, not refused."""
+    left = len(data) - at
+    if left < _OFFSET_AND_LENGTH.size:
+        return None
+    _, length = _OFFSET_AND_LENGTH.unpack_from(data, at)
+    if length < _SMALLEST_LENGTH:
+        raise Refused(ErrorCode.corrupt_message, f"a batch of length {length}")
+    size: int = length + _OFFSET_AND_LENGTH.size
+    if size > left:
+        return None
+    if data[at + _MAGIC_AT] > 2:
+        raise Refused(ErrorCode.corrupt_message, f"magic {data[at + _MAGIC_AT]}")
+    return size
 
 
 def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import struct
 
-import crc32c
 import pytest
 
 from model.byte_client import Answer, client_of, client_of_topic, decode_response, encode_request, record_batch
-from model.record_batches import HEADER
+from model.produce_trace import ATTRIBUTES, BASE_OFFSET, COUNT, CRC, LAST_DELTA, LENGTH, MAGIC, changed
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_3_3, METADATA, PRODUCE
 from model.wire import kio_module
 
@@ -71,17 +70,6 @@ def test_what_is_no_request_ends_the_connection(frame: bytes) -> None:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def changed(records: bytes, field: int, value: int) -> bytes:
-    """With another value in a field of the header, and the CRC of that unless the field is the CRC."""
-    fields = list(HEADER.unpack_from(records))
-    fields[field] = value
-    data = HEADER.pack(*fields) + records[HEADER.size :]
-    if field != CRC:
-        data = data[:17] + crc32c.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
-    return data
-
-
-BASE_OFFSET, LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, COUNT = 0, 1, 3, 4, 5, 6, 12
 GOOD = record_batch(b"a", b"b")
 
 
@@ -90,9 +78,11 @@ GOOD = record_batch(b"a", b"b")
     [
         (GOOD, NONE),
         (changed(GOOD, CRC, 1), CORRUPT),
-        (GOOD[:-1], CORRUPT),
-        (GOOD[:40], CORRUPT),
+        (changed(GOOD, LENGTH, 40), CORRUPT),
+        (GOOD[:-1], INVALID_RECORD),
+        (b"", INVALID_RECORD),
         (GOOD + GOOD, INVALID_RECORD),
+        (GOOD + GOOD[:-1], NONE),
         (changed(GOOD, MAGIC, 1), INVALID_RECORD),
         (changed(GOOD, BASE_OFFSET, 1), INVALID_RECORD),
         (changed(GOOD, LAST_DELTA, 2), INVALID_RECORD),
@@ -104,8 +94,8 @@ GOOD = record_batch(b"a", b"b")
         (record_batch(bytes(1_000)), TOO_LARGE),
     ],
     ids=[
-        "good", "crc", "cut", "header only", "two batches", "magic", "base offset", "last delta", "count",
-        "count and delta", "empty", "control", "transactional", "too large",
+        "good", "crc", "length", "cut", "nothing", "two batches", "one and a piece", "magic", "base offset",
+        "last delta", "count", "count and delta", "empty", "control", "transactional", "too large",
     ],
 )  # fmt: skip
 def test_a_leader_looks_at_what_it_appends(records: bytes, code: int) -> None:
@@ -145,6 +135,16 @@ def test_a_request_can_be_refused_once() -> None:
     assert client.produced(taken) == {0: Answer(0, 0)}
     assert client.metadata(0, ["t"]).topics[0].error_code == NONE
     assert client.init_producer_id(0) >= 0
+
+
+def test_what_was_not_used_up_can_be_taken_back() -> None:
+    client = client_of_topic(1, 1)
+    client.cluster.refuse(0, PRODUCE, 29)
+    client.cluster.throttle(0, 300)
+    client.cluster.forgive(0)
+    sent = client.produce(0, {("t", 0): record_batch(b"a")})
+    assert client.produced(sent) == {0: Answer(0, 0)}
+    assert client.answers[sent].throttle_time.total_seconds() == 0
 
 
 def test_producer_ids_are_never_given_twice() -> None:
