@@ -148,18 +148,23 @@ class Broker:
             self._handle_next(connection)
 
     def _handle_next(self, connection: Connection) -> None:
+        """Everything that may be handled now. An answer given at once gets here again, to no effect."""
+        if connection.is_being_handled:
+            return
+        connection.is_being_handled = True
         while self._connections.get(connection.connection_id) is connection:
             frame = connection.next_frame()
             if frame is None:
-                if connection.is_gone and not connection.is_busy and not connection.received:
-                    del self._connections[connection.connection_id]
-                return
+                break
             try:
                 request = decode_request(frame, self._api_versions)
             except NotARequest:
                 self._close(connection)
-                return
-            self._handlers[request.api_key](connection, request)
+            else:
+                self._handlers[request.api_key](connection, request)
+        connection.is_being_handled = False
+        if connection.is_gone and not connection.is_busy and not connection.received:
+            self._connections.pop(connection.connection_id, None)
 
     def _close(self, connection: Connection) -> None:
         del self._connections[connection.connection_id]

@@ -21,6 +21,7 @@ class Connection:
     is_busy: bool = False
     is_throttled: bool = False
     is_gone: bool = False
+    is_being_handled: bool = False
 
     def next_frame(self) -> bytes | None:
         """The next request that may be handled now; from then on the connection is busy."""

@@ -126,6 +126,16 @@ def test_requests_are_executed_although_their_client_is_gone() -> None:
     assert client.produced(first) is client.produced(second) is None
 
 
+def test_any_number_of_requests_may_wait_behind_one() -> None:
+    client = client_of_topic(3, 1)
+    client.cluster.create_topic("alone", 1, 1)
+    client.run(100)
+    waiting = client.produce(0, {("t", 0): record_batch(b"a")})
+    behind = [client.produce(0, {("alone", 0): record_batch(b"b")}) for _ in range(2_000)]
+    client.run_until(lambda: client.produced(waiting) is not None)
+    assert [client.produced(sent) for sent in behind] == [{0: Answer(0, offset)} for offset in range(2_000)]
+
+
 def test_requests_of_a_connection_are_answered_one_after_the_other() -> None:
     client = client_of_topic(3, 2)
     waiting = client.produce(0, {("t", 0): record_batch(b"a")})
