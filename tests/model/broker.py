@@ -121,11 +121,10 @@ class Broker:
             self._timeline.cancel(planned)
         self._lag_checks.clear()
 
-    def start(self, version: int) -> None:
-        """From disk, without a part in anything until an image after `version` tells: what was on its way to the
-        broker before it died does not count."""
+    def start(self) -> None:
+        """From disk, without a part in anything until an image tells."""
         self.is_alive = True
-        self.image = ClusterImage(version)
+        self.image = ClusterImage()
         for partition in self.partitions.values():
             partition.restart(self._timeline.now_ms)
 

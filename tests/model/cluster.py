@@ -144,8 +144,10 @@ class Cluster:
         if undetected is not None:
             # A broker that registers anew ends its former life for the controller.
             undetected()
-        broker.start(self.controller.image.version)
+        broker.start()
         self.controller.broker_ready(node_id)
+        # It serves nobody before it has caught up with the controller.
+        broker.apply(self.controller.image)
 
     def elect(
         self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False

@@ -189,6 +189,29 @@ def test_a_leader_that_does_not_know_it_was_replaced_commits_nothing() -> None:
     assert client.committed() == []
 
 
+def test_a_leader_that_does_not_know_it_was_replaced_cannot_shrink_the_isr() -> None:
+    client = client_of_topic(3, 2, metadata_lag_ms=(500, 500), replica_lag_time_max_ms=100)
+    client.cluster.isolate(1)
+    client.cluster.isolate(2)
+    client.cluster.elect("t", 0, 1)
+    client.produce(0, {("t", 0): record_batch(b"zombie")}, acks=1)
+    client.run(400)
+    assert client.cluster.state("t", 0).isr == (0, 1, 2)
+
+
+def test_a_broker_that_comes_back_knows_what_was_decided_and_not_what_was_on_its_way_to_it_before() -> None:
+    client = client_of_topic(3, 2, metadata_lag_ms=(500, 500))
+    client.cluster.elect("t", 0, 1)
+    client.run(500)
+    client.cluster.elect("t", 0, 0)
+    client.run(200)
+    client.cluster.crash(0)
+    client.cluster.restart(0)
+    for _ in range(2):
+        assert client.code(client.produce(0, {("t", 0): record_batch(b"a")}, acks=1)) == NOT_LEADER
+        client.run(400)
+
+
 def test_the_new_leader_is_named_to_who_asks_the_wrong_broker() -> None:
     client = client_of_topic(3, 2)
     sent = client.produce(1, {("t", 0): record_batch(b"a")})
