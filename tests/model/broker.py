@@ -290,7 +290,7 @@ class Broker:
             for result in results
             if result.appended is not None and result.key is not None
         }
-        if message.acks == 1 or not required_offsets:
+        if message.acks == 1:
             self._answer_produce(connection, request, results)
             return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from model.byte_client import ByteClient, client_of_topic, record_batch
 
 NEXT_FETCH_MS = 5
