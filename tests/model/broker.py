@@ -1,9 +1,9 @@
-"""One broker: connections in, answers out, and its replicas in between.
+"""One broker to its clients: connections in, answers out.
 
 It acts by the last image of the cluster it has received, right or wrong: that decides whom it answers NOT_LEADER, what
 it tells of topics, and whether it still takes itself for a leader.
 
-Source: KafkaApis, ReplicaManager, BrokerMetadataPublisher in Kafka; KIP-219 (throttling), KIP-951 (the new leader in a
+Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-951 (the new leader in a
 Produce answer).
 """
 
@@ -19,13 +19,13 @@ from kio.schema.errors import ErrorCode
 
 from model.connection import Connection
 from model.controller import Controller
-from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
-from model.partition import Appended, Partition
-from model.purgatory import Codes, Purgatory
-from model.record_batches import Refused, parse_batch
-from model.replication import Replication
+from model.image import NO_LEADER, PartitionState, TopicIdPartition, TopicImage
+from model.partition import Appended
+from model.purgatory import Codes
+from model.record_batches import Refused
+from model.replica_manager import ReplicaManager
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from model.timeline import Planned, Timeline
+from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
 CLUSTER_ID = "model"
@@ -58,7 +58,7 @@ class ProduceResult:
 
 
 class Broker:
-    """`outgoing` collects what it sends. `partitions` is what lies on its disk."""
+    """`outgoing` collects what it sends."""
 
     def __init__(
         self,
@@ -66,23 +66,16 @@ class Broker:
         settings: ClusterSettings,
         timeline: Timeline,
         controller: Controller,
-        replication: Replication,
+        replicas: ReplicaManager,
         outgoing: list[Outgoing],
     ) -> None:
         self.node_id = node_id
-        self.partitions: dict[TopicIdPartition, Partition] = {}
-        self.is_alive = True
-        self.is_isolated = False
-        self.image = ClusterImage()
-        self.purgatory = Purgatory(timeline, self._check_enough_replicas)
-        self._settings = settings
+        self.replicas = replicas
         self._api_versions = settings.generation.api_versions
         self._timeline = timeline
         self._controller = controller
-        self._replication = replication
         self._outgoing = outgoing
         self._connections: dict[int, Connection] = {}
-        self._lag_checks: dict[TopicIdPartition, Planned] = {}
         self._producer_ids: deque[int] = deque()
         self._refusals: dict[int, deque[ErrorCode]] = {}
         self._throttle_times_ms: deque[int] = deque()
@@ -110,28 +103,17 @@ class Broker:
 
     def crash(self) -> None:
         """Everything in memory is gone, and every client notices."""
-        self.is_alive = False
+        self.replicas.crash()
         for connection in self._connections.values():
             if not connection.is_gone:
                 self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
         self._connections.clear()
         self._producer_ids.clear()
-        self.purgatory.clear()
-        for planned in self._lag_checks.values():
-            self._timeline.cancel(planned)
-        self._lag_checks.clear()
-
-    def start(self) -> None:
-        """From disk, without a part in anything until an image tells."""
-        self.is_alive = True
-        self.image = ClusterImage()
-        for partition in self.partitions.values():
-            partition.restart(self._timeline.now_ms)
 
     # --- connections --------------------------------------------------------------------------------------------------
 
     def receive(self, connection_id: int, frame: bytes) -> None:
-        if not self.is_alive:
+        if not self.replicas.is_alive:
             self._outgoing.append(Outgoing(self.node_id, connection_id, None))
             return
         connection = self._connections.get(connection_id)
@@ -226,18 +208,18 @@ class Broker:
         code = self._next_refusal(METADATA)
         kio_version = kio_module(METADATA, request.version, "response")
         asked = request.message.topics
-        names = self.image.topics if asked is None else [topic.name for topic in asked]
-        topics = [self._topic_metadata(kio_version, self.image.topics.get(name), name, code) for name in names]
+        names = self.replicas.image.topics if asked is None else [topic.name for topic in asked]
+        topics = [self._topic_metadata(kio_version, self.replicas.image.topics.get(name), name, code) for name in names]
         self._answer(
             connection,
             request,
             "MetadataResponse",
             brokers=tuple(
                 build(kio_version.MetadataResponseBroker, node_id=node_id, host=host_of(node_id), port=PORT)
-                for node_id in self.image.alive
+                for node_id in self.replicas.image.alive
             ),
             cluster_id=CLUSTER_ID,
-            controller_id=self.image.alive[0] if self.image.alive else NO_LEADER,
+            controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
             topics=tuple(topics),
             error_code=ErrorCode.none,
         )
@@ -257,7 +239,7 @@ class Broker:
         )
 
     def _partition_metadata(self, kio_version: Any, number: int, state: PartitionState) -> Any:
-        has_leader = state.leader in self.image.alive
+        has_leader = state.leader in self.replicas.image.alive
         return build(
             kio_version.MetadataResponsePartition,
             error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
@@ -266,7 +248,7 @@ class Broker:
             leader_epoch=state.leader_epoch,
             replica_nodes=state.replicas,
             isr_nodes=state.isr,
-            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.image.alive),
+            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
         )
 
     # --- Produce ------------------------------------------------------------------------------------------------------
@@ -281,7 +263,7 @@ class Broker:
         ]
         for result in results:
             if result.appended is not None and result.key is not None:
-                self._appended(self.partitions[result.key])
+                self.replicas.appended(result.key)
         if message.acks == 0:
             self._end_unanswered(connection, results)
             return
@@ -302,12 +284,12 @@ class Broker:
             self._handle_next(connection)
 
         timeout_ms = round(message.timeout.total_seconds() * 1_000)
-        self.purgatory.add(required_offsets, timeout_ms, on_complete)
+        self.replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
 
     def _produce_one(self, topic_data: Any, data: Any, acks: int, refusal: ErrorCode) -> ProduceResult:
         by_id = hasattr(topic_data, "topic_id")
         reference = topic_data.topic_id if by_id else topic_data.name
-        topic = self.image.topic_of(reference) if by_id else self.image.topics.get(reference)
+        topic = self.replicas.image.topic_of(reference) if by_id else self.replicas.image.topics.get(reference)
         result = ProduceResult(reference, data.index, None, refusal)
         if topic is None:
             result.code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
@@ -316,19 +298,10 @@ class Broker:
         elif refusal is ErrorCode.none:
             result.key = TopicIdPartition(topic.topic_id, data.index)
             try:
-                result.appended = self._append(result.key, data.records, acks)
+                result.appended = self.replicas.append(result.key, data.records or b"", acks)
             except Refused as refused:
                 result.code = refused.code
         return result
-
-    def _append(self, key: TopicIdPartition, records: bytes | None, acks: int) -> Appended:
-        batch = parse_batch(records or b"")
-        if acks not in (-1, 0, 1):
-            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
-        partition = self.partitions.get(key)
-        if partition is None:
-            raise Refused(ErrorCode.not_leader_or_follower, "no replica here")
-        return partition.append_as_leader(batch, acks, self._timeline.now_ms)
 
     def _end_unanswered(self, connection: Connection, results: list[ProduceResult]) -> None:
         """acks=0: the only thing a client can be told is that its connection ends."""
@@ -356,7 +329,7 @@ class Broker:
     def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
         fields: dict[str, Any] = {}
         if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
-            state = self.image.state_of(result.key) if result.key is not None else None
+            state = self.replicas.image.state_of(result.key) if result.key is not None else None
             if state is not None:
                 fields["current_leader"] = kio_version.LeaderIdAndEpoch(
                     leader_id=state.leader, leader_epoch=state.leader_epoch
@@ -372,84 +345,3 @@ class Broker:
             error_message=None,
             **fields,
         )
-
-    # --- replicas -----------------------------------------------------------------------------------------------------
-
-    def apply(self, image: ClusterImage) -> None:
-        """What the controller decided arrives here."""
-        self.image = image
-        hosted: set[TopicIdPartition] = set()
-        for topic in image.topics.values():
-            for number, state in enumerate(topic.partitions):
-                if self.node_id in state.replicas:
-                    key = TopicIdPartition(topic.topic_id, number)
-                    hosted.add(key)
-                    self._apply_state(topic, key, state)
-        for key in [key for key in self.partitions if key not in hosted]:
-            del self.partitions[key]
-            self.purgatory.check(key)
-
-    def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
-        partition = self.partitions.get(key)
-        if partition is None:
-            partition = self.partitions[key] = Partition(self.node_id, topic.name, key, topic.settings, self._settings)
-        partition.apply(state, self.image.alive, self._timeline.now_ms)
-        self.purgatory.check(key)
-        if partition.is_leader:
-            self._replication.wake_followers(partition)
-        else:
-            self._replication.wake(self.node_id, key)
-        self._watch_lag(partition)
-
-    def _appended(self, partition: Partition) -> None:
-        if partition.maybe_increment_high_watermark(self._timeline.now_ms):
-            self.purgatory.check(partition.key)
-        self._replication.wake_followers(partition)
-        self._watch_lag(partition)
-
-    def follower_fetched(self, partition: Partition, node_id: int) -> None:
-        """As leader: what is known of a follower changed."""
-        before = partition.high_watermark
-        if partition.catches_up(node_id):
-            self._alter_isr(partition, (*partition.isr, node_id))
-        partition.maybe_increment_high_watermark(self._timeline.now_ms)
-        if partition.high_watermark > before:
-            self.purgatory.check(partition.key)
-            self._replication.wake_followers(partition)
-        self._watch_lag(partition)
-
-    def _alter_isr(self, partition: Partition, isr: Iterable[int]) -> None:
-        altered = self._controller.alter_isr(
-            partition.key, self.node_id, partition.leader_epoch, partition.partition_epoch, isr
-        )
-        if altered is not None:
-            partition.apply(altered, self.image.alive, self._timeline.now_ms)
-
-    def _watch_lag(self, partition: Partition, at_least_ms: int = 0) -> None:
-        """Plans the moment at which a follower that is behind leaves the ISR; none while none is behind."""
-        deadline_ms = partition.lag_deadline_ms()
-        planned = self._lag_checks.get(partition.key)
-        if deadline_ms is None:
-            if planned is not None:
-                self._timeline.cancel(self._lag_checks.pop(partition.key))
-        elif planned is None:
-            delay_ms = max(at_least_ms, deadline_ms - self._timeline.now_ms)
-            self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
-
-    def _shrink_isr(self, partition: Partition) -> None:
-        del self._lag_checks[partition.key]
-        lagging = partition.lagging(self._timeline.now_ms)
-        if lagging:
-            self._alter_isr(partition, [node_id for node_id in partition.isr if node_id not in lagging])
-            self.purgatory.check(partition.key)
-            self._replication.wake_followers(partition)
-        # The controller refuses a leader that is one no more: that leader asks again as often as Kafka's does.
-        self._watch_lag(partition, max(1, self._settings.replica_lag_time_max_ms // 2) if lagging else 0)
-
-    def _check_enough_replicas(self, key: TopicIdPartition, required_offset: int) -> ErrorCode | None:
-        partition = self.partitions.get(key)
-        if partition is not None:
-            return partition.check_enough_replicas(required_offset)
-        if self.image.topic_of(key.topic_id) is None:
-            return ErrorCode.unknown_topic_or_partition
-        return ErrorCode.not_leader_or_follower

@@ -25,6 +25,7 @@ from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition import Partition
 from model.record_batches import RecordBatch
+from model.replica_manager import ReplicaManager
 from model.replication import Replication
 from model.settings import ClusterSettings, TopicSettings
 from model.timeline import Timeline
@@ -41,17 +42,19 @@ class Cluster:
         self._outgoing: list[Outgoing] = []
         self.controller = Controller(node_ids, rng, settings.unclean_leader_election, self._publish)
         self.brokers: dict[int, Broker] = {}
-        replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.brokers)
+        self.replicas: dict[int, ReplicaManager] = {}
+        self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
         for node_id in node_ids:
+            replicas = ReplicaManager(node_id, settings, self._timeline, self.controller, self._replication)
+            self.replicas[node_id] = replicas
             self.brokers[node_id] = Broker(
-                node_id, settings, self._timeline, self.controller, replication, self._outgoing
+                node_id, settings, self._timeline, self.controller, replicas, self._outgoing
             )
-        self._replication = replication
         # When the last image on its way to each broker arrives: they arrive in order.
         self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
-        for broker in self.brokers.values():
-            broker.apply(self.controller.image)
+        for replicas in self.replicas.values():
+            replicas.apply(self.controller.image)
 
     # --- the wire and the time ----------------------------------------------------------------------------------------
 
@@ -114,18 +117,17 @@ class Cluster:
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def is_alive(self, node_id: int) -> bool:
-        return self.brokers[node_id].is_alive
+        return self.replicas[node_id].is_alive
 
     def crash(self, node_id: int, *, lose_disk: bool = False) -> None:
         """The process dies, its connections close. The controller notices later. The log is on disk, unless that is
         lost too; the high watermark is there as of its last checkpoint."""
-        broker = self.brokers[node_id]
-        if broker.is_alive:
+        if self.is_alive(node_id):
             self._stop_fetching(node_id)
-            broker.crash()
+            self.brokers[node_id].crash()
             self._detect(node_id)
         if lose_disk:
-            broker.partitions.clear()
+            self.replicas[node_id].partitions.clear()
 
     def _detect(self, node_id: int) -> None:
         def fence() -> None:
@@ -137,17 +139,17 @@ class Cluster:
 
     def restart(self, node_id: int) -> None:
         """The broker is back, with what its disk holds. Whatever it led, it leads no more unless elected anew."""
-        broker = self.brokers[node_id]
-        if broker.is_alive:
+        replicas = self.replicas[node_id]
+        if replicas.is_alive:
             return
         undetected = self._fenced_after_crash.get(node_id)
         if undetected is not None:
             # A broker that registers anew ends its former life for the controller.
             undetected()
-        broker.start()
+        replicas.start()
         self.controller.broker_ready(node_id)
         # It serves nobody before it has caught up with the controller.
-        broker.apply(self.controller.image)
+        replicas.apply(self.controller.image)
 
     def elect(
         self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False
@@ -158,12 +160,12 @@ class Cluster:
 
     def isolate(self, node_id: int, isolated: bool = True) -> None:
         """The broker's followers stop fetching, or go on. It still serves its clients and leads what it leads."""
-        broker = self.brokers[node_id]
+        replicas = self.replicas[node_id]
         if isolated:
             self._stop_fetching(node_id)
-        broker.is_isolated = isolated
+        replicas.is_isolated = isolated
         if not isolated:
-            for key in broker.partitions:
+            for key in replicas.partitions:
                 self._replication.wake(node_id, key)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
@@ -180,8 +182,8 @@ class Cluster:
         self.brokers[node_id].forgive()
 
     def _stop_fetching(self, node_id: int) -> None:
-        for broker in self.brokers.values():
-            for partition in broker.partitions.values():
+        for replicas in self.replicas.values():
+            for partition in replicas.partitions.values():
                 partition.follower_stops(node_id, self.now_ms)
 
     # --- the truth, for oracles ---------------------------------------------------------------------------------------
@@ -205,7 +207,7 @@ class Cluster:
     def replica(self, topic: str, partition: int, node_id: int) -> Partition | None:
         """The replica on a broker's disk: its `log` (`end_offset`, `batches`) and `high_watermark`. None without."""
         key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)
-        return self.brokers[node_id].partitions.get(key)
+        return self.replicas[node_id].partitions.get(key)
 
     def log_end_offset(self, topic: str, partition: int, node_id: int) -> int:
         replica = self.replica(topic, partition, node_id)
@@ -224,8 +226,8 @@ class Cluster:
     # --- how decisions get to brokers ---------------------------------------------------------------------------------
 
     def _publish(self) -> None:
-        for node_id, broker in self.brokers.items():
-            if broker.is_alive:
+        for node_id in self.node_ids:
+            if self.is_alive(node_id):
                 self._send_image(node_id)
 
     def _send_image(self, node_id: int) -> None:
@@ -235,8 +237,8 @@ class Cluster:
         self._images_arrive_ms[node_id] = arrives_ms
 
         def arrive() -> None:
-            broker = self.brokers[node_id]
-            if broker.is_alive and image.version > broker.image.version:
-                broker.apply(image)
+            replicas = self.replicas[node_id]
+            if replicas.is_alive and image.version > replicas.image.version:
+                replicas.apply(image)
 
         self._timeline.call_in(arrives_ms - self.now_ms, arrive)

@@ -22,7 +22,7 @@ from model.timeline import Timeline
 
 
 class Replicas(Protocol):
-    """A broker, to the replication."""
+    """A ReplicaManager, to the replication."""
 
     @property
     def partitions(self) -> Mapping[TopicIdPartition, Partition]: ...

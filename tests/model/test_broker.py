@@ -89,13 +89,14 @@ GOOD = record_batch(b"a", b"b")
         (changed(GOOD, COUNT, 3), INVALID_RECORD),
         (changed(changed(GOOD, COUNT, 3), LAST_DELTA, 2), INVALID_RECORD),
         (changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), INVALID_RECORD),
+        (changed(changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), ATTRIBUTES, 1), INVALID_RECORD),
         (changed(GOOD, ATTRIBUTES, 0b100000), INVALID_RECORD),
         (changed(GOOD, ATTRIBUTES, 0b10000), INVALID_TXN_STATE),
         (record_batch(bytes(1_000)), TOO_LARGE),
     ],
     ids=[
         "good", "crc", "length", "cut", "nothing", "two batches", "one and a piece", "magic", "base offset",
-        "last delta", "count", "count and delta", "empty", "control", "transactional", "too large",
+        "last delta", "count", "count and delta", "empty", "empty gzip", "control", "transactional", "too large",
     ],
 )  # fmt: skip
 def test_a_leader_looks_at_what_it_appends(records: bytes, code: int) -> None:
@@ -105,6 +106,14 @@ def test_a_leader_looks_at_what_it_appends(records: bytes, code: int) -> None:
     sent = client.produce(0, {("t", 0): records})
     assert client.produced(sent) == {0: Answer(code, 0 if code == NONE else -1)}
     assert client.cluster.log_end_offset("t", 0, 0) == (2 if code == NONE else 0)
+
+
+def test_an_answer_has_another_order_than_its_request() -> None:
+    client = client_of_topic(1, 1, nodes=1, partitions=3)
+    sent = client.produce(0, {("t", partition): GOOD for partition in (0, 2, 1)})
+    assert client.produced(sent) == {0: Answer(0, 0), 1: Answer(0, 0), 2: Answer(0, 0)}
+    (topic,) = client.answers[sent].responses
+    assert [partition.index for partition in topic.partition_responses] == [1, 2, 0]
 
 
 # --- acks=0 -----------------------------------------------------------------------------------------------------------

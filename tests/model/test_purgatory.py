@@ -11,7 +11,7 @@ NOT_LEADER, TIMED_OUT, TOO_LARGE, NOT_ENOUGH, NOT_ENOUGH_AFTER, INVALID_ACKS = 6
 
 
 def waiting(client: ByteClient) -> int:
-    return sum(len(broker.purgatory) for broker in client.cluster.brokers.values())
+    return sum(len(replicas.purgatory) for replicas in client.cluster.replicas.values())
 
 
 def one_held_up_and_one_free(**settings: object) -> ByteClient:

@@ -77,7 +77,7 @@ def heal(client: ByteClient) -> None:
     # Until every request that waited behind another is through.
     client.run_until(lambda: client.cluster.next_event_ms() is None, limit_ms=60_000)
     assert client.cluster.state("t", 0).isr == (0, 1, 2)
-    assert all(len(broker.purgatory) == 0 for broker in client.cluster.brokers.values())
+    assert all(len(replicas.purgatory) == 0 for replicas in client.cluster.replicas.values())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
