@@ -1,0 +1,347 @@
+"""One broker to its clients: connections in, answers out.
+
+It acts by the last image of the cluster it has received, right or wrong: that decides whom it answers NOT_LEADER, what
+it tells of topics, and whether it still takes itself for a leader.
+
+Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-951 (the new leader in a
+Produce answer).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from model.connection import Connection
+from model.controller import Controller
+from model.image import NO_LEADER, PartitionState, TopicIdPartition, TopicImage
+from model.partition import Appended
+from model.purgatory import Codes
+from model.record_batches import Refused
+from model.replica_manager import ReplicaManager
+from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.timeline import Timeline
+from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
+
+CLUSTER_ID = "model"
+PORT = 9092
+PRODUCER_IDS_PER_BLOCK = 1_000
+
+
+def host_of(node_id: int) -> str:
+    """The host that Metadata answers name; every broker listens on PORT."""
+    return f"broker-{node_id}"
+
+
+class Outgoing(NamedTuple):
+    """`frame`: an answer without its length; None: the broker closes the connection."""
+
+    node_id: int
+    connection_id: int
+    frame: bytes | None
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """Of one partition. `topic`: its name or its id, whichever the request used."""
+
+    topic: Any
+    partition: int
+    key: TopicIdPartition | None
+    code: ErrorCode
+    appended: Appended | None = None
+
+
+class Broker:
+    """`outgoing` collects what it sends."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: ClusterSettings,
+        timeline: Timeline,
+        controller: Controller,
+        replicas: ReplicaManager,
+        outgoing: list[Outgoing],
+    ) -> None:
+        self.node_id = node_id
+        self.replicas = replicas
+        self._api_versions = settings.generation.api_versions
+        self._timeline = timeline
+        self._controller = controller
+        self._outgoing = outgoing
+        self._connections: dict[int, Connection] = {}
+        self._producer_ids: deque[int] = deque()
+        self._refusals: dict[int, deque[ErrorCode]] = {}
+        self._throttle_times_ms: deque[int] = deque()
+        self._handlers: Mapping[int, Callable[[Connection, Request], None]] = {
+            PRODUCE: self._produce,
+            METADATA: self._metadata,
+            API_VERSIONS: self._tell_api_versions,
+            INIT_PRODUCER_ID: self._init_producer_id,
+        }
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def refuse(self, api_key: int, code: ErrorCode) -> None:
+        """The next request of this API that is not answered by an earlier `refuse` gets `code`, and does nothing."""
+        self._refusals.setdefault(api_key, deque()).append(code)
+
+    def throttle(self, throttle_time_ms: int, answers: int) -> None:
+        """The next answers tell their client to wait, and its connection is not read meanwhile."""
+        self._throttle_times_ms.extend([throttle_time_ms] * answers)
+
+    def forgive(self) -> None:
+        """Takes back what `refuse` and `throttle` have not used up."""
+        self._refusals.clear()
+        self._throttle_times_ms.clear()
+
+    def crash(self) -> None:
+        """Everything in memory is gone, and every client notices."""
+        self.replicas.crash()
+        for connection in self._connections.values():
+            if not connection.is_gone:
+                self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
+        self._connections.clear()
+        self._producer_ids.clear()
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def receive(self, connection_id: int, frame: bytes) -> None:
+        if not self.replicas.is_alive:
+            self._outgoing.append(Outgoing(self.node_id, connection_id, None))
+            return
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            connection = self._connections[connection_id] = Connection(connection_id)
+        connection.received.append(frame)
+        self._handle_next(connection)
+
+    def disconnected(self, connection_id: int) -> None:
+        connection = self._connections.get(connection_id)
+        if connection is not None:
+            connection.is_gone = True
+            self._handle_next(connection)
+
+    def _handle_next(self, connection: Connection) -> None:
+        """Everything that may be handled now. An answer given at once gets here again, to no effect."""
+        if connection.is_being_handled:
+            return
+        connection.is_being_handled = True
+        while self._connections.get(connection.connection_id) is connection:
+            frame = connection.next_frame()
+            if frame is None:
+                break
+            try:
+                request = decode_request(frame, self._api_versions)
+            except NotARequest:
+                self._close(connection)
+            else:
+                self._handlers[request.api_key](connection, request)
+        connection.is_being_handled = False
+        if connection.is_gone and not connection.is_busy and not connection.received:
+            self._connections.pop(connection.connection_id, None)
+
+    def _close(self, connection: Connection) -> None:
+        del self._connections[connection.connection_id]
+        if not connection.is_gone:
+            self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
+
+    def _answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
+        """`fields`: those of kio's response of the newest version."""
+        throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
+        kio_version = kio_module(request.api_key, request.version, "response")
+        message = build(
+            getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields
+        )
+        connection.is_busy = False
+        if not connection.is_gone:
+            frame = encode_response(request, message)
+            self._outgoing.append(Outgoing(self.node_id, connection.connection_id, frame))
+        if throttle_time_ms:
+            connection.is_throttled = True
+            self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
+
+    def _unthrottle(self, connection: Connection) -> None:
+        connection.is_throttled = False
+        self._handle_next(connection)
+
+    def _next_refusal(self, api_key: int) -> ErrorCode:
+        refusals = self._refusals.get(api_key)
+        return refusals.popleft() if refusals else ErrorCode.none
+
+    # --- ApiVersions, InitProducerId ----------------------------------------------------------------------------------
+
+    def _tell_api_versions(self, connection: Connection, request: Request) -> None:
+        code, api_versions = self._next_refusal(API_VERSIONS), self._api_versions
+        if request.message is None:
+            # KIP-511: in version 0, which anybody can read, with the range to choose from.
+            request = Request(API_VERSIONS, 0, request.correlation_id, None)
+            code, api_versions = ErrorCode.unsupported_version, {API_VERSIONS: api_versions[API_VERSIONS]}
+        kio_version = kio_module(API_VERSIONS, request.version, "response")
+        api_keys = tuple(
+            kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+            for api_key, (lowest, highest) in sorted(api_versions.items())
+        )
+        self._answer(connection, request, "ApiVersionsResponse", error_code=code, api_keys=api_keys)
+
+    def _init_producer_id(self, connection: Connection, request: Request) -> None:
+        code = self._next_refusal(INIT_PRODUCER_ID)
+        if request.message.transactional_id is not None:
+            code = ErrorCode.coordinator_not_available
+        if code is not ErrorCode.none:
+            ids = {"producer_id": -1, "producer_epoch": -1}
+        else:
+            if not self._producer_ids:
+                self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
+            ids = {"producer_id": self._producer_ids.popleft(), "producer_epoch": 0}
+        self._answer(connection, request, "InitProducerIdResponse", error_code=code, **ids)
+
+    # --- Metadata -----------------------------------------------------------------------------------------------------
+
+    def _metadata(self, connection: Connection, request: Request) -> None:
+        code = self._next_refusal(METADATA)
+        kio_version = kio_module(METADATA, request.version, "response")
+        asked = request.message.topics
+        names = self.replicas.image.topics if asked is None else [topic.name for topic in asked]
+        topics = [self._topic_metadata(kio_version, self.replicas.image.topics.get(name), name, code) for name in names]
+        self._answer(
+            connection,
+            request,
+            "MetadataResponse",
+            brokers=tuple(
+                build(kio_version.MetadataResponseBroker, node_id=node_id, host=host_of(node_id), port=PORT)
+                for node_id in self.replicas.image.alive
+            ),
+            cluster_id=CLUSTER_ID,
+            controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
+            topics=tuple(topics),
+            error_code=ErrorCode.none,
+        )
+
+    def _topic_metadata(self, kio_version: Any, topic: TopicImage | None, name: str, code: ErrorCode) -> Any:
+        if topic is None and code is ErrorCode.none:
+            code = ErrorCode.unknown_topic_or_partition
+        partitions: Iterable[tuple[int, PartitionState]] = ()
+        if topic is not None and code is ErrorCode.none:
+            partitions = enumerate(topic.partitions)
+        return build(
+            kio_version.MetadataResponseTopic,
+            error_code=code,
+            name=name,
+            topic_id=topic.topic_id if topic is not None else None,
+            partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
+        )
+
+    def _partition_metadata(self, kio_version: Any, number: int, state: PartitionState) -> Any:
+        has_leader = state.leader in self.replicas.image.alive
+        return build(
+            kio_version.MetadataResponsePartition,
+            error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+            partition_index=number,
+            leader_id=state.leader if has_leader else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
+        )
+
+    # --- Produce ------------------------------------------------------------------------------------------------------
+
+    def _produce(self, connection: Connection, request: Request) -> None:
+        message = request.message
+        refusal = self._next_refusal(PRODUCE)
+        results = [
+            self._produce_one(topic_data, data, message.acks, refusal)
+            for topic_data in message.topic_data
+            for data in topic_data.partition_data
+        ]
+        for result in results:
+            if result.appended is not None and result.key is not None:
+                self.replicas.appended(result.key)
+        if message.acks == 0:
+            self._end_unanswered(connection, results)
+            return
+        required_offsets = {
+            result.key: result.appended.next_offset
+            for result in results
+            if result.appended is not None and result.key is not None
+        }
+        if message.acks == 1:
+            self._answer_produce(connection, request, results)
+            return
+
+        def on_complete(codes: Codes) -> None:
+            for result in results:
+                if result.appended is not None and result.key is not None:
+                    result.code = codes[result.key]
+            self._answer_produce(connection, request, results)
+            self._handle_next(connection)
+
+        timeout_ms = round(message.timeout.total_seconds() * 1_000)
+        self.replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
+
+    def _produce_one(self, topic_data: Any, data: Any, acks: int, refusal: ErrorCode) -> ProduceResult:
+        by_id = hasattr(topic_data, "topic_id")
+        reference = topic_data.topic_id if by_id else topic_data.name
+        topic = self.replicas.image.topic_of(reference) if by_id else self.replicas.image.topics.get(reference)
+        result = ProduceResult(reference, data.index, None, refusal)
+        if topic is None:
+            result.code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+        elif not 0 <= data.index < len(topic.partitions):
+            result.code = ErrorCode.unknown_topic_or_partition
+        elif refusal is ErrorCode.none:
+            result.key = TopicIdPartition(topic.topic_id, data.index)
+            try:
+                result.appended = self.replicas.append(result.key, data.records or b"", acks)
+            except Refused as refused:
+                result.code = refused.code
+        return result
+
+    def _end_unanswered(self, connection: Connection, results: list[ProduceResult]) -> None:
+        """acks=0: the only thing a client can be told is that its connection ends."""
+        connection.is_busy = False
+        if any(result.code is not ErrorCode.none for result in results):
+            self._close(connection)
+
+    def _answer_produce(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
+        kio_version = kio_module(PRODUCE, request.version, "response")
+        # Brokers answer in the order of their hash maps: the reverse is an order that no client may rely on.
+        topics: dict[Any, list[Any]] = {}
+        for result in reversed(results):
+            topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
+        responses = tuple(
+            build(
+                kio_version.TopicProduceResponse,
+                name=topic,
+                topic_id=topic,
+                partition_responses=tuple(partitions),
+            )
+            for topic, partitions in topics.items()
+        )
+        self._answer(connection, request, "ProduceResponse", responses=responses)
+
+    def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
+        fields: dict[str, Any] = {}
+        if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
+            state = self.replicas.image.state_of(result.key) if result.key is not None else None
+            if state is not None:
+                fields["current_leader"] = kio_version.LeaderIdAndEpoch(
+                    leader_id=state.leader, leader_epoch=state.leader_epoch
+                )
+        return build(
+            kio_version.PartitionProduceResponse,
+            index=result.partition,
+            error_code=result.code,
+            base_offset=result.appended.base_offset if result.appended is not None else -1,
+            log_append_time=None,
+            log_start_offset=0 if result.appended is not None else -1,
+            record_errors=(),
+            error_message=None,
+            **fields,
+        )

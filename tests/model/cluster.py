@@ -1,0 +1,244 @@
+"""A cluster of brokers in virtual time, without I/O: Kafka's bytes in, Kafka's bytes out.
+
+The seam for tests and simulations. What comes over a connection goes to `receive`; what brokers send is fetched by
+`take_outgoing`; `advance` does what is due, and `next_event_ms` tells when that is. Time never moves by itself. The
+same seed, settings and calls give the same bytes.
+
+Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
+purgatory, lagging metadata, throttling, topics that go, come back and grow. Not modelled: transactions, consumers,
+retention, quotas that are measured, a controller that fails, SASL and TLS.
+
+Source: the Kafka classes named in each module.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kio.schema.errors import ErrorCode
+
+from model.broker import Broker, Outgoing
+from model.controller import Controller
+from model.image import NO_LEADER, PartitionState, TopicIdPartition
+from model.partition import Partition
+from model.record_batches import RecordBatch
+from model.replica_manager import ReplicaManager
+from model.replication import Replication
+from model.settings import ClusterSettings, TopicSettings
+from model.timeline import Timeline
+
+
+class Cluster:
+    """`rng` decides every delay. Administration happens at the time of the last `receive` or `advance`."""
+
+    def __init__(self, *, node_ids: Sequence[int], rng: random.Random, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self.node_ids = tuple(node_ids)
+        self._rng = rng
+        self._timeline = Timeline()
+        self._outgoing: list[Outgoing] = []
+        self.controller = Controller(node_ids, rng, settings.unclean_leader_election, self._publish)
+        self.brokers: dict[int, Broker] = {}
+        self.replicas: dict[int, ReplicaManager] = {}
+        self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)
+        for node_id in node_ids:
+            replicas = ReplicaManager(node_id, settings, self._timeline, self.controller, self._replication)
+            self.replicas[node_id] = replicas
+            self.brokers[node_id] = Broker(
+                node_id, settings, self._timeline, self.controller, replicas, self._outgoing
+            )
+        # When the last image on its way to each broker arrives: they arrive in order.
+        self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
+        self._fenced_after_crash: dict[int, Callable[[], None]] = {}
+        for replicas in self.replicas.values():
+            replicas.apply(self.controller.image)
+
+    # --- the wire and the time ----------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return self._timeline.now_ms
+
+    def receive(self, node_id: int, connection_id: int, frame: bytes, now_ms: int) -> None:
+        """`frame`: one request without its length, over one connection. Connection ids are never used again. A broker
+        that is down closes the connection."""
+        self.advance(now_ms)
+        self.brokers[node_id].receive(connection_id, frame)
+
+    def disconnected(self, node_id: int, connection_id: int) -> None:
+        """The client is gone. What it sent is executed, what it would be answered is dropped."""
+        self.brokers[node_id].disconnected(connection_id)
+
+    def next_event_ms(self) -> int | None:
+        """When `advance` has something to do; None if nothing happens by itself any more."""
+        return self._timeline.next_ms()
+
+    def advance(self, now_ms: int) -> None:
+        """Does everything that is due up to `now_ms`, in order."""
+        self._timeline.run_until(now_ms)
+
+    def take_outgoing(self) -> list[Outgoing]:
+        """What brokers sent since the last call, in order."""
+        taken = list(self._outgoing)
+        self._outgoing.clear()
+        return taken
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int,
+        min_insync_replicas: int | None = None,
+        *,
+        max_message_bytes: int | None = None,
+    ) -> uuid.UUID:
+        """Partition p is led by the p-th broker, in a ring, and replicated to those after it. Brokers hear of it later.
+        Raises ValueError for a name that exists."""
+        settings: TopicSettings = self.settings.topic_defaults
+        if min_insync_replicas is not None:
+            settings = replace(settings, min_insync_replicas=min_insync_replicas)
+        if max_message_bytes is not None:
+            settings = replace(settings, max_message_bytes=max_message_bytes)
+        return self.controller.create_topic(name, partitions, replication_factor, settings)
+
+    def delete_topic(self, name: str) -> None:
+        """Made again under the same name, it has another id."""
+        self.controller.delete_topic(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Up to `total` partitions."""
+        self.controller.add_partitions(name, total)
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def is_alive(self, node_id: int) -> bool:
+        return self.replicas[node_id].is_alive
+
+    def crash(self, node_id: int, *, lose_disk: bool = False) -> None:
+        """The process dies, its connections close. The controller notices later. The log is on disk, unless that is
+        lost too; the high watermark is there as of its last checkpoint."""
+        if self.is_alive(node_id):
+            self._stop_fetching(node_id)
+            self.brokers[node_id].crash()
+            self._detect(node_id)
+        if lose_disk:
+            self.replicas[node_id].partitions.clear()
+
+    def _detect(self, node_id: int) -> None:
+        def fence() -> None:
+            if self._fenced_after_crash.pop(node_id, None) is fence:
+                self.controller.broker_lost(node_id)
+
+        self._fenced_after_crash[node_id] = fence
+        self._timeline.call_in(self._rng.randint(*self.settings.failure_detection_ms), fence)
+
+    def restart(self, node_id: int) -> None:
+        """The broker is back, with what its disk holds. Whatever it led, it leads no more unless elected anew."""
+        replicas = self.replicas[node_id]
+        if replicas.is_alive:
+            return
+        undetected = self._fenced_after_crash.get(node_id)
+        if undetected is not None:
+            # A broker that registers anew ends its former life for the controller.
+            undetected()
+        replicas.start()
+        self.controller.broker_ready(node_id)
+        # It serves nobody before it has caught up with the controller.
+        replicas.apply(self.controller.image)
+
+    def elect(
+        self, topic: str, partition: int, node_id: int | None = None, *, unclean: bool = False
+    ) -> None:
+        """Moves the leader to `node_id`, or to the first live replica of the ISR. Unclean: any live replica may be it.
+        Raises ValueError if none may."""
+        self.controller.elect(topic, partition, node_id, unclean)
+
+    def isolate(self, node_id: int, isolated: bool = True) -> None:
+        """The broker's followers stop fetching, or go on. It still serves its clients and leads what it leads."""
+        replicas = self.replicas[node_id]
+        if isolated:
+            self._stop_fetching(node_id)
+        replicas.is_isolated = isolated
+        if not isolated:
+            for key in replicas.partitions:
+                self._replication.wake(node_id, key)
+
+    def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
+        """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
+        self.brokers[node_id].throttle(throttle_time_ms, answers)
+
+    def refuse(self, node_id: int, api_key: int, code: int) -> None:
+        """The broker's next request of this API is answered with `code` (every topic or partition of it) and not
+        executed. Several wait in line."""
+        self.brokers[node_id].refuse(api_key, ErrorCode(code))
+
+    def forgive(self, node_id: int) -> None:
+        """Takes back what `refuse` and `throttle` have not used up."""
+        self.brokers[node_id].forgive()
+
+    def _stop_fetching(self, node_id: int) -> None:
+        for replicas in self.replicas.values():
+            for partition in replicas.partitions.values():
+                partition.follower_stops(node_id, self.now_ms)
+
+    # --- the truth, for oracles ---------------------------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """Of the topic that has this name now."""
+        image = self.controller.image.topics.get(topic)
+        return image.topic_id if image is not None else None
+
+    def partition_count(self, topic: str) -> int:
+        return len(self.controller.image.topics[topic].partitions)
+
+    def state(self, topic: str, partition: int) -> PartitionState:
+        """As the controller decided last: leader (NO_LEADER: none), leader epoch, ISR, replicas."""
+        return self.controller.image.topics[topic].partitions[partition]
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        leader = self.state(topic, partition).leader
+        return leader if leader != NO_LEADER else None
+
+    def replica(self, topic: str, partition: int, node_id: int) -> Partition | None:
+        """The replica on a broker's disk: its `log` (`end_offset`, `batches`) and `high_watermark`. None without."""
+        key = TopicIdPartition(self.controller.image.topics[topic].topic_id, partition)
+        return self.replicas[node_id].partitions.get(key)
+
+    def log_end_offset(self, topic: str, partition: int, node_id: int) -> int:
+        replica = self.replica(topic, partition, node_id)
+        return replica.log.end_offset if replica is not None else 0
+
+    def high_watermark(self, topic: str, partition: int, node_id: int) -> int:
+        replica = self.replica(topic, partition, node_id)
+        return replica.high_watermark if replica is not None else 0
+
+    def committed(self, topic: str, partition: int) -> list[RecordBatch]:
+        """The batches (`data`, `base_offset`) below the high watermark of the leader; empty without a leader."""
+        leader = self.leader(topic, partition)
+        replica = self.replica(topic, partition, leader) if leader is not None else None
+        return replica.log.read(0, replica.high_watermark) if replica is not None else []
+
+    # --- how decisions get to brokers ---------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        for node_id in self.node_ids:
+            if self.is_alive(node_id):
+                self._send_image(node_id)
+
+    def _send_image(self, node_id: int) -> None:
+        image = self.controller.image
+        arrives_ms = self.now_ms + self._rng.randint(*self.settings.metadata_lag_ms)
+        arrives_ms = max(arrives_ms, self._images_arrive_ms[node_id])
+        self._images_arrive_ms[node_id] = arrives_ms
+
+        def arrive() -> None:
+            replicas = self.replicas[node_id]
+            if replicas.is_alive and image.version > replicas.image.version:
+                replicas.apply(image)
+
+        self._timeline.call_in(arrives_ms - self.now_ms, arrive)

@@ -1,0 +1,31 @@
+"""One client's connection, as the broker's network threads treat it: one request at a time, in order.
+
+The next request is read when the answer to the one before is sent, so five requests in flight are appended one after
+the other; and not before a throttled client's time is over (KIP-219).
+
+Source: SocketServer.Processor (mute, unmute) in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """`is_gone`: nobody listens any more. What came before is executed nevertheless."""
+
+    connection_id: int
+    received: deque[bytes] = field(default_factory=deque)
+    is_busy: bool = False
+    is_throttled: bool = False
+    is_gone: bool = False
+    is_being_handled: bool = False
+
+    def next_frame(self) -> bytes | None:
+        """The next request that may be handled now; from then on the connection is busy."""
+        if self.is_busy or self.is_throttled or not self.received:
+            return None
+        self.is_busy = True
+        return self.received.popleft()

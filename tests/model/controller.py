@@ -1,0 +1,171 @@
+"""The controller: topics, leaders and in-sync replicas of the whole cluster, in one place that never fails.
+
+Every decision makes a new image; `publish` takes it to the brokers, who hear of it later. KRaft's quorum is no part
+of the model: the simulated faults are those of brokers and networks.
+
+Source: ReplicationControlManager, PartitionChangeBuilder, ProducerIdControlManager in Kafka; KIP-497 (AlterPartition).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from model.image import NO_LEADER, ClusterImage, PartitionState, TopicIdPartition, TopicImage
+from model.settings import TopicSettings
+
+Change = Callable[[PartitionState], PartitionState]
+
+
+class Controller:
+    def __init__(
+        self, node_ids: Sequence[int], rng: random.Random, unclean_leader_election: bool, publish: Callable[[], None]
+    ) -> None:
+        self._node_ids = tuple(node_ids)
+        self._rng = rng
+        self.unclean_leader_election = unclean_leader_election
+        self._publish = publish
+        self._next_producer_id = 0
+        self.image = ClusterImage(alive=tuple(sorted(node_ids)))
+
+    # --- topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, settings: TopicSettings) -> uuid.UUID:
+        """Partition p is led by the p-th broker, in a ring. Raises ValueError for a name that exists."""
+        if name in self.image.topics:
+            raise ValueError(f"topic {name!r} exists")
+        topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
+        states = tuple(self._new_partition(number, replication_factor) for number in range(partitions))
+        self._put(TopicImage(name, topic_id, settings, states))
+        return topic_id
+
+    def delete_topic(self, name: str) -> None:
+        topics = dict(self.image.topics)
+        del topics[name]
+        self._decide(replace(self.image, topics=topics))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        topic = self.image.topics[name]
+        factor = len(topic.partitions[0].replicas)
+        added = (self._new_partition(number, factor) for number in range(len(topic.partitions), total))
+        self._put(replace(topic, partitions=(*topic.partitions, *added)))
+
+    def _new_partition(self, number: int, replication_factor: int) -> PartitionState:
+        count = len(self._node_ids)
+        if not 0 < replication_factor <= count:
+            raise ValueError(f"replication factor {replication_factor} on {count} brokers")
+        replicas = tuple(self._node_ids[(number + place) % count] for place in range(replication_factor))
+        isr = tuple(node_id for node_id in replicas if node_id in self.image.alive)
+        state = PartitionState(replicas=replicas, isr=isr or replicas, leader=NO_LEADER, leader_epoch=-1)
+        return self._elected(state, self.unclean_leader_election)
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    def broker_lost(self, node_id: int) -> None:
+        """Its partitions get other leaders, and it leaves every ISR of which it is not the last."""
+        alive = tuple(other for other in self.image.alive if other != node_id)
+        self._decide(self._changed(replace(self.image, alive=alive), self._without(node_id)))
+
+    def _without(self, node_id: int) -> Change:
+        def change(state: PartitionState) -> PartitionState:
+            if node_id not in state.isr and state.leader != node_id:
+                return state
+            isr = tuple(other for other in state.isr if other != node_id) or state.isr
+            state = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+            return self._elected(state, self.unclean_leader_election) if state.leader == node_id else state
+
+        return change
+
+    def broker_ready(self, node_id: int) -> None:
+        """It leads what waits for it: it is the last of the ISR, or whoever comes may lead."""
+        self.image = replace(self.image, alive=tuple(sorted({*self.image.alive, node_id})))
+
+        def change(state: PartitionState) -> PartitionState:
+            if state.leader != NO_LEADER:
+                return state
+            return self._elected(state, self.unclean_leader_election)
+
+        self._decide(self._changed(self.image, change))
+
+    # --- elections ----------------------------------------------------------------------------------------------------
+
+    def elect(self, topic: str, partition: int, node_id: int | None, unclean: bool) -> None:
+        """Moves the leader to `node_id`, or to the first replica that may lead. Raises ValueError if none may."""
+
+        def change(state: PartitionState) -> PartitionState:
+            candidates = [node_id] if node_id is not None else state.replicas
+            elected = self._elected(state, unclean, candidates)
+            if elected.leader == NO_LEADER:
+                raise ValueError(f"no leader for {topic}-{partition}: ISR {state.isr}, alive {self.image.alive}")
+            return elected
+
+        self._change_partition(self.image.topics[topic], partition, change)
+
+    def _elected(
+        self, state: PartitionState, unclean: bool, candidates: Iterable[int] | None = None
+    ) -> PartitionState:
+        """Clean: a live member of the ISR. Unclean: else any live replica, and it alone is the ISR then."""
+        live = [node for node in candidates or state.replicas if node in state.replicas and node in self.image.alive]
+        clean = [node for node in live if node in state.isr]
+        chosen = [*clean, *(live if unclean else ())]
+        leader = chosen[0] if chosen else NO_LEADER
+        if leader == state.leader and state.leader_epoch >= 0:
+            return state
+        return replace(
+            state,
+            leader=leader,
+            isr=state.isr if leader in state.isr or leader == NO_LEADER else (leader,),
+            leader_epoch=state.leader_epoch + 1,
+            partition_epoch=state.partition_epoch + 1,
+        )
+
+    def alter_isr(
+        self, key: TopicIdPartition, leader: int, leader_epoch: int, partition_epoch: int, isr: Iterable[int]
+    ) -> PartitionState | None:
+        """A leader's wish (AlterPartition): the new state, or None if it speaks of a state that is no more."""
+        topic = self.image.topic_of(key.topic_id)
+        if topic is None:
+            return None
+        state = topic.partitions[key.partition]
+        if (state.leader, state.leader_epoch, state.partition_epoch) != (leader, leader_epoch, partition_epoch):
+            return None
+        wanted = set(isr)
+        members = tuple(node_id for node_id in state.replicas if node_id in wanted)
+        if any(node_id not in self.image.alive for node_id in members if node_id not in state.isr):
+            return None
+        altered = replace(state, isr=members, partition_epoch=partition_epoch + 1)
+        self._change_partition(topic, key.partition, lambda _: altered)
+        return altered
+
+    # --- producer ids -------------------------------------------------------------------------------------------------
+
+    def allocate_producer_ids(self, count: int) -> range:
+        """Ids that nobody got before."""
+        first = self._next_producer_id
+        self._next_producer_id += count
+        return range(first, first + count)
+
+    # --- images -------------------------------------------------------------------------------------------------------
+
+    def _change_partition(self, topic: TopicImage, partition: int, change: Change) -> None:
+        partitions = list(topic.partitions)
+        partitions[partition] = change(partitions[partition])
+        self._put(replace(topic, partitions=tuple(partitions)))
+
+    def _put(self, topic: TopicImage) -> None:
+        self._decide(replace(self.image, topics={**self.image.topics, topic.name: topic}))
+
+    def _changed(self, image: ClusterImage, change: Change) -> ClusterImage:
+        """`image` with every partition changed. Elections look at `self.image`: it must know who is alive."""
+        self.image = image
+        topics = {
+            name: replace(topic, partitions=tuple(map(change, topic.partitions)))
+            for name, topic in image.topics.items()
+        }
+        return replace(image, topics=topics)
+
+    def _decide(self, image: ClusterImage) -> None:
+        self.image = replace(image, version=self.image.version + 1)
+        self._publish()

@@ -1,0 +1,298 @@
+"""One replica of a partition, on one broker: as leader it appends, counts its followers' offsets and moves the high
+watermark; as follower it holds what it fetched.
+
+Scope: state and rules, no time of its own and no messages. Whoever calls tells the controller of a smaller or larger
+ISR (`lagging`, `catches_up`), completes waiting requests and lets followers fetch.
+
+Source: Partition, Replica, AbstractFetcherThread.getOffsetTruncationState in Kafka; KIP-101, KIP-279, KIP-966.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from model.image import NO_LEADER, PartitionState, TopicIdPartition
+from model.partition_log import EpochAndOffset, PartitionLog
+from model.producer_state import ProducerState
+from model.record_batches import RecordBatch, Refused, check_batch
+from model.settings import ClusterSettings, TopicSettings, Truncation
+
+UNKNOWN_OFFSET = -1
+# Before any time there is, however long a replica may lag.
+NEVER_MS = -(10**15)
+
+
+@dataclass(slots=True)
+class Follower:
+    """What a leader knows of one follower. `long_polling`: its fetch waits at the leader for news, so it is caught up
+    until there are any."""
+
+    end_offset: int = UNKNOWN_OFFSET
+    caught_up_ms: int = NEVER_MS
+    last_fetch_ms: int = NEVER_MS
+    leader_end_offset_at_last_fetch: int = UNKNOWN_OFFSET
+    long_polling: bool = False
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
+        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_max_ms
+
+
+class Appended(NamedTuple):
+    """`next_offset` - 1 is the last offset. Of a duplicate: those of the first time."""
+
+    base_offset: int
+    next_offset: int
+
+
+class Fetched(NamedTuple):
+    """A leader's answer to a follower: batches, or where the follower's log leaves the leader's."""
+
+    batches: list[RecordBatch]
+    high_watermark: int
+    diverging: EpochAndOffset | None
+
+
+class Partition:
+    """A replica of no part yet, until `apply` gives it one."""
+
+    def __init__(
+        self, node_id: int, name: str, key: TopicIdPartition, topic: TopicSettings, settings: ClusterSettings
+    ) -> None:
+        self.node_id = node_id
+        self.name = name
+        self.key = key
+        self._topic = topic
+        self._settings = settings
+        self.log = PartitionLog()
+        self._producers = ProducerState(
+            settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
+        )
+        self._high_watermark = 0
+        self._high_watermark_moved_ms = 0
+        self._high_watermark_checkpoint = 0
+        self._state = PartitionState(replicas=(), isr=(), leader=NO_LEADER, leader_epoch=-1, partition_epoch=-1)
+        self._epoch_start_offset = 0
+        self.followers: dict[int, Follower] = {}
+        self._alive: tuple[int, ...] = ()
+
+    # --- the part it plays --------------------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> int:
+        return self._state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._state.leader_epoch
+
+    @property
+    def partition_epoch(self) -> int:
+        return self._state.partition_epoch
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self._state.isr
+
+    @property
+    def is_leader(self) -> bool:
+        return self._state.leader == self.node_id
+
+    def apply(self, state: PartitionState, alive: tuple[int, ...], now_ms: int) -> None:
+        """The controller's word, possibly one this leader has heard already (its own change of the ISR)."""
+        self._alive = alive
+        before = self._state
+        if state.partition_epoch > before.partition_epoch:
+            self._state = state
+            if state.leader_epoch > before.leader_epoch:
+                self.followers = {}
+                if self.is_leader:
+                    self._lead(now_ms)
+                elif state.leader not in (before.leader, NO_LEADER):
+                    self._follow(now_ms)
+        if self.is_leader:
+            self.maybe_increment_high_watermark(now_ms)
+
+    def _lead(self, now_ms: int) -> None:
+        # Followers of an epoch that this log does not know must learn where it would have begun.
+        self._epoch_start_offset = self.log.end_offset
+        self.log.assign_epoch(self.leader_epoch, self.log.end_offset)
+        self.followers = {
+            node_id: Follower(caught_up_ms=now_ms if node_id in self.isr else NEVER_MS)
+            for node_id in self._state.replicas
+            if node_id != self.node_id
+        }
+
+    def _follow(self, now_ms: int) -> None:
+        if self._settings.truncation is Truncation.HIGH_WATERMARK:
+            self._truncate(self._high_watermark, now_ms)
+
+    def restart(self, now_ms: int) -> None:
+        """What a crash leaves: the log, and the high watermark as it was last written to disk."""
+        interval_ms = self._settings.high_watermark_checkpoint_interval_ms
+        if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
+            self._high_watermark_checkpoint = self._high_watermark
+        self._high_watermark = min(self._high_watermark_checkpoint, self.log.end_offset)
+        self._state = PartitionState(replicas=(), isr=(), leader=NO_LEADER, leader_epoch=-1, partition_epoch=-1)
+        self.followers = {}
+        self._producers.rebuild(self.log.batches, now_ms)
+
+    # --- as leader ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _min_insync_replicas(self) -> int:
+        wanted = self._topic.min_insync_replicas
+        return min(wanted, len(self._state.replicas)) if self._settings.generation.strict_min_isr else wanted
+
+    def append_as_leader(self, batch: RecordBatch, acks: int, now_ms: int) -> Appended:
+        """Raises Refused, and then has appended nothing."""
+        if not self.is_leader:
+            raise Refused(ErrorCode.not_leader_or_follower, f"{self.leader_id} leads")
+        if acks == -1 and len(self.isr) < self._min_insync_replicas:
+            raise Refused(ErrorCode.not_enough_replicas, f"ISR {self.isr}")
+        check_batch(batch, self._topic.max_message_bytes)
+        if batch.producer_id >= 0:
+            duplicate = self._producers.find_duplicate(batch, now_ms)
+            if duplicate is not None:
+                return Appended(duplicate.base_offset, duplicate.next_offset)
+            self._producers.check(batch, now_ms)
+        for follower in self.followers.values():
+            if follower.long_polling:
+                follower.caught_up_ms = follower.last_fetch_ms = now_ms
+        placed = batch.placed(self.log.end_offset, self.leader_epoch)
+        self._append(placed, now_ms)
+        return Appended(placed.base_offset, placed.next_offset)
+
+    def _append(self, batch: RecordBatch, now_ms: int) -> None:
+        self.log.append(batch)
+        if batch.producer_id >= 0:
+            self._producers.update(batch, now_ms)
+
+    def check_enough_replicas(self, required_offset: int) -> ErrorCode | None:
+        """What a request with acks=all gets for its batch that ends before `required_offset`; None: it must wait."""
+        if not self.is_leader:
+            return ErrorCode.not_leader_or_follower
+        if self._high_watermark < required_offset:
+            return None
+        if len(self.isr) < self._min_insync_replicas:
+            return ErrorCode.not_enough_replicas_after_append
+        return ErrorCode.none
+
+    def fetched_by(self, node_id: int, offset: int, last_epoch: int | None, now_ms: int) -> Fetched:
+        """A follower asks for what follows `offset`, its log's end, which lies in `last_epoch`."""
+        follower = self.followers[node_id]
+        end_offset = self.log.end_offset
+        if last_epoch is not None:
+            shared = self._end_offset_shared_with(last_epoch)
+            if shared.epoch < last_epoch or shared.offset < offset:
+                return Fetched([], self._high_watermark, shared)
+        # The answer has the high watermark as it was before this fetch moves it.
+        answer = Fetched(self.log.read(offset), self._high_watermark, None)
+        if offset >= end_offset:
+            follower.caught_up_ms = now_ms
+        elif offset >= follower.leader_end_offset_at_last_fetch:
+            follower.caught_up_ms = max(follower.caught_up_ms, follower.last_fetch_ms)
+        follower.end_offset = offset
+        follower.last_fetch_ms = now_ms
+        follower.leader_end_offset_at_last_fetch = max(end_offset, follower.leader_end_offset_at_last_fetch)
+        return answer
+
+    def _end_offset_shared_with(self, last_epoch: int) -> EpochAndOffset:
+        if self._settings.truncation is Truncation.HIGH_WATERMARK:
+            return EpochAndOffset(last_epoch, self.log.end_offset)
+        shared = self.log.end_offset_of(last_epoch)
+        # A leader has an entry for its own epoch, and nobody follows it from a later one.
+        assert shared is not None
+        return shared
+
+    def follower_stops(self, node_id: int, now_ms: int) -> None:
+        """Its fetch, if it waits here, waits no longer: from now on the follower may fall behind."""
+        follower = self.followers.get(node_id)
+        if follower is not None and follower.long_polling:
+            follower.caught_up_ms = follower.last_fetch_ms = now_ms
+            follower.long_polling = False
+
+    def catches_up(self, node_id: int) -> bool:
+        """Whether the follower may join the ISR."""
+        end_offset = self.followers[node_id].end_offset
+        return (
+            node_id not in self.isr
+            and node_id in self._alive
+            and end_offset >= max(self._high_watermark, self._epoch_start_offset)
+        )
+
+    def lagging(self, now_ms: int) -> list[int]:
+        """The followers that are to leave the ISR."""
+        lag_max_ms = self._settings.replica_lag_time_max_ms
+        return [
+            node_id
+            for node_id, follower in self.followers.items()
+            if node_id in self.isr and not follower.is_caught_up(self.log.end_offset, now_ms, lag_max_ms)
+        ]
+
+    def lag_deadline_ms(self) -> int | None:
+        """When the next follower is to leave the ISR unless it fetches; None if none is behind."""
+        end_offset, isr = self.log.end_offset, self._state.isr
+        behind = [
+            follower.caught_up_ms
+            for node_id, follower in self.followers.items()
+            if follower.end_offset != end_offset and node_id in isr
+        ]
+        return min(behind) + self._settings.replica_lag_time_max_ms + 1 if behind else None
+
+    def maybe_increment_high_watermark(self, now_ms: int) -> bool:
+        """To the smallest end offset of the ISR and of those about to join it."""
+        if self._settings.generation.strict_min_isr and len(self.isr) < self._min_insync_replicas:
+            return False
+        isr, end_offset = self._state.isr, self.log.end_offset
+        committed = end_offset
+        for node_id, follower in self.followers.items():
+            if follower.end_offset < committed and (node_id in isr or self._is_about_to_join(node_id, now_ms)):
+                committed = follower.end_offset
+        return self._move_high_watermark(committed, now_ms)
+
+    def _is_about_to_join(self, node_id: int, now_ms: int) -> bool:
+        lag_max_ms = self._settings.replica_lag_time_max_ms
+        follower = self.followers[node_id]
+        return node_id in self._alive and follower.is_caught_up(self.log.end_offset, now_ms, lag_max_ms)
+
+    # --- as follower --------------------------------------------------------------------------------------------------
+
+    def take(self, fetched: Fetched, now_ms: int) -> None:
+        """A leader's answer. After `diverging` the follower has to ask again."""
+        if fetched.diverging is not None:
+            self._truncate(self._end_offset_before(fetched.diverging), now_ms)
+            return
+        for batch in fetched.batches:
+            self._append(batch, now_ms)
+        self._move_high_watermark(min(fetched.high_watermark, self.log.end_offset), now_ms)
+
+    def _end_offset_before(self, diverging: EpochAndOffset) -> int:
+        ours = self.log.end_offset_of(diverging.epoch)
+        # The leader answers with an epoch up to the last one here.
+        assert ours is not None
+        return min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
+        if self.log.truncate_to(offset):
+            self._producers.rebuild(self.log.batches, now_ms)
+        if self._high_watermark > self.log.end_offset:
+            self._high_watermark = self.log.end_offset
+
+    # --- the high watermark -------------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    def _move_high_watermark(self, offset: int, now_ms: int) -> bool:
+        if offset <= self._high_watermark:
+            return False
+        interval_ms = self._settings.high_watermark_checkpoint_interval_ms
+        if now_ms // interval_ms > self._high_watermark_moved_ms // interval_ms:
+            self._high_watermark_checkpoint = self._high_watermark
+        self._high_watermark = offset
+        self._high_watermark_moved_ms = now_ms
+        return True

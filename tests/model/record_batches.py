@@ -1,0 +1,162 @@
+"""Record batches v2 as a broker reads them: the 61-byte header by struct, the CRC, the count of the records.
+
+Scope: what a leader must know of a batch to refuse or append it. `decode_records` is for oracles: kafka-python's
+reader, of any codec.
+
+Source: DefaultRecordBatch, LogValidator.validateBatch, ProduceRequest.validateRecords, ByteBufferLogInputStream,
+UnifiedLog.analyzeAndValidateRecords in Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import crc32c
+from kafka.record import MemoryRecords
+from kio.schema.errors import ErrorCode
+
+# base_offset, batch_length, partition_leader_epoch, magic, crc, attributes, last_offset_delta, base_timestamp,
+# max_timestamp, producer_id, producer_epoch, base_sequence, record count
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC_STARTS_AT = 21
+_MAGIC_AT = 16
+# Of a message of magic 0, which no batch is shorter than.
+_SMALLEST_LENGTH = 14
+_CODEC_BITS, _TRANSACTIONAL_BIT, _CONTROL_BIT = 0b111, 0b10000, 0b100000
+_SEQUENCES = 2**31
+
+Records = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
+
+
+class Refused(Exception):
+    """A batch that a leader does not append, or a request it cannot serve, by the code it answers with."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(f"{code.name}: {why}")
+        self.code = code
+
+
+class RecordBatch(NamedTuple):
+    """`data` is the whole batch, header included."""
+
+    data: bytes
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_offset_delta: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap from 2^31 - 1 to 0."""
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+    def placed(self, base_offset: int, leader_epoch: int) -> RecordBatch:
+        """The batch in a log. The CRC does not cover the two fields that change."""
+        data = _OFFSET_AND_LENGTH.pack(base_offset, len(self.data) - 12) + _LEADER_EPOCH.pack(leader_epoch)
+        return self._replace(data=data + self.data[16:], base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+def next_sequence(sequence: int) -> int:
+    return (sequence + 1) % _SEQUENCES
+
+
+def parse_batch(data: bytes) -> RecordBatch:
+    """The one batch that `data` begins with. Raises Refused without one, and for a second; checks nothing else."""
+    size = _batch_size(data, 0)
+    if size is None:
+        raise Refused(ErrorCode.invalid_record, "no batch")
+    if data[_MAGIC_AT] != 2:
+        raise Refused(ErrorCode.invalid_record, f"magic {data[_MAGIC_AT]}")
+    if _batch_size(data, size) is not None:
+        raise Refused(ErrorCode.invalid_record, "more than one batch")
+    if size < HEADER.size:
+        raise Refused(ErrorCode.corrupt_message, f"a batch of {size} bytes")
+    data = data[:size]
+    (
+        base_offset, _, leader_epoch, _, _, attributes, last_offset_delta, _, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    ) = HEADER.unpack_from(data)  # fmt: skip
+    return RecordBatch(
+        data, base_offset, leader_epoch, attributes, last_offset_delta, max_timestamp,
+        producer_id, producer_epoch, base_sequence, count,
+    )  # fmt: skip
+
+
+def _batch_size(data: bytes, at: int) -> int | None:
+    """Of the batch that begins at `at`; None where none is whole: a piece of one is passed over, not refused."""
+    left = len(data) - at
+    if left < _OFFSET_AND_LENGTH.size:
+        return None
+    _, length = _OFFSET_AND_LENGTH.unpack_from(data, at)
+    if length < _SMALLEST_LENGTH:
+        raise Refused(ErrorCode.corrupt_message, f"a batch of length {length}")
+    size: int = length + _OFFSET_AND_LENGTH.size
+    if size > left:
+        return None
+    if data[at + _MAGIC_AT] > 2:
+        raise Refused(ErrorCode.corrupt_message, f"magic {data[at + _MAGIC_AT]}")
+    return size
+
+
+def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
+    """Raises Refused for what a leader refuses whoever the producer is, in Kafka's order."""
+    if batch.base_offset != 0:
+        raise Refused(ErrorCode.invalid_record, f"base offset {batch.base_offset}")
+    if len(batch.data) > max_message_bytes:
+        raise Refused(ErrorCode.message_too_large, f"{len(batch.data)} > {max_message_bytes} bytes")
+    (crc,) = struct.unpack_from(">I", batch.data, _CRC_STARTS_AT - 4)
+    if crc32c.crc32c(memoryview(batch.data)[_CRC_STARTS_AT:]) != crc:
+        raise Refused(ErrorCode.corrupt_message, "wrong CRC")
+    if batch.record_count <= 0 or batch.last_offset_delta + 1 != batch.record_count:
+        raise Refused(ErrorCode.invalid_record, f"{batch.record_count} records, last delta {batch.last_offset_delta}")
+    if batch.attributes & _CONTROL_BIT:
+        raise Refused(ErrorCode.invalid_record, "a control batch from a client")
+    if batch.producer_id >= 0 and batch.base_sequence < 0:
+        raise Refused(ErrorCode.invalid_record, f"sequence {batch.base_sequence} of producer {batch.producer_id}")
+    if batch.attributes & _TRANSACTIONAL_BIT:
+        raise Refused(ErrorCode.invalid_txn_state, "no transaction is ever open in the model")
+    if not batch.attributes & _CODEC_BITS and _count_records(batch.data) != batch.record_count:
+        raise Refused(ErrorCode.invalid_record, f"not {batch.record_count} records")
+
+
+def _count_records(data: bytes) -> int:
+    """How many records lie back to back in an uncompressed batch; -1 if they do not end where the batch does."""
+    at, end, count = HEADER.size, len(data), 0
+    while at < end:
+        length = shift = 0
+        while True:
+            if at == end:
+                return -1
+            byte = data[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        # Zig-zag: an odd number is a negative length, which no record has.
+        if length & 1:
+            return -1
+        at += length >> 1
+        count += 1
+    return count if at == end else -1
+
+
+def decode_records(data: bytes) -> list[Records]:
+    """Key, value, timestamp in ms and headers of each record of one batch, by kafka-python."""
+    return [
+        (record.key, record.value, record.timestamp, tuple(record.headers))
+        for batch in MemoryRecords(data)
+        for record in batch
+    ]

@@ -1,0 +1,150 @@
+"""The replicas on one broker's disk: what the controller wants of them, what clients append, what followers fetched,
+and the requests that wait for them.
+
+Source: ReplicaManager in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from model.controller import Controller
+from model.image import ClusterImage, PartitionState, TopicIdPartition, TopicImage
+from model.partition import Appended, Partition
+from model.purgatory import Purgatory
+from model.record_batches import Refused, parse_batch
+from model.replication import Replication
+from model.settings import ClusterSettings
+from model.timeline import Planned, Timeline
+
+
+class ReplicaManager:
+    """Acts by `image`, the last one received. `is_isolated`: its followers do not fetch."""
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: ClusterSettings,
+        timeline: Timeline,
+        controller: Controller,
+        replication: Replication,
+    ) -> None:
+        self.node_id = node_id
+        self.partitions: dict[TopicIdPartition, Partition] = {}
+        self.is_alive = True
+        self.is_isolated = False
+        self.image = ClusterImage()
+        self.purgatory = Purgatory(timeline, self._check_enough_replicas)
+        self._settings = settings
+        self._timeline = timeline
+        self._controller = controller
+        self._replication = replication
+        self._lag_checks: dict[TopicIdPartition, Planned] = {}
+
+    def crash(self) -> None:
+        """What was in memory is gone."""
+        self.is_alive = False
+        self.purgatory.clear()
+        for planned in self._lag_checks.values():
+            self._timeline.cancel(planned)
+        self._lag_checks.clear()
+
+    def start(self) -> None:
+        """From disk, without a part in anything until an image tells."""
+        self.is_alive = True
+        self.image = ClusterImage()
+        for partition in self.partitions.values():
+            partition.restart(self._timeline.now_ms)
+
+    def apply(self, image: ClusterImage) -> None:
+        """What the controller decided arrives here."""
+        self.image = image
+        hosted: set[TopicIdPartition] = set()
+        for topic in image.topics.values():
+            for number, state in enumerate(topic.partitions):
+                if self.node_id in state.replicas:
+                    key = TopicIdPartition(topic.topic_id, number)
+                    hosted.add(key)
+                    self._apply_state(topic, key, state)
+        for key in [key for key in self.partitions if key not in hosted]:
+            del self.partitions[key]
+            self.purgatory.check(key)
+
+    def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
+        partition = self.partitions.get(key)
+        if partition is None:
+            partition = self.partitions[key] = Partition(self.node_id, topic.name, key, topic.settings, self._settings)
+        partition.apply(state, self.image.alive, self._timeline.now_ms)
+        self.purgatory.check(key)
+        if partition.is_leader:
+            self._replication.wake_followers(partition)
+        else:
+            self._replication.wake(self.node_id, key)
+        self._watch_lag(partition)
+
+    def append(self, key: TopicIdPartition, records: bytes, acks: int) -> Appended:
+        """As leader. `appended` is to follow when the whole request is appended. Raises Refused."""
+        batch = parse_batch(records)
+        if acks not in (-1, 0, 1):
+            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+        partition = self.partitions.get(key)
+        if partition is None:
+            raise Refused(ErrorCode.not_leader_or_follower, "no replica here")
+        return partition.append_as_leader(batch, acks, self._timeline.now_ms)
+
+    def appended(self, key: TopicIdPartition) -> None:
+        """A leader without followers has committed by now; the others' followers fetch."""
+        partition = self.partitions[key]
+        if partition.maybe_increment_high_watermark(self._timeline.now_ms):
+            self.purgatory.check(partition.key)
+        self._replication.wake_followers(partition)
+        self._watch_lag(partition)
+
+    def follower_fetched(self, partition: Partition, node_id: int) -> None:
+        """As leader: what is known of a follower changed."""
+        before = partition.high_watermark
+        if partition.catches_up(node_id):
+            self._alter_isr(partition, (*partition.isr, node_id))
+        partition.maybe_increment_high_watermark(self._timeline.now_ms)
+        if partition.high_watermark > before:
+            self.purgatory.check(partition.key)
+            self._replication.wake_followers(partition)
+        self._watch_lag(partition)
+
+    def _alter_isr(self, partition: Partition, isr: Iterable[int]) -> None:
+        altered = self._controller.alter_isr(
+            partition.key, self.node_id, partition.leader_epoch, partition.partition_epoch, isr
+        )
+        if altered is not None:
+            partition.apply(altered, self.image.alive, self._timeline.now_ms)
+
+    def _watch_lag(self, partition: Partition, at_least_ms: int = 0) -> None:
+        """Plans the moment at which a follower that is behind leaves the ISR; none while none is behind."""
+        deadline_ms = partition.lag_deadline_ms()
+        planned = self._lag_checks.get(partition.key)
+        if deadline_ms is None:
+            if planned is not None:
+                self._timeline.cancel(self._lag_checks.pop(partition.key))
+        elif planned is None:
+            delay_ms = max(at_least_ms, deadline_ms - self._timeline.now_ms)
+            self._lag_checks[partition.key] = self._timeline.call_in(delay_ms, lambda: self._shrink_isr(partition))
+
+    def _shrink_isr(self, partition: Partition) -> None:
+        del self._lag_checks[partition.key]
+        lagging = partition.lagging(self._timeline.now_ms)
+        if lagging:
+            self._alter_isr(partition, [node_id for node_id in partition.isr if node_id not in lagging])
+            self.purgatory.check(partition.key)
+            self._replication.wake_followers(partition)
+        # The controller refuses a leader that is one no more: that leader asks again as often as Kafka's does.
+        self._watch_lag(partition, max(1, self._settings.replica_lag_time_max_ms // 2) if lagging else 0)
+
+    def _check_enough_replicas(self, key: TopicIdPartition, required_offset: int) -> ErrorCode | None:
+        partition = self.partitions.get(key)
+        if partition is not None:
+            return partition.check_enough_replicas(required_offset)
+        if self.image.topic_of(key.topic_id) is None:
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower

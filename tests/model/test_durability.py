@@ -1,0 +1,228 @@
+"""What survives when brokers die: what each setting of acks, replication and election promises, and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
+from model.settings import Truncation
+
+FAILOVER_MS = 2_000
+
+
+def fail_over(client: ByteClient, node_id: int = 0) -> None:
+    """The broker dies, another leads, the dead one comes back."""
+    client.cluster.crash(node_id)
+    client.run(FAILOVER_MS)
+    client.cluster.restart(node_id)
+    client.run(FAILOVER_MS)
+
+
+# --- acks -------------------------------------------------------------------------------------------------------------
+
+
+def test_acks_0_loses_rows_on_a_leader_crash() -> None:
+    client = client_of_topic(3, 2)
+    client.produce(0, {("t", 0): record_batch(b"a")}, acks=0)
+    assert client.cluster.log_end_offset("t", 0, 0) == 1
+    fail_over(client)
+    assert client.committed() == []
+
+
+def test_acks_1_loses_acknowledged_rows_on_a_leader_crash() -> None:
+    client = client_of_topic(3, 2)
+    sent = client.produce(0, {("t", 0): record_batch(b"a")}, acks=1)
+    assert client.produced(sent) == {0: Answer(0, 0)}
+    fail_over(client)
+    assert client.committed() == []
+
+
+def test_acks_all_with_min_insync_replicas_2_loses_no_acknowledged_row_whenever_the_leader_dies() -> None:
+    outcomes = set()
+    for delay_ms in range(25):
+        client = client_of_topic(3, 2, seed=delay_ms)
+        sent = client.produce(0, {("t", 0): record_batch(b"a")})
+        client.run(delay_ms)
+        acknowledged = client.produced(sent) == {0: Answer(0, 0)}
+        fail_over(client)
+        survived = client.committed() == [b"a"]
+        assert survived or not acknowledged
+        outcomes.add((acknowledged, survived))
+    # All that may happen did: lost, kept without a word, kept and told so.
+    assert outcomes == {(False, False), (False, True), (True, True)}
+
+
+def test_acks_all_with_min_insync_replicas_1_loses_acknowledged_rows_of_a_leader_that_was_alone() -> None:
+    client = client_of_topic(3, 1, replica_lag_time_max_ms=500, unclean_leader_election=True)
+    leader_alone_acknowledges(client, b"a")
+    fail_over(client)
+    assert client.committed() == []
+
+
+def leader_alone_acknowledges(client: ByteClient, value: bytes) -> None:
+    client.cluster.isolate(1)
+    client.cluster.isolate(2)
+    sent = client.produce(0, {("t", 0): record_batch(value)})
+    client.run(600)
+    assert client.cluster.state("t", 0).isr == (0,)
+    assert client.code(sent) == 0
+
+
+# --- replication and election -----------------------------------------------------------------------------------------
+
+
+def test_replication_factor_1_loses_acknowledged_rows_with_the_disk() -> None:
+    client = client_of_topic(1, 1)
+    sent = client.produce(0, {("t", 0): record_batch(b"a")})
+    assert client.produced(sent) == {0: Answer(0, 0)}
+    client.cluster.crash(0, lose_disk=True)
+    client.run(FAILOVER_MS)
+    assert client.cluster.leader("t", 0) is None
+    client.cluster.restart(0)
+    client.run(FAILOVER_MS)
+    assert client.cluster.leader("t", 0) == 0
+    assert client.committed() == []
+
+
+def test_replication_factor_1_keeps_them_over_a_mere_crash() -> None:
+    client = client_of_topic(1, 1)
+    client.produce(0, {("t", 0): record_batch(b"a")})
+    fail_over(client)
+    assert client.committed() == [b"a"]
+
+
+def test_a_disk_lost_under_replication_is_filled_again() -> None:
+    client = client_of_topic(3, 2)
+    client.produce(0, {("t", 0): record_batch(b"a")})
+    client.run(100)
+    client.cluster.crash(0, lose_disk=True)
+    client.run(FAILOVER_MS)
+    client.cluster.restart(0)
+    client.run(FAILOVER_MS)
+    assert [client.log_of(node_id) for node_id in range(3)] == [[b"a"]] * 3
+    assert client.cluster.state("t", 0).isr == (0, 1, 2)
+
+
+def test_unclean_election_loses_acknowledged_rows_and_clean_election_waits() -> None:
+    for unclean in (False, True):
+        client = client_of_topic(3, 1, replica_lag_time_max_ms=500, unclean_leader_election=unclean)
+        leader_alone_acknowledges(client, b"a")
+        client.cluster.crash(0)
+        client.run(FAILOVER_MS)
+        assert client.cluster.leader("t", 0) == (1 if unclean else None)
+        client.cluster.restart(0)
+        client.run(FAILOVER_MS)
+        assert client.committed() == ([] if unclean else [b"a"])
+
+
+def test_an_unclean_election_can_be_ordered() -> None:
+    client = client_of_topic(3, 1, replica_lag_time_max_ms=500)
+    leader_alone_acknowledges(client, b"a")
+    with pytest.raises(ValueError, match="no leader"):
+        client.cluster.elect("t", 0, 2)
+    client.cluster.elect("t", 0, 2, unclean=True)
+    client.run(FAILOVER_MS)
+    assert client.cluster.state("t", 0).leader == 2
+    assert client.committed() == []
+
+
+def test_a_leader_that_moves_cleanly_takes_everything_along() -> None:
+    client = client_of_topic(3, 2)
+    for number in range(6):
+        client.cluster.elect("t", 0, number % 3)
+        client.run(100)
+        client.produce(number % 3, {("t", 0): record_batch(b"%d" % number)})
+        client.run(100)
+    assert client.committed() == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert [client.log_of(node_id) for node_id in range(3)] == [client.committed()] * 3
+
+
+# --- resending --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resends(idempotent: bool) -> None:
+    client = client_of_topic(3, 2)
+    ids = {"producer_id": client.init_producer_id(0), "producer_epoch": 0, "base_sequence": 0} if idempotent else {}
+    batch = record_batch(b"4", b"5", **ids)
+    sent = client.produce(0, {("t", 0): batch})
+    client.run_until(lambda: client.log_of(1) == client.log_of(2) == [b"4", b"5"])
+    assert client.produced(sent) is None
+    client.cluster.crash(0)
+    client.run(FAILOVER_MS)
+    resent = client.produce(1, {("t", 0): batch})
+    client.run(100)
+    assert client.code(resent) == 0
+    assert client.committed() == ([b"4", b"5"] if idempotent else [b"4", b"5", b"4", b"5"])
+
+
+# --- truncation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truncation", list(Truncation))
+def test_kip_101_scenario_1_truncation_to_the_high_watermark_loses_what_was_acknowledged(
+    truncation: Truncation,
+) -> None:
+    client = client_of_topic(3, 2, truncation=truncation)
+    client.produce(0, {("t", 0): record_batch(b"m1")})
+    client.run(100)
+    sent = client.produce(0, {("t", 0): record_batch(b"m2")})
+    client.run_until(lambda: client.produced(sent) is not None)
+    assert client.code(sent) == 0
+    # All have m2, the leader knows, the last follower does not know yet that it is committed.
+    assert client.cluster.high_watermark("t", 0, 2) == 1
+    client.cluster.crash(0)
+    client.run_until(lambda: leader_epoch(client, 2) == 1)
+    client.cluster.crash(1)
+    client.run_until(lambda: client.cluster.leader("t", 0) == 2)
+    client.cluster.restart(0)
+    client.cluster.restart(1)
+    client.run(FAILOVER_MS)
+    kept = truncation is Truncation.LEADER_EPOCH
+    assert client.committed() == ([b"m1", b"m2"] if kept else [b"m1"])
+
+
+@pytest.mark.parametrize("truncation", list(Truncation))
+def test_kip_101_scenario_2_truncation_to_the_high_watermark_lets_logs_diverge(truncation: Truncation) -> None:
+    client = client_of_topic(
+        2, 1, nodes=2, truncation=truncation, unclean_leader_election=True, replica_lag_time_max_ms=500
+    )
+    client.produce(0, {("t", 0): record_batch(b"m1")})
+    client.run(100)
+    client.cluster.isolate(1)
+    client.produce(0, {("t", 0): record_batch(b"m2")})
+    # Until broker 0 is alone, holds m2 for committed and has that on disk.
+    client.run(6_000)
+    client.cluster.crash(0)
+    client.run(FAILOVER_MS)
+    client.cluster.isolate(1, False)
+    client.produce(1, {("t", 0): record_batch(b"m3")})
+    client.cluster.restart(0)
+    client.run(FAILOVER_MS)
+    assert client.log_of(1) == [b"m1", b"m3"]
+    agree = truncation is Truncation.LEADER_EPOCH
+    assert client.log_of(0) == ([b"m1", b"m3"] if agree else [b"m1", b"m2"])
+
+
+def test_a_former_leader_drops_what_nobody_else_has_over_several_epochs() -> None:
+    client = client_of_topic(3, 2)
+    client.produce(0, {("t", 0): record_batch(b"a")})
+    client.run(100)
+    client.produce(0, {("t", 0): record_batch(b"lost")}, acks=1)
+    client.cluster.crash(0)
+    client.run(FAILOVER_MS)
+    for node_id in (2, 1, 2):
+        client.cluster.elect("t", 0, node_id)
+        client.run(100)
+        client.produce(node_id, {("t", 0): record_batch(b"of %d" % node_id)})
+        client.run(100)
+    client.cluster.restart(0)
+    client.run(FAILOVER_MS)
+    assert client.log_of(0) == client.committed() == [b"a", b"of 2", b"of 1", b"of 2"]
+    assert client.cluster.state("t", 0).isr == (0, 1, 2)
+
+
+def leader_epoch(client: ByteClient, node_id: int) -> int:
+    replica = client.cluster.replica("t", 0, node_id)
+    assert replica is not None
+    return replica.leader_epoch

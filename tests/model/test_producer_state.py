@@ -1,0 +1,149 @@
+"""The five batches that a replica remembers of an idempotent producer."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.byte_client import Answer, ByteClient, client_of_topic, record_batch
+
+OUT_OF_ORDER, INVALID_EPOCH, INVALID_RECORD = 45, 47, 87
+PRODUCER = 7
+LAST_SEQUENCE = 2**31 - 1
+
+
+def batch(base_sequence: int, count: int = 1, *, epoch: int = 0, value: bytes = b"v", timestamp_ms: int = 0) -> bytes:
+    values = [value] * count
+    return record_batch(
+        *values, producer_id=PRODUCER, producer_epoch=epoch, base_sequence=base_sequence, timestamp_ms=timestamp_ms
+    )
+
+
+def leader(**settings: object) -> ByteClient:
+    return client_of_topic(1, 1, **settings)  # type: ignore[arg-type]
+
+
+def append(client: ByteClient, records: bytes, node_id: int = 0) -> Answer:
+    """The leader's answer, once there is one."""
+    sent = client.produce(node_id, {("t", 0): records})
+    client.run_until(lambda: client.produced(sent) is not None)
+    answer = client.produced(sent)
+    assert answer is not None
+    return answer[0]
+
+
+def test_any_of_the_last_five_batches_is_answered_with_its_first_offset_and_not_appended() -> None:
+    client = leader()
+    for sequence in range(6):
+        assert append(client, batch(sequence)) == Answer(0, sequence)
+    for sequence in range(1, 6):
+        assert append(client, batch(sequence)) == Answer(0, sequence)
+    assert client.cluster.log_end_offset("t", 0, 0) == 6
+
+
+def test_a_batch_before_the_last_five_is_out_of_order() -> None:
+    client = leader()
+    for sequence in range(6):
+        append(client, batch(sequence))
+    assert append(client, batch(0)) == Answer(OUT_OF_ORDER, -1)
+
+
+def test_a_gap_or_another_count_is_out_of_order() -> None:
+    client = leader()
+    append(client, batch(0, 3))
+    assert append(client, batch(4)) == Answer(OUT_OF_ORDER, -1)
+    assert append(client, batch(0, 2)) == Answer(OUT_OF_ORDER, -1)
+    assert append(client, batch(3)) == Answer(0, 3)
+
+
+def test_other_bytes_under_the_same_sequences_are_taken_for_the_same_and_dropped() -> None:
+    client = leader()
+    append(client, batch(0, value=b"old"))
+    assert append(client, batch(0, value=b"new")) == Answer(0, 0)
+    assert client.committed() == [b"old"]
+
+
+def test_sequences_wrap() -> None:
+    client = leader()
+    assert append(client, batch(LAST_SEQUENCE - 1, 3)) == Answer(0, 0)
+    assert append(client, batch(LAST_SEQUENCE - 1, 3)) == Answer(0, 0)
+    assert append(client, batch(1)) == Answer(0, 3)
+    assert append(client, batch(LAST_SEQUENCE)) == Answer(OUT_OF_ORDER, -1)
+
+
+def test_the_last_sequence_is_followed_by_0() -> None:
+    client = leader()
+    append(client, batch(LAST_SEQUENCE))
+    assert append(client, batch(0)) == Answer(0, 1)
+
+
+def test_a_new_epoch_starts_at_0_and_fences_the_old_one() -> None:
+    client = leader()
+    append(client, batch(0))
+    assert append(client, batch(1, epoch=1)) == Answer(OUT_OF_ORDER, -1)
+    assert append(client, batch(0, epoch=1)) == Answer(0, 1)
+    assert append(client, batch(1, epoch=0)) == Answer(INVALID_EPOCH, -1)
+
+
+def test_a_producer_without_state_may_start_anywhere() -> None:
+    assert append(leader(), batch(4_711)) == Answer(0, 0)
+
+
+def test_a_producer_without_a_sequence_is_refused() -> None:
+    assert append(leader(), batch(-1)) == Answer(INVALID_RECORD, -1)
+
+
+@pytest.mark.parametrize(("silence_ms", "code"), [(900, OUT_OF_ORDER), (1_200, 0)])
+def test_state_expires_with_time(silence_ms: int, code: int) -> None:
+    client = leader(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=100)
+    append(client, batch(0, timestamp_ms=client.cluster.now_ms))
+    client.run(silence_ms)
+    assert append(client, batch(5)).code == code
+
+
+def test_state_expires_by_the_time_of_the_records_not_of_the_append() -> None:
+    client = leader(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=100)
+    append(client, batch(0, timestamp_ms=client.cluster.now_ms - 5_000))
+    assert append(client, batch(0)) == Answer(0, 0)
+    client.run(100)
+    # The resend is appended a second time: nobody remembers.
+    assert append(client, batch(0)) == Answer(0, 1)
+
+
+def test_followers_know_what_they_replicated() -> None:
+    client = client_of_topic(3, 2)
+    for sequence in range(6):
+        append(client, batch(sequence))
+    client.run(100)
+    client.cluster.elect("t", 0, 1)
+    client.run(100)
+    assert append(client, batch(3), node_id=1) == Answer(0, 3)
+    assert append(client, batch(0), node_id=1) == Answer(OUT_OF_ORDER, -1)
+    assert append(client, batch(6), node_id=1) == Answer(0, 6)
+
+
+def test_a_restarted_broker_reads_its_state_from_the_log() -> None:
+    client = leader()
+    for sequence in range(3):
+        append(client, batch(sequence))
+    client.cluster.crash(0)
+    client.run(2_000)
+    client.cluster.restart(0)
+    client.run(2_000)
+    assert append(client, batch(2)) == Answer(0, 2)
+    assert append(client, batch(4)) == Answer(OUT_OF_ORDER, -1)
+
+
+def test_what_is_truncated_is_forgotten() -> None:
+    client = client_of_topic(3, 2)
+    append(client, batch(0))
+    client.run(100)
+    client.produce(0, {("t", 0): batch(1)}, acks=1)
+    client.cluster.crash(0)
+    client.run(2_000)
+    client.cluster.restart(0)
+    client.run(2_000)
+    client.cluster.elect("t", 0, 0)
+    client.run(100)
+    assert client.log_of(0) == [b"v"]
+    assert append(client, batch(1)) == Answer(0, 1)
+    assert client.log_of(0) == [b"v", b"v"]

@@ -1,0 +1,97 @@
+"""Kafka's bytes in and out, by kio: the requests a broker reads and the answers it writes.
+
+Nothing of the client under test is used here: what it writes is read, and what it reads is written, by another hand.
+
+Source: https://kafka.apache.org/protocol; ApiVersionsRequest in Kafka and KIP-511 for the answer to a version that is
+too new.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kio.serial
+from kio.serial.errors import SerialError
+
+from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
+
+_NAMES = {PRODUCE: "Produce", METADATA: "Metadata", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId"}
+_PACKAGES = {
+    PRODUCE: "produce", METADATA: "metadata", API_VERSIONS: "api_versions", INIT_PRODUCER_ID: "init_producer_id"
+}  # fmt: skip
+# API key, version and correlation id: the same in every version of the header.
+_HEADER_START = struct.Struct(">hhi")
+
+
+class NotARequest(Exception):
+    """Bytes that a broker closes the connection for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`message` is kio's entity; None for an ApiVersions request of a version that is too new to be read."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    message: Any
+
+
+def decode_request(frame: bytes, api_versions: Mapping[int, tuple[int, int]]) -> Request:
+    """`frame`: one request without its length. Raises NotARequest for an API or a version that the broker does not
+    speak, and for bytes that are no request."""
+    if len(frame) < _HEADER_START.size:
+        raise NotARequest(f"{len(frame)} bytes")
+    api_key, version, correlation_id = _HEADER_START.unpack_from(frame)
+    lowest, highest = api_versions.get(api_key, (0, -1))
+    if not lowest <= version <= highest:
+        if api_key == API_VERSIONS:
+            return Request(api_key, version, correlation_id, None)
+        raise NotARequest(f"API {api_key} version {version}")
+    message_type = getattr(kio_module(api_key, version, "request"), f"{_NAMES[api_key]}Request")
+    try:
+        _, header_size = _reader(message_type.__header_schema__)(frame, 0)
+        message, size = _reader(message_type)(frame, header_size)
+    except (SerialError, ValueError) as error:
+        raise NotARequest(str(error)) from error
+    if header_size + size != len(frame):
+        raise NotARequest(f"{len(frame) - header_size - size} bytes follow the request")
+    return Request(api_key, version, correlation_id, message)
+
+
+def encode_response(request: Request, message: Any) -> bytes:
+    """The frame, without its length. `message`: kio's entity of the request's API."""
+    message_type: Any = type(message)
+    header_type = message_type.__header_schema__
+    buffer = io.BytesIO()
+    _writer(header_type)(buffer, header_type(correlation_id=request.correlation_id))
+    _writer(message_type)(buffer, message)
+    return buffer.getvalue()
+
+
+def build(entity_type: Any, **fields: Any) -> Any:
+    """An entity of kio's from the fields that its version has; the others are left out."""
+    known = entity_type.__dataclass_fields__
+    return entity_type(**{name: value for name, value in fields.items() if name in known})
+
+
+@functools.cache
+def kio_module(api_key: int, version: int, direction: str) -> Any:
+    """kio's classes of one version of a request or response."""
+    return importlib.import_module(f"kio.schema.{_PACKAGES[api_key]}.v{version}.{direction}")
+
+
+@functools.cache
+def _reader(entity_type: Any) -> Any:
+    return kio.serial.entity_reader(entity_type)
+
+
+@functools.cache
+def _writer(entity_type: Any) -> Any:
+    return kio.serial.entity_writer(entity_type)
