@@ -59,6 +59,7 @@ class WriterPlan:
     writes: tuple[WritePlan, ...]
     last_write: WritePlan
     turn_rate: float
+    first_sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ def _writer(
         writes=tuple(_write(rng, topics, pauses_ms) for _ in range(rng.randint(2, 7))),
         last_write=_write(rng, topics, (0, 50)),
         turn_rate=rng.choice((0.0, 0.1, 0.5)),
+        first_sequence=rng.choice((0, 0, 0, 2**31 - rng.randint(1, 60))),
     )
 
 
@@ -160,11 +162,12 @@ def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
         bootstrap_servers=tuple(bootstrap),
         batch_size=batch_size,
         buffer_memory=max(4_096, batch_size * rng.choice((2, 3, 4, 8, 32))),
-        linger_ms=rng.choice((0, 0, 5, 100, 1_000)),
+        linger_ms=rng.choice((0, 0, 5, 100, 1_000, 300_000)),
         max_request_size=rng.choice((4_096, 16_384, 65_536)),
         max_block_ms=rng.choice((3_000, 10_000, 40_000)),
         request_timeout_ms=rng.choice((500, 2_000, 10_000)),
         delivery_timeout_ms=rng.choice((5_000, 12_000, 40_000, 120_000)),
+        retry_backoff_ms=rng.choice((100, 100, 20)),
         max_in_flight_requests_per_connection=rng.choice((1, 2, 5, 5)),
         retries=rng.choice((2**31 - 1, 2**31 - 1, 2**31 - 1, 5)),
         connections_max_idle_ms=rng.choice((540_000, 540_000, 2_000)),
@@ -191,6 +194,7 @@ def _write(rng: random.Random, topics: tuple[TopicPlan, ...], pauses_ms: tuple[i
             explicit_partitions=rng.choice((0, 0, min(topic.partitions for topic in chosen))),
             with_headers=rng.random() < 0.3,
             with_timestamps=rng.random() < 0.3,
+            with_tombstones=rng.random() < 0.3,
         ),
         partitioner=rng.choice(("murmur2", "murmur2", "murmur2", "roundrobin", "sticky")),
         batches=tuple((rng.choice(pauses_ms), rng.randint(1, 30)) for _ in range(rng.randint(1, 6))),
@@ -238,9 +242,10 @@ WEIGHTS = {
     "mute": 3,
     "deafen": 2,
     "partition": 3,
+    "garble": 1,
     "refuse_connects": 2,
     "lose_on_close": 1,
-    "crash": 4,
+    "crash": 5,
     "elect": 4,
     "isolate": 3,
     "throttle": 2,
@@ -248,7 +253,7 @@ WEIGHTS = {
     "refuse_metadata": 2,
     "refuse_producer_id": 1,
     "grow": 1,
-    "recreate": 0.3,
+    "recreate": 1,
     "pause": 2,
 }
 NEEDS_SEVERAL_BROKERS = frozenset({"elect", "isolate"})
@@ -259,7 +264,7 @@ def _faults(
 ) -> tuple[Fault, ...]:
     kinds = [kind for kind in WEIGHTS if len(nodes) > 1 or kind not in NEEDS_SEVERAL_BROKERS]
     weights = [WEIGHTS[kind] for kind in kinds]
-    chosen = rng.choices(kinds, weights, k=rng.randint(1, 14))
+    chosen = rng.choices(kinds, weights, k=rng.choice((1, 3, 8, 15, 25)))
     return tuple(sorted((_fault(rng, kind, nodes, topics, writers, end_ms) for kind in chosen), key=_time))
 
 
@@ -297,7 +302,7 @@ def _fault(
             return Fault(at_ms, kind, lasts_ms=lasts_ms, topic=topic.name)
         case "throttle":
             return replace(fault, number=rng.choice((50, 500, 3_000)), times=rng.choice((1, 3)))
-        case "cut_broker" | "mute" | "deafen":
+        case "cut_broker" | "mute" | "deafen" | "garble":
             return fault
         case _:
             return replace(fault, lasts_ms=lasts_ms)

@@ -116,6 +116,11 @@ class Injector:
             self._network.deafen(wire)
         return None
 
+    def garble(self, fault: Fault) -> End:
+        for wire in self._network.wires(node_id=fault.node):
+            self._network.garble(wire)
+        return None
+
     def partition(self, fault: Fault) -> End:
         self._network.partition(fault.node)
         return lambda: self._network.heal(fault.node)

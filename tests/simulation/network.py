@@ -11,6 +11,7 @@ time. Between wires nothing keeps an order. Everything is a choice of the seed:
 * A connection that the client closes may still deliver what was written, at once or much later: the broker executes
   requests whose client gave up.
 * A cut delivers any part of the bytes that are under way, in each direction on its own, and ends both.
+* Between two answers there may be bytes that no broker says, or the first of them again.
 * A wire that is muted delivers requests and no answers, a deafened one no requests; the client learns by its timeouts.
 * A broker behind a partition is silent; what was under way arrives when the partition ends, as TCP repeats it.
 """
@@ -31,6 +32,16 @@ from simulation.scheduler import Scheduler
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
 SOCKET_BUFFER_BYTES = 16 * 1024
 SIZE_BYTES = 4
+
+# An answer to nothing or to something else, sizes that cannot be, another protocol.
+GARBAGE = (
+    b"\x00\x00\x00\x05\x7f\xff\xff\xff\x00",
+    b"\x00\x00\x00\x00",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x15\x03\x03\x00\x02\x02\x46",
+)
 
 Trace = Callable[[str], None]
 
@@ -157,6 +168,8 @@ class Wire:
     broker_open: bool = False
     writing: bool = False
     impaired: bool = False
+    garbled: bool = False
+    last_answer: bytes = b""
     unsent: deque[tuple[deque[memoryview], bytes]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
 
@@ -232,6 +245,14 @@ class Network:
         self._say("deafen", wire)
         wire.impaired = True
         wire.to_broker.lose()
+
+    def garble(self, wire: Wire) -> None:
+        """The client receives what no broker says, as soon as it is connected."""
+        self._say("garbled", wire)
+        if wire.connected:
+            wire.to_client.push(self._rng.choice((*GARBAGE, wire.last_answer, wire.last_answer)))
+        else:
+            wire.garbled = True
 
     def reset_impaired(self) -> None:
         """Wires that lost a direction end on both sides: nothing is left of what was done to them."""
@@ -314,6 +335,8 @@ class Network:
             self._say("connected", wire)
             wire.connected = True
             wire.transport.stage(Connected(wire.key))
+            if wire.garbled:
+                self.garble(wire)
 
     def write(self, wire: Wire) -> None:
         """Takes some of what waits to be written, as much as the socket has room for."""
@@ -415,7 +438,8 @@ class Network:
                 wire.broker_open = False
                 wire.to_client.end()
             else:
-                wire.to_client.push(len(outgoing.frame).to_bytes(SIZE_BYTES, "big") + outgoing.frame)
+                wire.last_answer = len(outgoing.frame).to_bytes(SIZE_BYTES, "big") + outgoing.frame
+                wire.to_client.push(wire.last_answer)
 
     # --- what happened ------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import TopicRecreated
+from kafka_sink.errors import ProduceRejected, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.producer.sender import LONGEST_POLL_MS
+from kafka_sink.protocol.error_codes import ErrorCode
 from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
 from simulation.rows import Row, RowId
 
@@ -36,17 +38,35 @@ def nothing_silent(outcome: Outcome) -> Iterable[str]:
 def progress(outcome: Outcome) -> Iterable[str]:
     """What was begun before the last fault ended within PROGRESS_MS after it; what is begun then succeeds."""
     deadline_ms = outcome.faults_end_ms + PROGRESS_MS
-    retried = set()
+    failed_once = set()
     for write in outcome.writes:
         if write.started_ms < deadline_ms:
             if write.ended_ms is not None and write.ended_ms > deadline_ms:
                 yield f"{write} ended {write.ended_ms - outcome.faults_end_ms} ms after the last fault"
         elif write.error is not None:
-            # A producer that was kept from before a topic was made again must say so, once.
-            recreated = outcome.recreated.keys() & write.topics
-            if write.writer in retried or not (recreated and isinstance(write.error, TopicRecreated)):
+            if write.writer in failed_once or not _tells_of_a_topic_made_again(outcome, write):
                 yield f"{write}, begun on a healthy cluster, failed: {write.error}"
-            retried.add(write.writer)
+            failed_once.add(write.writer)
+
+
+def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
+    """A producer that was kept from before says so, once. Where topics go by name it may have written to the new one
+    under the old one's sequences: then its leader sees a gap."""
+    if not outcome.recreated.keys() & write.topics:
+        return False
+    if isinstance(write.error, ProduceRejected):
+        return not outcome.topic_ids and write.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return isinstance(write.error, TopicRecreated)
+
+
+def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
+    """`delivery.timeout.ms` after the last row was placed, a write has ended; the Sender looks once a second."""
+    for write in outcome.writes:
+        if write.flushed_ms is None or write.ended_ms is None:
+            continue
+        took_ms = write.ended_ms - write.flushed_ms
+        if took_ms > write.delivery_timeout_ms + LONGEST_POLL_MS + outcome.pauses_ms:
+            yield f"{write} took {took_ms} ms to flush, its batches have {write.delivery_timeout_ms} ms"
 
 
 def receipts_are_complete(outcome: Outcome) -> Iterable[str]:
@@ -212,6 +232,7 @@ def memory_is_bounded_and_returned(outcome: Outcome) -> Iterable[str]:
 ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
     nothing_silent,
     progress,
+    flush_is_bounded,
     receipts_are_complete,
     acknowledged_is_there,
     nothing_twice,

@@ -22,7 +22,7 @@ class WriteOutcome:
 
     `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
     `key_partitions`: the id and the number of partitions with which the write saw each topic first. `receipts` once it
-    ended well, `error` once it ended badly, neither while it runs.
+    ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
     """
 
     writer: int
@@ -31,6 +31,7 @@ class WriteOutcome:
     partitioner: str
     producer: str
     started_ms: int
+    delivery_timeout_ms: int
     rows: dict[RowId, Row] = field(default_factory=dict)
     routed: dict[RowId, TopicPartition] = field(default_factory=dict)
     now_ms: dict[RowId, int] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class WriteOutcome:
     key_partitions: dict[str, int] = field(default_factory=dict)
     receipts: tuple[PartitionReceipt, ...] | None = None
     error: KafkaSinkError | None = None
+    flushed_ms: int | None = None
     ended_ms: int | None = None
 
     @property
@@ -62,7 +64,7 @@ class LogKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it was read; `row_id` is None if no row has this value. `batch_bytes` is the size of its batch,
+    """One record as it was read; `row_id` is None if nobody wrote it. `batch_bytes` is the size of its batch,
     `batch_offset` where that starts."""
 
     row_id: RowId | None
@@ -78,7 +80,7 @@ class Record:
 def read_log(batches: Iterable[RecordBatch]) -> list[Record]:
     return [
         Record(
-            row_id=_row_id(value),
+            row_id=row_id_of(key, value),
             offset=batch.base_offset + index,
             key=key,
             value=value,
@@ -90,13 +92,6 @@ def read_log(batches: Iterable[RecordBatch]) -> list[Record]:
         for batch in batches
         for index, (key, value, timestamp_ms, headers) in enumerate(decode_records(batch.data))
     ]
-
-
-def _row_id(value: bytes | None) -> RowId | None:
-    try:
-        return row_id_of(value or b"")
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,8 @@ class PoolState:
 @dataclass(slots=True)
 class Outcome:
     """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
-    deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id."""
+    deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `pauses_ms`:
+    for how long Sender threads did nothing."""
 
     writes: list[WriteOutcome]
     logs: Mapping[LogKey, Sequence[Record]]
@@ -123,3 +119,4 @@ class Outcome:
     faults_end_ms: int
     topic_ids: bool = True
     recreated: Mapping[str, int] = field(default_factory=dict)
+    pauses_ms: int = 0

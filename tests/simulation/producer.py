@@ -4,8 +4,9 @@ What a thread does there is a process here: `run_once`, `poll`, `handle`, and th
 What ships knows nothing of it, but for being watched:
 
 * the pool remembers which buffers are out, and spoils what comes back, so that whoever still reads it reads nonsense;
-* requests are looked at as they are handed to the NetworkClient: a batch that is sent again must be the same bytes, and
-  no connection may carry more requests than `max.in.flight.requests.per.connection`;
+* requests are looked at as they are handed to the NetworkClient: a batch that is sent again must be the same bytes,
+  after the backoff and not too often, requests keep to `max.request.size` and to throttles, and no connection carries
+  more of them than `max.in.flight.requests.per.connection`;
 * the lock is held by nobody else, ever, but its release is where threads take turns: sometimes the other one goes on.
 """
 
@@ -16,6 +17,8 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka_sink.config import ProducerConfig
@@ -25,7 +28,8 @@ from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.buffer_pool import Buffer, BufferPool
 from kafka_sink.producer.metadata import Metadata
 from kafka_sink.producer.sender import Sender
-from kafka_sink.protocol.requests import ProduceRequest, Request
+from kafka_sink.producer.sequences import _PartitionState
+from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request
 from kafka_sink.records.compression import codec_for
 from simulation.network import Network
 from simulation.outcome import PoolState
@@ -74,32 +78,62 @@ class WatchedPool(BufferPool):
         super().deallocate(buffer)
 
 
-class WatchedNetworkClient(NetworkClient):
-    """`sent_batches`: record batches sent, by producer id, epoch, topic, partition and base sequence, as a digest."""
+@dataclass(slots=True)
+class SentBatch:
+    """What was last sent under one number, how often, and when."""
 
-    def __init__(self, *args: Any, settings: NetworkSettings, **kwargs: Any) -> None:
-        super().__init__(*args, settings=settings, **kwargs)
-        self._max_in_flight = settings.max_in_flight
-        self.sent_batches: dict[tuple[Any, ...], bytes] = {}
+    digest: bytes
+    attempts: int
+    sent_ms: int
+
+
+class WatchedNetworkClient(NetworkClient):
+    """Looks at each request as it is handed over. `sent_batches` by producer id, epoch, topic, partition and base
+    sequence."""
+
+    def __init__(self, *args: Any, config: ProducerConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._config = config
+        self.sent_batches: dict[tuple[Any, ...], SentBatch] = {}
         self.resent = 0
 
     def send(self, node_id: int, request: Request, now_ms: int, *args: Any, **kwargs: Any) -> None:
+        if self.delay_ms(node_id, now_ms):
+            raise Violation(f"a request to broker {node_id}, which throttles for {self.delay_ms(node_id, now_ms)} ms")
         if isinstance(request, ProduceRequest):
+            self._check_size(request)
             for data in request.partitions:
-                self._look_at(data.topic, data.partition, data.topic_id, memoryview(data.records))
+                self._look_at(data, now_ms)
         super().send(node_id, request, now_ms, *args, **kwargs)
-        if self.in_flight_count(node_id) > self._max_in_flight:
+        if self.in_flight_count(node_id) > self._config.max_in_flight_requests_per_connection:
             raise Violation(f"{self.in_flight_count(node_id)} requests in flight to broker {node_id}")
 
-    def _look_at(self, topic: str, partition: int, topic_id: object, records: memoryview) -> None:
-        producer_id, epoch, sequence = _IDENTITY.unpack_from(records, _IDENTITY_OFFSET)
+    def _check_size(self, request: ProduceRequest) -> None:
+        size_bytes = sum(len(data.records) for data in request.partitions)
+        if len(request.partitions) > 1 and size_bytes > self._config.max_request_size:
+            raise Violation(f"{size_bytes} bytes of record batches in one request")
+
+    def _look_at(self, data: ProducePartition, now_ms: int) -> None:
+        producer_id, epoch, sequence = _IDENTITY.unpack_from(data.records, _IDENTITY_OFFSET)
         if producer_id < 0:
             return
-        digest = hashlib.blake2b(records, digest_size=8).digest()
-        identity = (producer_id, epoch, topic, partition, topic_id, sequence)
-        self.resent += identity in self.sent_batches
-        if self.sent_batches.setdefault(identity, digest) != digest:
-            raise Violation(f"other bytes under the same number: {topic}-{partition}, sequence {sequence}")
+        digest = hashlib.blake2b(data.records, digest_size=8).digest()
+        identity = (producer_id, epoch, data.topic, data.partition, data.topic_id, sequence)
+        before = self.sent_batches.get(identity)
+        if before is None:
+            self.sent_batches[identity] = SentBatch(digest, 1, now_ms)
+            return
+        self.resent += 1
+        where = f"{data.topic}-{data.partition}, sequence {sequence}"
+        if before.digest != digest:
+            raise Violation(f"other bytes under the same number: {where}")
+        if before.attempts > self._config.retries:
+            raise Violation(f"sent again after {before.attempts} attempts: {where}")
+        # The backoff has 20 % of jitter.
+        if now_ms - before.sent_ms < int(0.8 * self._config.retry_backoff_ms):
+            raise Violation(f"sent again after {now_ms - before.sent_ms} ms: {where}")
+        before.attempts += 1
+        before.sent_ms = now_ms
 
 
 class TurnTakingLock:
@@ -145,8 +179,10 @@ class SimulatedProducer:
         rng: random.Random,
         notify: Callable[[], None],
         turn_rate: float,
+        first_sequence: int,
     ) -> None:
-        """`notify` is called where the client wakes up writers that wait."""
+        """`notify` is called where the client wakes up writers that wait. `first_sequence`: a leader that knows nothing
+        of a producer takes any, so the wrap need not be 2^31 records away."""
         self.name = name
         self.config = config
         self.changes = 0
@@ -178,6 +214,7 @@ class SimulatedProducer:
                 max_in_flight=config.max_in_flight_requests_per_connection,
             ),
             resolve=network.resolve,
+            config=config,
         )
         self.accumulator = RecordAccumulator(
             lock=self.lock,
@@ -203,6 +240,7 @@ class SimulatedProducer:
             lock=self.lock,
             rng=rng,
         )
+        self.sender._sequences._partitions.default_factory = partial(_PartitionState, first_sequence)
         self._plan(0)
 
     @property

@@ -1,7 +1,8 @@
 """The rows that are written, as Arrow batches for the writer and as what must be read back.
 
-A value starts with who wrote it: writer, write, and a number that counts through the write. So every record of a log
-names its row, and the rows of a write that share a partition must have ascending numbers there.
+A value, or where that is null the key, starts with who wrote it: writer, write, and a number that counts through the
+write. So every record of a log names its row, and the rows of a write that share a partition must have ascending
+numbers there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Row:
     topic: str
     partition: int | None
     key: bytes | None
-    value: bytes
+    value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
 
@@ -45,6 +46,7 @@ class RowShape:
     explicit_partitions: int
     with_headers: bool
     with_timestamps: bool
+    with_tombstones: bool
     keys: int = 20
 
 
@@ -55,27 +57,30 @@ def make_rows(rng: random.Random, shape: RowShape, writer: int, write: int, star
 def _row(rng: random.Random, shape: RowShape, row_id: RowId) -> Row:
     explicit = shape.explicit_partitions and rng.random() < 0.5
     headers = [(f"h{i}", rng.choice([None, b"", rng.randbytes(5)])) for i in range(rng.randint(0, 2))]
+    key = b"key-%d" % rng.randrange(shape.keys) if rng.random() < shape.keyed else None
+    tombstone = shape.with_tombstones and rng.random() < 0.2
     return Row(
         row_id=row_id,
         topic=rng.choice(shape.topics),
         partition=rng.randrange(shape.explicit_partitions) if explicit else None,
-        key=b"key-%d" % rng.randrange(shape.keys) if rng.random() < shape.keyed else None,
-        value=identify(row_id) + rng.randbytes(rng.choice(shape.value_bytes)),
+        key=_identify(row_id) if tombstone else key,
+        value=None if tombstone else _identify(row_id) + rng.randbytes(rng.choice(shape.value_bytes)),
         headers=tuple(headers) if shape.with_headers else (),
         timestamp_ms=rng.randrange(EPOCH_MS) if shape.with_timestamps and rng.random() < 0.5 else None,
     )
 
 
-def identify(row_id: RowId) -> bytes:
+def _identify(row_id: RowId) -> bytes:
     return b"%d/%d/%d|" % row_id
 
 
-def row_id_of(value: bytes) -> RowId:
-    """Raises ValueError for a value that nobody wrote."""
-    head, bar, _ = value.partition(b"|")
-    if not bar:
-        raise ValueError("no row has this value")
-    return RowId(*map(int, head.split(b"/")))
+def row_id_of(key: bytes | None, value: bytes | None) -> RowId | None:
+    """None for a record that nobody wrote."""
+    text, bar, _ = (value or key or b"").partition(b"|")
+    try:
+        return RowId(*map(int, text.split(b"/"))) if bar else None
+    except (ValueError, TypeError):
+        return None
 
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

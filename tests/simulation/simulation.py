@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafka_sink.errors import KafkaSinkError, TopicRecreated
+from kafka_sink.errors import KafkaSinkError
 from model.cluster import Cluster
 from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
 from simulation.faults import Fault, Plan, WritePlan, address_of
@@ -134,7 +134,7 @@ class Simulation:
                 yield from self._write(task, writer, write)
         yield from self._sleep(self.plan.faults_end_ms + PROGRESS_MS - self._scheduler.now_ms)
         outcome = yield from self._write(task, writer, plan.last_write)
-        if isinstance(outcome.error, TopicRecreated):
+        if outcome.error is not None:
             yield from self._write(task, writer, plan.last_write)
         if task.producer is not None:
             task.producer.close()
@@ -156,6 +156,7 @@ class Simulation:
             partitioner=plan.partitioner,
             producer=producer.name,
             started_ms=self._scheduler.now_ms,
+            delivery_timeout_ms=producer.config.delivery_timeout_ms,
         )
         self._writes.append(outcome)
         rng = self._rng(f"writer/{writer}/{outcome.write}")
@@ -167,6 +168,7 @@ class Simulation:
                 yield from write.append(
                     make_rows(rng, plan.shape, writer, outcome.write, len(outcome.rows), count)
                 )
+            outcome.flushed_ms = self._scheduler.now_ms
             yield from write.finish()
         except KafkaSinkError as error:
             outcome.error = error
@@ -188,6 +190,7 @@ class Simulation:
             rng=self._rng(f"producer/{name}"),
             notify=task.notified,
             turn_rate=self.plan.writers[writer].turn_rate,
+            first_sequence=self.plan.writers[writer].first_sequence,
         )
         producer.lock.others["sender"] = task.take_turn
         self._producers.append(producer)
@@ -211,6 +214,7 @@ class Simulation:
             writes=self._writes,
             logs=self._injector.committed_logs(),
             pools=[producer.pool_state() for producer in self._producers],
+            pauses_ms=sum(fault.lasts_ms for fault in self.plan.faults if fault.kind == "pause"),
             faults_end_ms=self.plan.faults_end_ms,
             topic_ids=self.plan.topic_ids,
             recreated=self._injector.recreated,
