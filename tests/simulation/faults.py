@@ -1,0 +1,308 @@
+"""From one seed: the cluster, the writers, what they write, and everything that goes wrong meanwhile.
+
+A plan is data, made before the run and printed when it fails. Faults have a time, a kind and numbers; `simulation.py`
+knows how each is done. They stop at `faults_end_ms`: brokers are back, the network is well, and then everything that
+was begun must end.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.protocol.error_codes import ErrorCode
+from simulation.rows import RowShape
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`lasts_ms` counts from `at_ms`; 0 for what happens in a moment. `node`, `writer`, `topic`: whom it concerns."""
+
+    at_ms: int
+    kind: str
+    lasts_ms: int = 0
+    node: int = 0
+    writer: int = 0
+    topic: str = ""
+    partition: int = 0
+    number: float = 0
+    times: int = 0
+
+    def __str__(self) -> str:
+        shown = [f"{name}={value!r}" for name in (
+            "lasts_ms", "node", "writer", "topic", "partition", "number", "times"
+        ) if (value := getattr(self, name))]
+        return f"{self.at_ms:>6} ms  {self.kind} {' '.join(shown)}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    name: str
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One write: Arrow batches of so many rows, with a pause before each."""
+
+    shape: RowShape
+    partitioner: str
+    batches: tuple[tuple[int, int], ...]  # pause in ms, rows
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    config: ProducerConfig
+    writes: tuple[WritePlan, ...]
+    last_write: WritePlan
+    turn_rate: float
+    first_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`topic_ids`: the brokers know Produce 13, which names topics by id."""
+
+    seed: int
+    nodes: tuple[int, ...]
+    topic_ids: bool
+    topics: tuple[TopicPlan, ...]
+    writers: tuple[WriterPlan, ...]
+    replica_lag_time_max_ms: int
+    replica_fetch_ms: tuple[int, int]
+    metadata_lag_ms: tuple[int, int]
+    failure_detection_ms: tuple[int, int]
+    latency_ms: float
+    pieces_rate: float
+    partial_write_rate: float
+    faults: tuple[Fault, ...]
+    faults_end_ms: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}: {len(self.nodes)} brokers, {'topic ids' if self.topic_ids else 'topic names'}, "
+            f"latency {self.latency_ms} ms, faults until {self.faults_end_ms} ms",
+            f"replicas fetch every {self.replica_fetch_ms} ms and lag after {self.replica_lag_time_max_ms} ms, images "
+            f"take {self.metadata_lag_ms} ms, a crash is noticed in {self.failure_detection_ms} ms",
+        ]
+        lines += [
+            f"topic {topic.name}: {topic.partitions} partitions, replication factor {topic.replication_factor}, "
+            f"min.insync.replicas {topic.min_insync_replicas}"
+            for topic in self.topics
+        ]
+        for number, writer in enumerate(self.writers):
+            lines.append(f"writer {number}: {len(writer.writes)} writes, {_differences(writer.config)}")
+        return "\n".join([*lines, *map(str, self.faults)])
+
+
+NODES = ((1,), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3, 4))
+BASE_CONFIG = sink_config({"kafka.bootstrap.servers": "bootstrap:9092"}).producer
+
+
+def address_of(node_id: int) -> tuple[str, int]:
+    return f"broker-{node_id}", 9092
+
+
+def make_plan(seed: int) -> Plan:
+    rng = random.Random(f"{seed}/plan")
+    nodes = rng.choice(NODES)
+    topics = tuple(_topic(rng, f"topic-{i}", len(nodes)) for i in range(rng.randint(1, 3)))
+    faults_end_ms = rng.choice((1_000, 3_000, 8_000, 20_000, 40_000))
+    writers = tuple(_writer(rng, topics, nodes, faults_end_ms) for _ in range(rng.choice((1, 1, 2, 2, 3))))
+    return Plan(
+        seed=seed,
+        nodes=nodes,
+        topic_ids=rng.random() < 0.6,
+        topics=topics,
+        writers=writers,
+        replica_lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
+        replica_fetch_ms=rng.choice(((1, 5), (1, 50))),
+        metadata_lag_ms=rng.choice(((1, 20), (1, 20), (10, 800))),
+        failure_detection_ms=rng.choice(((200, 1_000), (2_000, 6_000))),
+        latency_ms=rng.choice((0.0, 1.0, 1.0, 5.0, 30.0)),
+        pieces_rate=rng.choice((0.0, 0.2, 0.8)),
+        partial_write_rate=rng.choice((0.0, 0.1, 0.5)),
+        faults=_faults(rng, nodes, topics, len(writers), faults_end_ms),
+        faults_end_ms=faults_end_ms,
+    )
+
+
+def _topic(rng: random.Random, name: str, nodes: int) -> TopicPlan:
+    replicas = min(nodes, 3)
+    return TopicPlan(name, rng.randint(1, 4), replicas, min(replicas, 2))
+
+
+# --- writers ----------------------------------------------------------------------------------------------------------
+
+
+def _writer(
+    rng: random.Random, topics: tuple[TopicPlan, ...], nodes: tuple[int, ...], faults_end_ms: int
+) -> WriterPlan:
+    # With the pauses between Arrow batches, the writes take about as long as the faults.
+    pauses_ms = (0, 0, 5, faults_end_ms // 40, faults_end_ms // 10)
+    return WriterPlan(
+        config=_config(rng, nodes),
+        writes=tuple(_write(rng, topics, pauses_ms) for _ in range(rng.randint(2, 7))),
+        last_write=_write(rng, topics, (0, 50)),
+        turn_rate=rng.choice((0.0, 0.1, 0.5)),
+        first_sequence=rng.choice((0, 0, 0, 2**31 - rng.randint(1, 60))),
+    )
+
+
+def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
+    batch_size = rng.choice((1_024, 2_048, 4_096))
+    bootstrap = [address_of(node) for node in rng.sample(nodes, rng.randint(1, len(nodes)))]
+    if rng.random() < 0.2:
+        bootstrap.insert(0, ("no-such-host", 9092))
+    return replace(
+        BASE_CONFIG,
+        bootstrap_servers=tuple(bootstrap),
+        batch_size=batch_size,
+        buffer_memory=max(4_096, batch_size * rng.choice((2, 3, 4, 8, 32))),
+        linger_ms=rng.choice((0, 0, 5, 100, 1_000, 300_000)),
+        max_request_size=rng.choice((4_096, 16_384, 65_536)),
+        max_block_ms=rng.choice((3_000, 10_000, 40_000)),
+        request_timeout_ms=rng.choice((500, 2_000, 10_000)),
+        delivery_timeout_ms=rng.choice((5_000, 12_000, 40_000, 120_000)),
+        retry_backoff_ms=rng.choice((100, 100, 20)),
+        max_in_flight_requests_per_connection=rng.choice((1, 2, 5, 5)),
+        retries=rng.choice((2**31 - 1, 2**31 - 1, 2**31 - 1, 5)),
+        connections_max_idle_ms=rng.choice((540_000, 540_000, 2_000)),
+        socket_connection_setup_timeout_ms=rng.choice((1_000, 10_000)),
+        metadata_max_age_ms=rng.choice((500, 5_000, 300_000)),
+        compression_type=rng.choice(("none", "none", "zstd", "zstd", "lz4", "snappy", "gzip")),
+    )
+
+
+def _differences(config: ProducerConfig) -> str:
+    names = type(config).__slots__
+    return ", ".join(
+        f"{name}={getattr(config, name)!r}" for name in names if getattr(config, name) != getattr(BASE_CONFIG, name)
+    )
+
+
+def _write(rng: random.Random, topics: tuple[TopicPlan, ...], pauses_ms: tuple[int, ...]) -> WritePlan:
+    chosen = rng.sample(topics, rng.randint(1, len(topics)))
+    return WritePlan(
+        shape=RowShape(
+            topics=tuple(topic.name for topic in chosen),
+            value_bytes=rng.choice(((10,), (10, 100, 300), (200, 900, 3_000))),
+            keyed=rng.choice((0.0, 0.5, 1.0)),
+            explicit_partitions=rng.choice((0, 0, min(topic.partitions for topic in chosen))),
+            with_headers=rng.random() < 0.3,
+            with_timestamps=rng.random() < 0.3,
+            with_tombstones=rng.random() < 0.3,
+        ),
+        partitioner=rng.choice(("murmur2", "murmur2", "murmur2", "roundrobin", "sticky")),
+        batches=tuple((rng.choice(pauses_ms), rng.randint(1, 30)) for _ in range(rng.randint(1, 6))),
+    )
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+# Codes that a broker may answer with now and not the next time, and one or two that end a write.
+PRODUCE_CODES = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+METADATA_CODES = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+PRODUCER_ID_CODES = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+CODES = {
+    "refuse_produce": PRODUCE_CODES, "refuse_metadata": METADATA_CODES, "refuse_producer_id": PRODUCER_ID_CODES
+}  # fmt: skip
+
+# How often each kind is chosen; a kind that needs several brokers is left out where there is one.
+WEIGHTS = {
+    "slow": 3,
+    "cuts": 3,
+    "cut_broker": 3,
+    "cut_writer": 2,
+    "mute": 3,
+    "deafen": 2,
+    "partition": 3,
+    "garble": 1,
+    "refuse_connects": 2,
+    "lose_on_close": 1,
+    "crash": 5,
+    "elect": 4,
+    "isolate": 3,
+    "throttle": 2,
+    "refuse_produce": 4,
+    "refuse_metadata": 2,
+    "refuse_producer_id": 1,
+    "grow": 1,
+    "recreate": 1,
+    "pause": 2,
+}
+NEEDS_SEVERAL_BROKERS = frozenset({"elect", "isolate"})
+
+
+def _faults(
+    rng: random.Random, nodes: tuple[int, ...], topics: tuple[TopicPlan, ...], writers: int, end_ms: int
+) -> tuple[Fault, ...]:
+    kinds = [kind for kind in WEIGHTS if len(nodes) > 1 or kind not in NEEDS_SEVERAL_BROKERS]
+    weights = [WEIGHTS[kind] for kind in kinds]
+    chosen = rng.choices(kinds, weights, k=rng.choice((1, 3, 8, 15, 25)))
+    return tuple(sorted((_fault(rng, kind, nodes, topics, writers, end_ms) for kind in chosen), key=_time))
+
+
+def _time(fault: Fault) -> int:
+    return fault.at_ms
+
+
+def _fault(
+    rng: random.Random, kind: str, nodes: tuple[int, ...], topics: tuple[TopicPlan, ...], writers: int, end_ms: int
+) -> Fault:
+    topic = rng.choice(topics)
+    at_ms = int(rng.random() ** 2 * end_ms)
+    fault = Fault(at_ms, kind, node=rng.choice(nodes))
+    lasts_ms = min(rng.choice((10, 200, 1_000, 4_000, 15_000)), end_ms - at_ms)
+    match kind:
+        case "slow":
+            return replace(fault, node=0, lasts_ms=lasts_ms, number=rng.choice((20.0, 100.0, 600.0)))
+        case "cuts":
+            return replace(fault, node=0, lasts_ms=lasts_ms, number=rng.choice((0.05, 0.3)))
+        case "refuse_connects":
+            return replace(fault, node=0, lasts_ms=lasts_ms, number=rng.choice((0.3, 1.0)))
+        case "lose_on_close":
+            return replace(fault, node=0, lasts_ms=lasts_ms, number=rng.choice((0.0, 1.0)))
+        case "cut_writer":
+            return Fault(at_ms, kind, writer=rng.randrange(writers))
+        case "pause":
+            return Fault(at_ms, kind, lasts_ms=lasts_ms, writer=rng.randrange(writers))
+        case "elect":
+            return replace(fault, topic=topic.name, partition=rng.randrange(topic.partitions))
+        case "refuse_produce" | "refuse_metadata" | "refuse_producer_id":
+            return replace(fault, number=int(rng.choice(CODES[kind])), times=rng.choice((1, 1, 2, 5)))
+        case "grow":
+            return Fault(at_ms, kind, topic=topic.name, number=topic.partitions + rng.randint(1, 3))
+        case "recreate":
+            return Fault(at_ms, kind, lasts_ms=lasts_ms, topic=topic.name)
+        case "throttle":
+            return replace(fault, number=rng.choice((50, 500, 3_000)), times=rng.choice((1, 3)))
+        case "cut_broker" | "mute" | "deafen" | "garble":
+            return fault
+        case _:
+            return replace(fault, lasts_ms=lasts_ms)

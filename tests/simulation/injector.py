@@ -1,0 +1,208 @@
+"""How each kind of fault is done to the network, the cluster and the writers, and how it ends.
+
+A fault that lasts returns what ends it. Those that overlap with another of their kind end with the first end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from model.cluster import Cluster
+from model.record_batches import RecordBatch
+from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE
+from simulation.faults import Fault, Plan, TopicPlan
+from simulation.network import Network, Weather, Wire
+from simulation.outcome import LogKey, Record, read_log
+from simulation.scheduler import Scheduler
+from simulation.writer import VirtualTask
+
+End = Callable[[], None] | None
+
+
+class Injector:
+    """`recreated`: topics that were deleted, and when."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        scheduler: Scheduler,
+        cluster: Cluster,
+        network: Network,
+        tasks: list[VirtualTask],
+    ) -> None:
+        self.recreated: dict[str, int] = {}
+        self._lost_logs: dict[LogKey, list[Record]] = {}
+        self._plan = plan
+        self._scheduler = scheduler
+        self._cluster = cluster
+        self._network = network
+        self._tasks = tasks
+        self._topics = {topic.name: topic for topic in plan.topics}
+
+    def begin(self, fault: Fault) -> None:
+        end: End = getattr(self, fault.kind)(fault)
+        if end is not None:
+            self._scheduler.after(fault.lasts_ms, end)
+
+    def prepare(self) -> None:
+        """The cluster and the network as they are without faults."""
+        for topic in self._plan.topics:
+            self._create(topic)
+        self._network.weather = self._calm()
+
+    def _create(self, topic: TopicPlan) -> None:
+        self._cluster.create_topic(
+            topic.name, topic.partitions, topic.replication_factor, topic.min_insync_replicas
+        )
+
+    def _calm(self) -> Weather:
+        return Weather(
+            latency_ms=self._plan.latency_ms,
+            pieces_rate=self._plan.pieces_rate,
+            partial_write_rate=self._plan.partial_write_rate,
+        )
+
+    def stop(self) -> None:
+        """The last fault is over: all brokers are up and the network is well."""
+        self._network.weather = self._calm()
+        self._network.reset_impaired()
+        for node_id in self._plan.nodes:
+            self._network.heal(node_id)
+            self._cluster.restart(node_id)
+            self._cluster.isolate(node_id, False)
+            self._cluster.forgive(node_id)
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def _set(self, name: str, value: float) -> End:
+        setattr(self._network.weather, name, value)
+        return lambda: setattr(self._network.weather, name, getattr(self._calm(), name))
+
+    def slow(self, fault: Fault) -> End:
+        return self._set("latency_ms", fault.number)
+
+    def cuts(self, fault: Fault) -> End:
+        return self._set("cut_rate", fault.number)
+
+    def refuse_connects(self, fault: Fault) -> End:
+        return self._set("connect_failures", fault.number)
+
+    def lose_on_close(self, fault: Fault) -> End:
+        return self._set("close_loses", fault.number)
+
+    def cut_broker(self, fault: Fault) -> End:
+        for wire in self._network.wires(node_id=fault.node):
+            self._network.cut(wire)
+        return None
+
+    def cut_writer(self, fault: Fault) -> End:
+        for wire in self._wires_of(fault.writer):
+            self._network.cut(wire)
+        return None
+
+    def _wires_of(self, writer: int) -> list[Wire]:
+        producer = self._tasks[writer].producer
+        return [] if producer is None else self._network.wires(name=producer.name)
+
+    def mute(self, fault: Fault) -> End:
+        for wire in self._network.wires(node_id=fault.node):
+            self._network.mute(wire)
+        return None
+
+    def deafen(self, fault: Fault) -> End:
+        for wire in self._network.wires(node_id=fault.node):
+            self._network.deafen(wire)
+        return None
+
+    def garble(self, fault: Fault) -> End:
+        for wire in self._network.wires(node_id=fault.node):
+            self._network.garble(wire)
+        return None
+
+    def partition(self, fault: Fault) -> End:
+        self._network.partition(fault.node)
+        return lambda: self._network.heal(fault.node)
+
+    # --- the brokers --------------------------------------------------------------------------------------------------
+
+    def crash(self, fault: Fault) -> End:
+        if not self._cluster.is_alive(fault.node):
+            return None
+        self._cluster.crash(fault.node)
+        self._network.crashed(fault.node)
+        return lambda: self._cluster.restart(fault.node)
+
+    def elect(self, fault: Fault) -> End:
+        # Whoever may not lead now is not elected: then the fault is none.
+        with contextlib.suppress(ValueError, KeyError):
+            self._cluster.elect(fault.topic, fault.partition, fault.node)
+        return None
+
+    def isolate(self, fault: Fault) -> End:
+        self._cluster.isolate(fault.node)
+        return lambda: self._cluster.isolate(fault.node, False)
+
+    def throttle(self, fault: Fault) -> End:
+        self._cluster.throttle(fault.node, int(fault.number), fault.times)
+        return None
+
+    def refuse_produce(self, fault: Fault) -> End:
+        return self._refuse(fault, PRODUCE)
+
+    def refuse_metadata(self, fault: Fault) -> End:
+        return self._refuse(fault, METADATA)
+
+    def refuse_producer_id(self, fault: Fault) -> End:
+        return self._refuse(fault, INIT_PRODUCER_ID)
+
+    def _refuse(self, fault: Fault, api_key: int) -> End:
+        for _ in range(fault.times):
+            self._cluster.refuse(fault.node, api_key, int(fault.number))
+        return None
+
+    def grow(self, fault: Fault) -> End:
+        if self._exists(fault.topic) and fault.number > self._cluster.partition_count(fault.topic):
+            self._cluster.add_partitions(fault.topic, int(fault.number))
+        return None
+
+    def recreate(self, fault: Fault) -> End:
+        """Deleted now, made again when the fault ends: its rows are gone with it."""
+        if not self._exists(fault.topic):
+            return None
+        self.recreated[fault.topic] = self._scheduler.now_ms
+        self._lost_logs.update(self._logs(fault.topic, self._whole_log))
+        self._cluster.delete_topic(fault.topic)
+        return lambda: self._create(self._topics[fault.topic])
+
+    def _exists(self, topic: str) -> bool:
+        return self._cluster.topic_id(topic) is not None
+
+    # --- the logs -----------------------------------------------------------------------------------------------------
+
+    def committed_logs(self) -> dict[LogKey, list[Record]]:
+        """Of every topic there is, and of those that were."""
+        logs = dict(self._lost_logs)
+        for topic in filter(self._exists, self._topics):
+            logs.update(self._logs(topic, self._cluster.committed))
+        return logs
+
+    def _logs(self, topic: str, read: Callable[[str, int], list[RecordBatch]]) -> dict[LogKey, list[Record]]:
+        topic_id = self._cluster.topic_id(topic)
+        partitions = range(self._cluster.partition_count(topic))
+        return {LogKey(topic, topic_id, partition): read_log(read(topic, partition)) for partition in partitions}
+
+    def _whole_log(self, topic: str, partition: int) -> list[RecordBatch]:
+        """Of a replica that has all that is committed: a leader just elected may not know how much that is."""
+        state = self._cluster.state(topic, partition)
+        replica = self._cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
+        return [] if replica is None else list(replica.log.batches)
+
+    # --- the writers --------------------------------------------------------------------------------------------------
+
+    def pause(self, fault: Fault) -> End:
+        producer = self._tasks[fault.writer].producer
+        if producer is not None:
+            producer.paused_until_ms = self._scheduler.now_ms + fault.lasts_ms
+        return None

@@ -1,0 +1,268 @@
+"""What must hold after any run: each oracle takes an Outcome of a simulation and names what is wrong.
+
+The log is what the brokers have committed. Only what cannot
+be seen afterwards (a buffer that changed on the wire, one that came back twice, other bytes under a number that was
+sent before) is watched for during the run, in `producer.py` and `network.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kafka.partitioner.default import murmur2
+
+from kafka_sink.errors import ProduceRejected, TopicRecreated
+from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.producer.sender import LONGEST_POLL_MS
+from kafka_sink.protocol.error_codes import ErrorCode
+from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
+from simulation.rows import Row, RowId
+
+# Within this, everything that was begun must have ended after the last fault.
+PROGRESS_MS = 60_000
+
+
+# --- the oracles ------------------------------------------------------------------------------------------------------
+
+
+def nothing_silent(outcome: Outcome) -> Iterable[str]:
+    """Every write ended, with receipts or with an error and never with both; and in time."""
+    for write in outcome.writes:
+        if write.ended_ms is None:
+            yield f"{write} has not ended {PROGRESS_MS} ms after the last fault"
+        elif (write.receipts is None) == (write.error is None):
+            yield f"{write} ended without receipts and without an error, or with both"
+
+
+def progress(outcome: Outcome) -> Iterable[str]:
+    """What was begun before the last fault ended within PROGRESS_MS after it; what is begun then succeeds."""
+    deadline_ms = outcome.faults_end_ms + PROGRESS_MS
+    failed_once = set()
+    for write in outcome.writes:
+        if write.started_ms < deadline_ms:
+            if write.ended_ms is not None and write.ended_ms > deadline_ms:
+                yield f"{write} ended {write.ended_ms - outcome.faults_end_ms} ms after the last fault"
+        elif write.error is not None:
+            if write.writer in failed_once or not _tells_of_a_topic_made_again(outcome, write):
+                yield f"{write}, begun on a healthy cluster, failed: {write.error}"
+            failed_once.add(write.writer)
+
+
+def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
+    """A producer that was kept from before says so, once. Where topics go by name it may have written to the new one
+    under the old one's sequences: then its leader sees a gap."""
+    if not outcome.recreated.keys() & write.topics:
+        return False
+    if isinstance(write.error, ProduceRejected):
+        return not outcome.topic_ids and write.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return isinstance(write.error, TopicRecreated)
+
+
+def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
+    """`delivery.timeout.ms` after the last row was placed, a write has ended; the Sender looks once a second."""
+    for write in outcome.writes:
+        if write.flushed_ms is None or write.ended_ms is None:
+            continue
+        took_ms = write.ended_ms - write.flushed_ms
+        if took_ms > write.delivery_timeout_ms + LONGEST_POLL_MS + outcome.pauses_ms:
+            yield f"{write} took {took_ms} ms to flush, its batches have {write.delivery_timeout_ms} ms"
+
+
+def receipts_are_complete(outcome: Outcome) -> Iterable[str]:
+    """The receipts of a write that ended well count each row."""
+    for write in outcome.writes:
+        if write.receipts is not None:
+            acknowledged = sum(receipt.record_count for receipt in write.receipts)
+            if acknowledged != len(write.rows):
+                yield f"{write}: {acknowledged} rows acknowledged"
+
+
+def acknowledged_is_there(outcome: Outcome) -> Iterable[str]:
+    """Each row of a write that ended well is in the log of its partition."""
+    found = _found(outcome)
+    for write in _acknowledged(outcome):
+        lost = [
+            row_id
+            for row_id, row in write.rows.items()
+            if row_id not in found and not _was_running_at(write, outcome.recreated.get(row.topic))
+        ]
+        if lost:
+            yield f"{write}: {len(lost)} acknowledged rows are not in the log, the first is {lost[0]}"
+
+
+def nothing_twice(outcome: Outcome) -> Iterable[str]:
+    """No row of an idempotent producer is in the log twice, whatever became of its write."""
+    idempotent = {(write.writer, write.write) for write in outcome.writes if write.acks == "all"}
+    for row_id, places in _found(outcome).items():
+        if len(places) > 1 and row_id[:2] in idempotent and not _may_be_in_both(outcome, places):
+            where = ", ".join(f"{key.topic}-{key.partition} at {record.offset}" for key, record in places)
+            yield f"row {row_id} is in the log {len(places)} times: {where}"
+
+
+def _may_be_in_both(outcome: Outcome, places: Sequence[tuple[LogKey, Record]]) -> bool:
+    """By its name, a batch whose answer was lost goes to the topic that was made again, too."""
+    ids = {key.topic_id for key, _ in places}
+    return not outcome.topic_ids and len(ids) == len(places)
+
+
+def in_order(outcome: Outcome) -> Iterable[str]:
+    """In each partition, the rows of a write are in the order in which they were written, and writes that ended well
+    follow each other. A write that failed may come after the next one, if the network held it back."""
+    good = {(write.writer, write.write) for write in _acknowledged(outcome)}
+    idempotent = {(write.writer, write.write) for write in outcome.writes if write.acks == "all"}
+    for key, records in outcome.logs.items():
+        last_of_write: dict[tuple[int, int], RowId] = {}
+        last_good: dict[int, RowId] = {}
+        for record in records:
+            if record.row_id is None or record.row_id[:2] not in idempotent:
+                continue
+            writer, write = record.row_id[:2]
+            before = last_of_write.get((writer, write), record.row_id)
+            if (writer, write) in good:
+                before = max(before, last_good.get(writer, before))
+                last_good[writer] = record.row_id
+            if record.row_id < before:
+                yield f"{key.topic}-{key.partition}: row {record.row_id} at {record.offset} is behind {before}"
+            last_of_write[writer, write] = record.row_id
+
+
+def without_holes(outcome: Outcome) -> Iterable[str]:
+    """Of a failed write, too, a partition has the first rows that were to go there and none after one that is missing:
+    its sequences left no other way."""
+    present = {row_id for row_id, places in _found(outcome).items() if places}
+    for write in outcome.writes:
+        if write.acks != "all" or outcome.recreated.keys() & write.topics:
+            continue
+        missing: dict[TopicPartition, RowId] = {}
+        for row_id, destination in sorted(write.routed.items()):
+            if row_id not in present:
+                missing.setdefault(destination, row_id)
+            elif destination in missing:
+                yield f"{write}: {destination} has row {row_id} and not {missing[destination]}, which is before it"
+                break
+
+
+def bytes_are_equal(outcome: Outcome) -> Iterable[str]:
+    """What the log has of a row is what was written: key, value, headers, timestamp."""
+    written = {row_id: (write, row) for write in outcome.writes for row_id, row in write.rows.items()}
+    for key, records in outcome.logs.items():
+        for record in records:
+            where = f"{key.topic}-{key.partition} at {record.offset}"
+            if record.row_id not in written:
+                yield f"{where} has a record that nobody wrote"
+                continue
+            write, row = written[record.row_id]
+            difference = _difference(row, write.now_ms[row.row_id], record)
+            if difference:
+                yield f"{where}, row {row.row_id}: {difference} differs"
+
+
+def _difference(row: Row, now_ms: int, record: Record) -> str:
+    timestamp_ms = now_ms if row.timestamp_ms is None else row.timestamp_ms
+    pairs = {
+        "key": (row.key, record.key),
+        "value": (row.value, record.value),
+        "headers": (row.headers, record.headers),
+        "timestamp": (timestamp_ms, record.timestamp_ms),
+    }
+    return ", ".join(name for name, (written, read) in pairs.items() if written != read)
+
+
+def partition_is_right(outcome: Outcome) -> Iterable[str]:
+    """A row is where it asked to be; one with a key where Java's partitioner puts it (kafka-python's murmur2)."""
+    rows = {row_id: (write, row) for write in outcome.writes for row_id, row in write.rows.items()}
+    for key, records in outcome.logs.items():
+        for record in records:
+            if record.row_id not in rows:
+                continue
+            write, row = rows[record.row_id]
+            if row.partition is not None:
+                expected = row.partition
+            elif row.key is not None and write.partitioner == "murmur2":
+                expected = (murmur2(row.key) & 0x7FFFFFFF) % write.key_partitions[row.topic]
+            else:
+                continue
+            if (row.topic, expected) != (key.topic, key.partition):
+                yield f"row {row.row_id} is in {key.topic}-{key.partition} and belongs to {row.topic}-{expected}"
+
+
+def receipts_match_the_log(outcome: Outcome) -> Iterable[str]:
+    """Count, first and last offset, batches and their bytes of each receipt are those of the write's records there."""
+    logs: dict[TopicPartition, dict[tuple[int, int], list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for key, records in outcome.logs.items():
+        for record in records:
+            if record.row_id is not None:
+                logs[TopicPartition(key.topic, key.partition)][record.row_id[:2]].append(record)
+    for write in _acknowledged(outcome):
+        for receipt in write.receipts or ():
+            if receipt.topic in outcome.recreated:
+                continue
+            records = logs[TopicPartition(receipt.topic, receipt.partition)][write.writer, write.write]
+            expected = _receipt_of(receipt, records)
+            if receipt != expected:
+                yield f"{write}: {receipt}, and the log has {expected}"
+
+
+def _receipt_of(receipt: PartitionReceipt, records: Sequence[Record]) -> PartitionReceipt:
+    batches = {record.batch_offset: record.batch_bytes for record in records}
+    offsets = [record.offset for record in records]
+    return PartitionReceipt(
+        topic=receipt.topic,
+        partition=receipt.partition,
+        record_count=len(records),
+        first_offset=min(offsets, default=None),
+        last_offset=max(offsets, default=None),
+        batch_count=len(batches),
+        batch_bytes=sum(batches.values()),
+    )
+
+
+def memory_is_bounded_and_returned(outcome: Outcome) -> Iterable[str]:
+    """No producer ever had more than buffer.memory out, and in the end all of it is back."""
+    for pool in outcome.pools:
+        if pool.peak_bytes > pool.total_bytes:
+            yield f"{pool.producer} had {pool.peak_bytes} of {pool.total_bytes} bytes out"
+        if pool.available_bytes != pool.total_bytes or pool.out_bytes:
+            yield f"{pool.producer} ended with {pool.out_bytes} bytes out, {pool.available_bytes} available"
+        if pool.in_flight:
+            yield f"{pool.producer} ended with requests in flight"
+
+
+ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
+    nothing_silent,
+    progress,
+    flush_is_bounded,
+    receipts_are_complete,
+    acknowledged_is_there,
+    nothing_twice,
+    in_order,
+    without_holes,
+    bytes_are_equal,
+    partition_is_right,
+    receipts_match_the_log,
+    memory_is_bounded_and_returned,
+)
+
+
+def judge(outcome: Outcome) -> list[str]:
+    """Everything that is wrong, each with the name of the oracle that says so."""
+    return [f"{oracle.__name__}: {problem}" for oracle in ORACLES for problem in oracle(outcome)]
+
+
+def _acknowledged(outcome: Outcome) -> Iterable[WriteOutcome]:
+    return (write for write in outcome.writes if write.receipts is not None and write.acks == "all")
+
+
+def _found(outcome: Outcome) -> Mapping[RowId, list[tuple[LogKey, Record]]]:
+    found: dict[RowId, list[tuple[LogKey, Record]]] = defaultdict(list)
+    for key, records in outcome.logs.items():
+        for record in records:
+            if record.row_id is not None:
+                found[record.row_id].append((key, record))
+    return found
+
+
+def _was_running_at(write: WriteOutcome, at_ms: int | None) -> bool:
+    """A topic deleted under a write takes what was acknowledged with it."""
+    return at_ms is not None and write.started_ms <= at_ms + 2_000 and (write.ended_ms or at_ms) >= at_ms

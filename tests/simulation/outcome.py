@@ -1,0 +1,122 @@
+"""What a run came to, as plain values: the writes and how each ended, the committed logs, the producers' memory.
+
+Records are read by kafka-python: no code of this project decodes what the oracles look at.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from model.record_batches import RecordBatch, decode_records
+from simulation.rows import Row, RowId, row_id_of
+
+
+@dataclass(slots=True, eq=False)
+class WriteOutcome:
+    """What became of one write, and of which rows.
+
+    `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
+    `key_partitions`: the id and the number of partitions with which the write saw each topic first. `receipts` once it
+    ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
+    """
+
+    writer: int
+    write: int
+    acks: str
+    partitioner: str
+    producer: str
+    started_ms: int
+    delivery_timeout_ms: int
+    rows: dict[RowId, Row] = field(default_factory=dict)
+    routed: dict[RowId, TopicPartition] = field(default_factory=dict)
+    now_ms: dict[RowId, int] = field(default_factory=dict)
+    topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
+    key_partitions: dict[str, int] = field(default_factory=dict)
+    receipts: tuple[PartitionReceipt, ...] | None = None
+    error: KafkaSinkError | None = None
+    flushed_ms: int | None = None
+    ended_ms: int | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(row.topic for row in self.rows.values())
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            result = type(self.error).__name__
+        else:
+            result = "ok" if self.receipts is not None else "running"
+        return f"writer {self.writer} write {self.write} by {self.producer}: {len(self.rows)} rows, {result}"
+
+
+class LogKey(NamedTuple):
+    """A partition of one incarnation of a topic: `topic_id` tells a topic from one of the same name after it."""
+
+    topic: str
+    topic_id: object
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it was read; `row_id` is None if nobody wrote it. `batch_bytes` is the size of its batch,
+    `batch_offset` where that starts."""
+
+    row_id: RowId | None
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+    batch_offset: int
+    batch_bytes: int
+
+
+def read_log(batches: Iterable[RecordBatch]) -> list[Record]:
+    return [
+        Record(
+            row_id=row_id_of(key, value),
+            offset=batch.base_offset + index,
+            key=key,
+            value=value,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            batch_offset=batch.base_offset,
+            batch_bytes=len(batch.data),
+        )
+        for batch in batches
+        for index, (key, value, timestamp_ms, headers) in enumerate(decode_records(batch.data))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A producer's memory when it had nothing more to do. `available_bytes` by the pool's own count, `out_bytes` and
+    `peak_bytes` by the buffers themselves."""
+
+    producer: str
+    total_bytes: int
+    available_bytes: int
+    out_bytes: int
+    peak_bytes: int
+    in_flight: bool
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
+    deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `pauses_ms`:
+    for how long Sender threads did nothing."""
+
+    writes: list[WriteOutcome]
+    logs: Mapping[LogKey, Sequence[Record]]
+    pools: list[PoolState]
+    faults_end_ms: int
+    topic_ids: bool = True
+    recreated: Mapping[str, int] = field(default_factory=dict)
+    pauses_ms: int = 0

@@ -1,0 +1,236 @@
+"""One run: a plan, the model cluster, a network, writers, until everything that was begun has ended.
+
+    plan ─> Cluster (model) <─ Network ─> SimulatedProducer <─ VirtualTask
+              │                                                    │
+              └── committed logs ─────> Outcome <── WriteOutcomes ─┘ ─> oracles
+
+The cluster has events of its own (replication, elections, timeouts); the loop takes whatever is next, here or there.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafka_sink.errors import KafkaSinkError
+from model.cluster import Cluster
+from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
+from simulation.faults import Fault, Plan, WritePlan, address_of
+from simulation.injector import Injector
+from simulation.network import BufferChanged, Network
+from simulation.oracles import PROGRESS_MS, judge
+from simulation.outcome import Outcome, WriteOutcome
+from simulation.producer import SimulatedProducer, Violation
+from simulation.rows import make_rows
+from simulation.scheduler import Scheduler
+from simulation.writer import VirtualTask, VirtualWrite, Waits
+
+# After which nothing is waited for any more: the last writes begin PROGRESS_MS after the last fault.
+GIVE_UP_MS = 2 * PROGRESS_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`problems`: empty for a run as it should be. `digest`: of all bytes sent and received, with their times."""
+
+    plan: Plan
+    problems: tuple[str, ...]
+    digest: str
+    virtual_ms: int
+    counts: Counter[str]
+
+
+class Simulation:
+    def __init__(self, plan: Plan, trace: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self._trace = trace
+        self._scheduler = Scheduler()
+        self._cluster = Cluster(
+            node_ids=plan.nodes,
+            rng=self._rng("cluster"),
+            settings=ClusterSettings(
+                generation=KAFKA_4 if plan.topic_ids else KAFKA_3_3,
+                replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
+                replica_fetch_ms=plan.replica_fetch_ms,
+                metadata_lag_ms=plan.metadata_lag_ms,
+                failure_detection_ms=plan.failure_detection_ms,
+            ),
+        )
+        self._network = Network(
+            self._cluster,
+            self._scheduler,
+            self._rng("network"),
+            {address_of(node_id): node_id for node_id in plan.nodes},
+            trace=self._say if trace else None,
+        )
+        self._writes: list[WriteOutcome] = []
+        self._producers: list[SimulatedProducer] = []
+        self._tasks: list[VirtualTask] = []
+        self._injector = Injector(
+            plan,
+            scheduler=self._scheduler,
+            cluster=self._cluster,
+            network=self._network,
+            tasks=self._tasks,
+        )
+        self.counts: Counter[str] = Counter()
+
+    def _rng(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.plan.seed}/{purpose}")
+
+    def _say(self, text: str) -> None:
+        if self._trace:
+            self._trace(f"{self._scheduler.now_ms:>7} ms  {text}")
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Result:
+        problems: list[str] = []
+        try:
+            self._begin()
+            self._loop()
+            problems += judge(self.outcome())
+        except (Violation, BufferChanged) as violation:
+            problems.append(f"{type(violation).__name__}: {violation}")
+        except Exception:
+            problems.append(f"a defect:\n{traceback.format_exc()}")
+        self._count()
+        return Result(
+            self.plan, tuple(problems), self._network.digest, self._scheduler.now_ms, self.counts
+        )
+
+    def _begin(self) -> None:
+        self._injector.prepare()
+        for fault in self.plan.faults:
+            self._scheduler.at(fault.at_ms, self._begin_fault, fault)
+        self._scheduler.at(self.plan.faults_end_ms, self._stop_faults)
+        for number in range(len(self.plan.writers)):
+            self._tasks.append(VirtualTask(self._scheduler, lambda task, number=number: self._life(task, number)))
+
+    def _loop(self) -> None:
+        end_ms = self.plan.faults_end_ms + GIVE_UP_MS
+        while not all(task.done for task in self._tasks) or any(not producer.ended for producer in self._producers):
+            ours_ms, theirs_ms = self._scheduler.next_ms(), self._cluster.next_event_ms()
+            next_ms = min((time for time in (ours_ms, theirs_ms) if time is not None), default=end_ms)
+            if next_ms >= end_ms:
+                return
+            if theirs_ms == next_ms:
+                self._scheduler.now_ms = max(self._scheduler.now_ms, next_ms)
+                self._cluster.advance(next_ms)
+                self._network.deliver_answers()
+            else:
+                self._scheduler.step()
+
+    # --- writers ------------------------------------------------------------------------------------------------------
+
+    def _life(self, task: VirtualTask, writer: int) -> Waits:
+        """Writes until the faults end, and once more when everything must be well again."""
+        plan = self.plan.writers[writer]
+        for write in plan.writes:
+            if self._scheduler.now_ms < self.plan.faults_end_ms:
+                yield from self._write(task, writer, write)
+        yield from self._sleep(self.plan.faults_end_ms + PROGRESS_MS - self._scheduler.now_ms)
+        outcome = yield from self._write(task, writer, plan.last_write)
+        if outcome.error is not None:
+            yield from self._write(task, writer, plan.last_write)
+        if task.producer is not None:
+            task.producer.close()
+
+    def _sleep(self, pause_ms: int) -> Waits:
+        until_ms = self._scheduler.now_ms + pause_ms
+        while self._scheduler.now_ms < until_ms:
+            yield until_ms
+
+    def _write(self, task: VirtualTask, writer: int, plan: WritePlan) -> Waits:
+        """As `spark.writer.write_task` does with `client.lease`."""
+        producer = task.producer
+        if producer is None or not producer.usable:
+            producer = task.producer = self._new_producer(task, writer)
+        outcome = WriteOutcome(
+            writer=writer,
+            write=sum(write.writer == writer for write in self._writes),
+            acks=producer.config.acks,
+            partitioner=plan.partitioner,
+            producer=producer.name,
+            started_ms=self._scheduler.now_ms,
+            delivery_timeout_ms=producer.config.delivery_timeout_ms,
+        )
+        self._writes.append(outcome)
+        rng = self._rng(f"writer/{writer}/{outcome.write}")
+        write = VirtualWrite(producer, self._scheduler, rng, outcome)
+        self._say(f"{outcome} begins")
+        try:
+            for pause_ms, count in plan.batches:
+                yield from self._sleep(pause_ms)
+                yield from write.append(
+                    make_rows(rng, plan.shape, writer, outcome.write, len(outcome.rows), count)
+                )
+            outcome.flushed_ms = self._scheduler.now_ms
+            yield from write.finish()
+        except KafkaSinkError as error:
+            outcome.error = error
+            producer.close()
+            task.producer = None
+        else:
+            producer.rest()
+        outcome.ended_ms = self._scheduler.now_ms
+        self._say(f"{outcome}{f': {outcome.error}' if outcome.error else ''}")
+        return outcome
+
+    def _new_producer(self, task: VirtualTask, writer: int) -> SimulatedProducer:
+        name = f"w{writer}.{len(self._producers)}"
+        producer = SimulatedProducer(
+            name,
+            self.plan.writers[writer].config,
+            scheduler=self._scheduler,
+            network=self._network,
+            rng=self._rng(f"producer/{name}"),
+            notify=task.notified,
+            turn_rate=self.plan.writers[writer].turn_rate,
+            first_sequence=self.plan.writers[writer].first_sequence,
+        )
+        producer.lock.others["sender"] = task.take_turn
+        self._producers.append(producer)
+        return producer
+
+    # --- faults -------------------------------------------------------------------------------------------------------
+
+    def _begin_fault(self, fault: Fault) -> None:
+        self._say(f"FAULT {fault}")
+        self.counts[f"fault {fault.kind}"] += 1
+        self._injector.begin(fault)
+
+    def _stop_faults(self) -> None:
+        self._say("the faults stop")
+        self._injector.stop()
+
+    # --- what came of it ----------------------------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            writes=self._writes,
+            logs=self._injector.committed_logs(),
+            pools=[producer.pool_state() for producer in self._producers],
+            pauses_ms=sum(fault.lasts_ms for fault in self.plan.faults if fault.kind == "pause"),
+            faults_end_ms=self.plan.faults_end_ms,
+            topic_ids=self.plan.topic_ids,
+            recreated=self._injector.recreated,
+        )
+
+    def _count(self) -> None:
+        counts = self.counts
+        counts["events"] = self._scheduler.events
+        counts["requests"] = self._network.requests
+        counts["requests executed after the client gave up"] = self._network.executed_late
+        for write in self._writes:
+            counts["rows"] += len(write.rows)
+            counts[f"write {'ok' if write.error is None else type(write.error).__name__}"] += 1
+        for producer in self._producers:
+            counts["producers"] += 1
+            counts["batches"] += len(producer.network.sent_batches)
+            counts["batches sent again"] += producer.network.resent
+            counts["appends without memory"] += producer.pool.refusals
+            counts["turns taken at a lock"] += producer.lock.turns

@@ -1,0 +1,389 @@
+"""The simulation itself: some seeds, the same bytes for the same seed, and oracles that can fail."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.errors import ProducerClosed
+from kafka_sink.net.transport import Address, Connected, Received, Sent
+from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
+from model.cluster import Cluster
+from model.settings import ClusterSettings
+from simulation import __main__ as command
+from simulation.faults import BASE_CONFIG, make_plan
+from simulation.network import BufferChanged, Network
+from simulation.oracles import ORACLES, PROGRESS_MS, judge
+from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
+from simulation.producer import SimulatedProducer, Violation, WatchedPool
+from simulation.rows import EPOCH_MS, Row, RowId
+from simulation.scheduler import Scheduler
+from simulation.simulation import Simulation
+
+TESTS = Path(__file__).resolve().parents[1]
+KEPT_SEEDS = [
+    int(line.split()[0])
+    for line in (TESTS / "simulation" / "kept_seeds.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *KEPT_SEEDS}))
+def test_a_seed(seed: int) -> None:
+    result = Simulation(make_plan(seed)).run()
+    assert not result.problems, f"{result.plan}\n{result.problems}"
+
+
+def test_the_faults_are_real() -> None:
+    """Else every seed would pass for nothing."""
+    counts: Counter[str] = Counter()
+    for seed in range(12):
+        counts.update(command.run_seed(seed).counts)
+    assert counts["batches sent again"] > 10
+    assert counts["requests executed after the client gave up"] > 0
+    assert counts["appends without memory"] > 100
+    assert counts["turns taken at a lock"] > 100
+    assert counts["batch IN_FLIGHT x retry"] > 10
+    assert counts["fault crash"] > 3
+    assert counts["write ok"] > 20
+
+
+def test_a_seed_is_a_run_to_the_byte_in_any_process() -> None:
+    assert _digest(6, hash_seed="1") == _digest(6, hash_seed="2")
+    assert _digest(6, hash_seed="1") != _digest(7, hash_seed="1")
+
+
+def _digest(seed: int, hash_seed: str) -> str:
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-m", "simulation", "--seed", str(seed)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_trace_changes_nothing() -> None:
+    lines: list[str] = []
+    plan = make_plan(5)
+    assert Simulation(plan, trace=lines.append).run().digest == Simulation(plan).run().digest
+    assert any("request Produce" in line for line in lines)
+
+
+def test_a_failing_seed_prints_its_plan_and_how_to_run_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = command.run_seed(3)
+    failure = command.Failure(3, ("nothing_twice: a row is in the log twice",), str(result.plan))
+    monkeypatch.setattr(command, "run_seeds", lambda seeds, jobs: iter([(result, failure)]))
+    monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "1", "--first", "3"])
+    assert command.main() == 1
+    printed = capsys.readouterr().out
+    assert "nothing_twice" in printed
+    assert str(result.plan.faults[0]) in printed
+    assert "make simulate ARGS='--seed 3 --trace'" in printed
+
+
+def test_a_healthy_run_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command.run_seed(3)
+    monkeypatch.setattr(command, "run_seeds", lambda seeds, jobs: iter([(result, None)]))
+    monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "1"])
+    assert command.main() == 0
+
+
+# --- each oracle on a doctored outcome --------------------------------------------------------------------------------
+
+TOPIC_PARTITION = TopicPartition("t", 0)
+KEY = LogKey("t", "id", 0)
+
+
+def row(number: int) -> Row:
+    return Row(
+        RowId(0, 0, number), "t", 0, b"k", b"0/0/%d|" % number, (("h", None),), timestamp_ms=None if number else 5
+    )
+
+
+def record(number: int, offset: int) -> Record:
+    written = row(number)
+    timestamp_ms = EPOCH_MS if written.timestamp_ms is None else written.timestamp_ms
+    return Record(
+        written.row_id, offset, written.key, written.value, timestamp_ms, written.headers, offset // 2 * 2, 100
+    )
+
+
+def good() -> Outcome:
+    """Four rows in two batches of one partition, acknowledged."""
+    rows = {RowId(0, 0, number): row(number) for number in range(4)}
+    write = WriteOutcome(
+        writer=0, write=0, acks="all", partitioner="murmur2", producer="w0.0", started_ms=0,
+        delivery_timeout_ms=1_000, rows=rows, routed=dict.fromkeys(rows, TOPIC_PARTITION),
+        now_ms=dict.fromkeys(rows, EPOCH_MS), key_partitions={"t": 1}, flushed_ms=50, ended_ms=100,
+        receipts=(PartitionReceipt("t", 0, 4, 0, 3, 2, 200),),
+    )  # fmt: skip
+    log = [record(number, offset=number) for number in range(4)]
+    pool = PoolState("w0.0", total_bytes=100, available_bytes=100, out_bytes=0, peak_bytes=100, in_flight=False)
+    return Outcome([write], {KEY: log}, [pool], faults_end_ms=1_000)
+
+
+def fail(write: WriteOutcome) -> None:
+    write.receipts, write.error = None, ProducerClosed(reason="test")
+
+
+def replace_record(outcome: Outcome, index: int, **changes: object) -> None:
+    log = list(outcome.logs[KEY])
+    log[index] = replace(log[index], **changes)  # type: ignore[arg-type]
+    outcome.logs = {KEY: log}
+
+
+def a_lost_row(outcome: Outcome) -> None:
+    outcome.logs = {KEY: outcome.logs[KEY][:3]}
+
+
+def a_doubled_row(outcome: Outcome) -> None:
+    outcome.logs = {KEY: [*outcome.logs[KEY], record(3, offset=4)]}
+
+
+def a_doubled_row_of_a_failed_write(outcome: Outcome) -> None:
+    fail(outcome.writes[0])
+    a_doubled_row(outcome)
+
+
+def a_swapped_pair(outcome: Outcome) -> None:
+    log = outcome.logs[KEY]
+    outcome.logs = {KEY: [log[0], log[2], log[1], log[3]]}
+
+
+def a_hole_in_a_failed_write(outcome: Outcome) -> None:
+    fail(outcome.writes[0])
+    log = outcome.logs[KEY]
+    outcome.logs = {KEY: [log[0], log[2]]}
+
+
+def another_value(outcome: Outcome) -> None:
+    replace_record(outcome, 1, value=b"0/0/1|x")
+
+
+def a_null_key_written_as_empty(outcome: Outcome) -> None:
+    replace_record(outcome, 1, key=b"")
+
+
+def another_header(outcome: Outcome) -> None:
+    replace_record(outcome, 1, headers=(("h", b""),))
+
+
+def another_timestamp(outcome: Outcome) -> None:
+    replace_record(outcome, 0, timestamp_ms=6)
+
+
+def a_record_of_nobody(outcome: Outcome) -> None:
+    replace_record(outcome, 1, row_id=None)
+
+
+def another_partition(outcome: Outcome) -> None:
+    outcome.logs = {KEY._replace(partition=1): outcome.logs[KEY]}
+
+
+def a_receipt_that_counts_too_few(outcome: Outcome) -> None:
+    outcome.writes[0].receipts = (PartitionReceipt("t", 0, 3, 0, 3, 2, 200),)
+
+
+def a_receipt_of_another_offset(outcome: Outcome) -> None:
+    outcome.writes[0].receipts = (PartitionReceipt("t", 0, 4, 1, 3, 2, 200),)
+
+
+def a_write_that_does_not_end(outcome: Outcome) -> None:
+    outcome.writes[0].ended_ms = outcome.writes[0].receipts = None
+
+
+def a_write_that_ends_without_a_word(outcome: Outcome) -> None:
+    outcome.writes[0].receipts = None
+
+
+def a_write_that_ends_late(outcome: Outcome) -> None:
+    outcome.writes[0].flushed_ms = outcome.writes[0].ended_ms = outcome.faults_end_ms + PROGRESS_MS + 1
+
+
+def a_write_that_fails_when_all_is_well(outcome: Outcome) -> None:
+    write = outcome.writes[0]
+    fail(write)
+    write.started_ms = write.flushed_ms = write.ended_ms = outcome.faults_end_ms + PROGRESS_MS
+
+
+def a_flush_over_its_deadline(outcome: Outcome) -> None:
+    outcome.writes[0].ended_ms = 10_000
+
+
+def a_leaked_buffer(outcome: Outcome) -> None:
+    outcome.pools = [replace(outcome.pools[0], out_bytes=10, available_bytes=90)]
+
+
+def too_much_memory(outcome: Outcome) -> None:
+    outcome.pools = [replace(outcome.pools[0], peak_bytes=101)]
+
+
+def a_request_left_in_flight(outcome: Outcome) -> None:
+    outcome.pools = [replace(outcome.pools[0], in_flight=True)]
+
+
+DOCTORED: dict[Callable[[Outcome], None], str] = {
+    a_lost_row: "acknowledged_is_there",
+    a_doubled_row: "nothing_twice",
+    a_doubled_row_of_a_failed_write: "nothing_twice",
+    a_swapped_pair: "in_order",
+    a_hole_in_a_failed_write: "without_holes",
+    another_value: "bytes_are_equal",
+    a_null_key_written_as_empty: "bytes_are_equal",
+    another_header: "bytes_are_equal",
+    another_timestamp: "bytes_are_equal",
+    a_record_of_nobody: "bytes_are_equal",
+    another_partition: "partition_is_right",
+    a_receipt_that_counts_too_few: "receipts_are_complete",
+    a_receipt_of_another_offset: "receipts_match_the_log",
+    a_write_that_does_not_end: "nothing_silent",
+    a_write_that_ends_without_a_word: "nothing_silent",
+    a_write_that_ends_late: "progress",
+    a_write_that_fails_when_all_is_well: "progress",
+    a_flush_over_its_deadline: "flush_is_bounded",
+    a_leaked_buffer: "memory_is_bounded_and_returned",
+    too_much_memory: "memory_is_bounded_and_returned",
+    a_request_left_in_flight: "memory_is_bounded_and_returned",
+}
+
+
+def test_nothing_is_wrong_with_the_good_outcome() -> None:
+    assert judge(good()) == []
+
+
+@pytest.mark.parametrize("doctor", DOCTORED, ids=lambda doctor: doctor.__name__)
+def test_an_oracle_sees(doctor: Callable[[Outcome], None]) -> None:
+    outcome = good()
+    doctor(outcome)
+    assert any(problem.startswith(f"{DOCTORED[doctor]}: ") for problem in judge(outcome)), judge(outcome)
+
+
+def test_every_oracle_is_seen_to_fail() -> None:
+    assert {oracle.__name__ for oracle in ORACLES} == set(DOCTORED.values())
+
+
+def test_a_failed_write_may_leave_its_first_rows() -> None:
+    outcome = good()
+    fail(outcome.writes[0])
+    outcome.logs = {KEY: outcome.logs[KEY][:2]}
+    assert judge(outcome) == []
+
+
+# --- what is watched for during a run ---------------------------------------------------------------------------------
+
+
+def test_a_buffer_that_changes_on_the_wire_is_seen() -> None:
+    scheduler, network = _network()
+    transport = network.transport("w", lambda: None)
+    transport.connect(0, Address(2, ("broker-1", 9092)))
+    while transport.poll(0) != [Connected(0)]:
+        scheduler.step()
+    buffer = bytearray(100)
+    transport.send(0, [buffer])
+    buffer[50] = 1
+    with pytest.raises(BufferChanged):
+        scheduler.step()
+
+
+def test_sent_is_told_when_all_bytes_are_taken_and_bytes_keep_their_order() -> None:
+    scheduler, network = _network()
+    network.weather.partial_write_rate = network.weather.pieces_rate = 1.0
+    transport = network.transport("w", lambda: None)
+    transport.connect(0, Address(2, ("broker-1", 9092)))
+    while transport.poll(0) != [Connected(0)]:
+        scheduler.step()
+    # ApiVersions 3 of correlation id 7: client id null, no tagged fields; name "a", version "b".
+    request = b"\0\x12\0\3\0\0\0\7\xff\xff\0\2a\2b\0"
+    transport.send(0, [len(request).to_bytes(4, "big"), request])
+    events = []
+    while scheduler.next_ms() is not None:
+        scheduler.step()
+        events += transport.poll(0)
+    assert events.count(Sent(0)) == 1
+    answer = b"".join(event.data for event in events if isinstance(event, Received))
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    assert answer[4:8] == b"\0\0\0\7"
+
+
+def _network() -> tuple[Scheduler, Network]:
+    scheduler = Scheduler()
+    cluster = Cluster(node_ids=(1,), rng=random.Random(1), settings=ClusterSettings())
+    return scheduler, Network(cluster, scheduler, random.Random(1), {("broker-1", 9092): 1})
+
+
+def _producer() -> SimulatedProducer:
+    scheduler, network = _network()
+    return SimulatedProducer(
+        "w", replace(BASE_CONFIG, bootstrap_servers=(("broker-1", 9092),), retries=1, max_request_size=1_024),
+        scheduler=scheduler, network=network, rng=random.Random(1), notify=lambda: None, turn_rate=0.0,
+        first_sequence=0,
+    )  # fmt: skip
+
+
+def produce(*records: bytes) -> ProduceRequest:
+    partitions = tuple(ProducePartition("t", number, None, data) for number, data in enumerate(records))
+    return ProduceRequest(acks=-1, timeout_ms=1, partitions=partitions)
+
+
+def send(request: ProduceRequest, now_ms: int, watched: SimulatedProducer) -> None:
+    """As far as the watching goes: there is no connection."""
+    with pytest.raises(RuntimeError, match="takes no request now"):
+        watched.network.send(-1, request, now_ms)
+
+
+def test_other_bytes_under_the_same_number_are_seen() -> None:
+    watched = _producer()
+    send(produce(bytes(70)), 0, watched)
+    with pytest.raises(Violation, match="other bytes"):
+        watched.network.send(-1, produce(bytes(69) + b"\1"), 1_000)
+
+
+def test_a_batch_sent_again_too_soon_or_too_often_is_seen() -> None:
+    watched = _producer()
+    send(produce(bytes(70)), 0, watched)
+    with pytest.raises(Violation, match="after 79 ms"):
+        watched.network.send(-1, produce(bytes(70)), 79)
+    send(produce(bytes(70)), 1_000, watched)
+    with pytest.raises(Violation, match="after 2 attempts"):
+        watched.network.send(-1, produce(bytes(70)), 2_000)
+
+
+def test_a_request_that_is_too_large_is_seen() -> None:
+    watched = _producer()
+    send(produce(bytes(2_000)), 0, watched)
+    with pytest.raises(Violation, match="1140 bytes"):
+        watched.network.send(-1, produce(bytes(70), bytes(1_070)), 0)
+
+
+def test_a_buffer_that_comes_back_twice_is_seen_and_what_came_back_is_spoiled() -> None:
+    pool = WatchedPool(total_bytes=100, buffer_bytes=50)
+    buffer = pool.try_allocate(50)
+    assert buffer is not None
+    buffer[:] = 1
+    pool.deallocate(buffer)
+    assert set(buffer.tolist()) == {0xDD}
+    assert (pool.peak_bytes, pool.out_bytes) == (50, 0)
+    with pytest.raises(Violation):
+        pool.deallocate(buffer)
+
+
+def test_a_sender_thread_that_spins_is_seen() -> None:
+    watched = _producer()
+    with pytest.raises(Violation, match="spins"):
+        for _ in range(1_000):
+            watched._run()
