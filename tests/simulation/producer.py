@@ -23,10 +23,11 @@ from typing import Any
 
 from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
+from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.buffer_pool import Buffer, BufferPool
-from kafka_sink.producer.metadata import Metadata
+from kafka_sink.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
+from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata
 from kafka_sink.producer.sender import Sender
 from kafka_sink.producer.sequences import _PartitionState
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request
@@ -67,14 +68,24 @@ class WatchedPool(BufferPool):
             return None
         if id(buffer) in self._out:
             raise Violation("the pool gave out a buffer twice")
-        self._out[id(buffer)] = buffer
-        self.peak_bytes = max(self.peak_bytes, self.out_bytes)
+        self._note(buffer)
         return buffer
+
+    def overdraw(self, size_bytes: int) -> Buffer:
+        """Rows that are in memory already and change their shape; `peak_bytes` leaves them out, as the bound does."""
+        buffer = super().overdraw(size_bytes)
+        self._out[id(buffer)] = buffer
+        return buffer
+
+    def _note(self, buffer: Buffer) -> None:
+        self._out[id(buffer)] = buffer
+        pooled = (out.size for out in self._out.values() if out.start != OUTSIDE)
+        self.peak_bytes = max(self.peak_bytes, sum(pooled))
 
     def deallocate(self, buffer: Buffer) -> None:
         if self._out.pop(id(buffer), None) is None:
             raise Violation("a buffer came back to the pool that was not out")
-        buffer[:] = SPOILED
+        buffer.view[:] = bytes([SPOILED]) * buffer.size
         super().deallocate(buffer)
 
 
@@ -199,10 +210,12 @@ class SimulatedProducer:
         self.lock = TurnTakingLock(rng, turn_rate)
         self.lock.others["writer"] = self._turn_in_between
         self.transport = network.transport(name, self._wake_up)
+        self.metrics = Metrics()
         self.network = WatchedNetworkClient(
             self.transport,
             clock_ms=scheduler.clock_ms,
             rng=rng,
+            metrics=self.metrics,
             settings=NetworkSettings(
                 client_id=config.client_id,
                 bootstrap_servers=config.bootstrap_servers,
@@ -211,6 +224,7 @@ class SimulatedProducer:
                 request_timeout_ms=config.request_timeout_ms,
                 connections_max_idle_ms=config.connections_max_idle_ms,
                 socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+                socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
                 max_in_flight=config.max_in_flight_requests_per_connection,
             ),
             resolve=network.resolve,
@@ -230,6 +244,7 @@ class SimulatedProducer:
             backoff_initial_ms=config.retry_backoff_ms,
             backoff_max_ms=config.retry_backoff_max_ms,
             rng=rng,
+            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
         )
         self.sender = Sender(
             config=config,
@@ -238,6 +253,7 @@ class SimulatedProducer:
             network=self.network,
             codec=codec_for(config.compression_type, config.compression_level),
             lock=self.lock,
+            metrics=self.metrics,
             rng=rng,
         )
         self.sender._sequences._partitions.default_factory = partial(_PartitionState, first_sequence)

@@ -90,9 +90,12 @@ class VirtualWrite:
 
     def _await_topics(self, names: frozenset[str], started_ms: int, *, ask_again: bool) -> Waits:
         producer, metadata = self._producer, self._producer.metadata
-        new = [name for name in sorted(names) if name not in self._outcome.topic_ids]
         with producer.lock:
-            needed_answer = metadata.want(names, self._scheduler.now_ms) if new else 0
+            known = metadata.snapshot.topics
+            new = [name for name in sorted(names) if name not in self._outcome.topic_ids or name not in known]
+            needed_answer = metadata.want(names, self._scheduler.now_ms)
+            if not new:
+                needed_answer = 0
             if ask_again:
                 needed_answer = metadata.request_update()
         while True:
