@@ -42,6 +42,7 @@ class TopicPlan:
     partitions: int
     replication_factor: int
     min_insync_replicas: int
+    max_message_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Plan:
         ]
         lines += [
             f"topic {topic.name}: {topic.partitions} partitions, replication factor {topic.replication_factor}, "
-            f"min.insync.replicas {topic.min_insync_replicas}"
+            f"min.insync.replicas {topic.min_insync_replicas}, max.message.bytes {topic.max_message_bytes}"
             for topic in self.topics
         ]
         for number, writer in enumerate(self.writers):
@@ -132,7 +133,8 @@ def make_plan(seed: int) -> Plan:
 
 def _topic(rng: random.Random, name: str, nodes: int) -> TopicPlan:
     replicas = min(nodes, 3)
-    return TopicPlan(name, rng.randint(1, 4), replicas, min(replicas, 2))
+    limit_bytes = rng.choice((1_048_588, 1_048_588, 1_048_588, 600, 1_500))
+    return TopicPlan(name, rng.randint(1, 4), replicas, min(replicas, 2), limit_bytes)
 
 
 # --- writers ----------------------------------------------------------------------------------------------------------
@@ -146,7 +148,7 @@ def _writer(
     return WriterPlan(
         config=_config(rng, nodes),
         writes=tuple(_write(rng, topics, pauses_ms) for _ in range(rng.randint(2, 7))),
-        last_write=_write(rng, topics, (0, 50)),
+        last_write=_write(rng, topics, (0, 50), (10, 300)),
         turn_rate=rng.choice((0.0, 0.1, 0.5)),
         first_sequence=rng.choice((0, 0, 0, 2**31 - rng.randint(1, 60))),
     )
@@ -157,8 +159,11 @@ def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
     bootstrap = [address_of(node) for node in rng.sample(nodes, rng.randint(1, len(nodes)))]
     if rng.random() < 0.2:
         bootstrap.insert(0, ("no-such-host", 9092))
+    acks = rng.choice(("all",) * 6 + ("1", "0"))
     return replace(
         BASE_CONFIG,
+        acks=acks,
+        enable_idempotence=acks == "all" and rng.random() < 0.9,
         bootstrap_servers=tuple(bootstrap),
         batch_size=batch_size,
         buffer_memory=max(4_096, batch_size * rng.choice((2, 3, 4, 8, 32))),
@@ -184,12 +189,17 @@ def _differences(config: ProducerConfig) -> str:
     )
 
 
-def _write(rng: random.Random, topics: tuple[TopicPlan, ...], pauses_ms: tuple[int, ...]) -> WritePlan:
+def _write(
+    rng: random.Random, topics: tuple[TopicPlan, ...], pauses_ms: tuple[int, ...], value_bytes: tuple[int, ...] = ()
+) -> WritePlan:
     chosen = rng.sample(topics, rng.randint(1, len(topics)))
+    if min(topic.max_message_bytes for topic in chosen) < 4_096 and rng.random() < 0.95:
+        # Else nearly every write to such a topic would end with RecordTooLarge.
+        value_bytes = (10, 100, 300)
     return WritePlan(
         shape=RowShape(
             topics=tuple(topic.name for topic in chosen),
-            value_bytes=rng.choice(((10,), (10, 100, 300), (200, 900, 3_000))),
+            value_bytes=value_bytes or rng.choice(((10,), (10, 100, 300), (200, 900, 3_000))),
             keyed=rng.choice((0.0, 0.5, 1.0)),
             explicit_partitions=rng.choice((0, 0, min(topic.partitions for topic in chosen))),
             with_headers=rng.random() < 0.3,

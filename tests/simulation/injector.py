@@ -54,7 +54,11 @@ class Injector:
 
     def _create(self, topic: TopicPlan) -> None:
         self._cluster.create_topic(
-            topic.name, topic.partitions, topic.replication_factor, topic.min_insync_replicas
+            topic.name,
+            topic.partitions,
+            topic.replication_factor,
+            topic.min_insync_replicas,
+            max_message_bytes=topic.max_message_bytes,
         )
 
     def _calm(self) -> Weather:

@@ -167,7 +167,6 @@ class Wire:
     client_open: bool = True
     broker_open: bool = False
     writing: bool = False
-    impaired: bool = False
     garbled: bool = False
     last_answer: bytes = b""
     unsent: deque[tuple[deque[memoryview], bytes]] = field(default_factory=deque)
@@ -200,6 +199,8 @@ class Network:
         self._wires: dict[int, Wire] = {}
         self._next_connection_id = 0
         self._unreachable: set[int] = set()
+        # One direction is lost; some of them the broker has forgotten already.
+        self._impaired: list[Wire] = []
         self._digest = hashlib.sha256()
 
     # --- the weather --------------------------------------------------------------------------------------------------
@@ -237,13 +238,13 @@ class Network:
     def mute(self, wire: Wire) -> None:
         """No answer arrives any more."""
         self._say("mute", wire)
-        wire.impaired = True
+        self._impaired.append(wire)
         wire.to_client.lose()
 
     def deafen(self, wire: Wire) -> None:
         """No request arrives any more."""
         self._say("deafen", wire)
-        wire.impaired = True
+        self._impaired.append(wire)
         wire.to_broker.lose()
 
     def garble(self, wire: Wire) -> None:
@@ -256,13 +257,14 @@ class Network:
 
     def reset_impaired(self) -> None:
         """Wires that lost a direction end on both sides: nothing is left of what was done to them."""
-        for wire in [wire for wire in self._wires.values() if wire.impaired]:
-            self._wires.pop(wire.connection_id)
+        for wire in self._impaired:
+            self._wires.pop(wire.connection_id, None)
             for pipe in (wire.to_broker, wire.to_client):
                 pipe.lose()
             if wire.broker_open:
                 self._cluster.disconnected(wire.node_id, wire.connection_id)
             self._lost(wire)
+        self._impaired.clear()
 
     def partition(self, node_id: int) -> None:
         """Nobody reaches the broker and it reaches nobody, without a word, until `heal`."""
@@ -289,7 +291,7 @@ class Network:
             if told:
                 wire.to_client.cut(self._rng.randint(0, wire.to_client.under_way_bytes))
             else:
-                wire.impaired = True
+                self._impaired.append(wire)
                 wire.to_client.lose()
 
     # --- the client's side --------------------------------------------------------------------------------------------

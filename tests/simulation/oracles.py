@@ -79,7 +79,7 @@ def receipts_are_complete(outcome: Outcome) -> Iterable[str]:
 
 
 def acknowledged_is_there(outcome: Outcome) -> Iterable[str]:
-    """Each row of a write that ended well is in the log of its partition."""
+    """Each row of a write with acks=all that ended well is in the log of its partition."""
     found = _found(outcome)
     for write in _acknowledged(outcome):
         lost = [
@@ -93,7 +93,7 @@ def acknowledged_is_there(outcome: Outcome) -> Iterable[str]:
 
 def nothing_twice(outcome: Outcome) -> Iterable[str]:
     """No row of an idempotent producer is in the log twice, whatever became of its write."""
-    idempotent = {(write.writer, write.write) for write in outcome.writes if write.acks == "all"}
+    idempotent = {(write.writer, write.write) for write in outcome.writes if write.idempotent}
     for row_id, places in _found(outcome).items():
         if len(places) > 1 and row_id[:2] in idempotent and not _may_be_in_both(outcome, places):
             where = ", ".join(f"{key.topic}-{key.partition} at {record.offset}" for key, record in places)
@@ -108,23 +108,26 @@ def _may_be_in_both(outcome: Outcome, places: Sequence[tuple[LogKey, Record]]) -
 
 def in_order(outcome: Outcome) -> Iterable[str]:
     """In each partition, the rows of a write are in the order in which they were written, and writes that ended well
-    follow each other. A write that failed may come after the next one, if the network held it back."""
-    good = {(write.writer, write.write) for write in _acknowledged(outcome)}
-    idempotent = {(write.writer, write.write) for write in outcome.writes if write.acks == "all"}
+    follow each other. A write that failed may come after the next one, if the network held it back; what comes twice,
+    where that may be, counts the first time."""
+    writes = {(write.writer, write.write): write for write in outcome.writes if write.keeps_order}
     for key, records in outcome.logs.items():
         last_of_write: dict[tuple[int, int], RowId] = {}
         last_good: dict[int, RowId] = {}
+        seen: set[RowId] = set()
         for record in records:
-            if record.row_id is None or record.row_id[:2] not in idempotent:
+            row_id = record.row_id
+            if row_id is None or row_id[:2] not in writes or row_id in seen:
                 continue
-            writer, write = record.row_id[:2]
-            before = last_of_write.get((writer, write), record.row_id)
-            if (writer, write) in good:
-                before = max(before, last_good.get(writer, before))
-                last_good[writer] = record.row_id
-            if record.row_id < before:
-                yield f"{key.topic}-{key.partition}: row {record.row_id} at {record.offset} is behind {before}"
-            last_of_write[writer, write] = record.row_id
+            seen.add(row_id)
+            before = last_of_write.get(row_id[:2], row_id)
+            write = writes[row_id[:2]]
+            if write.idempotent and write.receipts is not None:
+                before = max(before, last_good.get(row_id.writer, before))
+                last_good[row_id.writer] = row_id
+            if row_id < before:
+                yield f"{key.topic}-{key.partition}: row {row_id} at {record.offset} is behind {before}"
+            last_of_write[row_id[:2]] = row_id
 
 
 def without_holes(outcome: Outcome) -> Iterable[str]:
@@ -132,7 +135,7 @@ def without_holes(outcome: Outcome) -> Iterable[str]:
     its sequences left no other way."""
     present = {row_id for row_id, places in _found(outcome).items() if places}
     for write in outcome.writes:
-        if write.acks != "all" or outcome.recreated.keys() & write.topics:
+        if not write.idempotent or outcome.recreated.keys() & write.topics:
             continue
         missing: dict[TopicPartition, RowId] = {}
         for row_id, destination in sorted(write.routed.items()):
@@ -188,7 +191,8 @@ def partition_is_right(outcome: Outcome) -> Iterable[str]:
 
 
 def receipts_match_the_log(outcome: Outcome) -> Iterable[str]:
-    """Count, first and last offset, batches and their bytes of each receipt are those of the write's records there."""
+    """Count, first and last offset, batches and their bytes of each receipt are those of the write's records there,
+    where none can be there twice."""
     logs: dict[TopicPartition, dict[tuple[int, int], list[Record]]] = defaultdict(lambda: defaultdict(list))
     for key, records in outcome.logs.items():
         for record in records:
@@ -196,7 +200,7 @@ def receipts_match_the_log(outcome: Outcome) -> Iterable[str]:
                 logs[TopicPartition(key.topic, key.partition)][record.row_id[:2]].append(record)
     for write in _acknowledged(outcome):
         for receipt in write.receipts or ():
-            if receipt.topic in outcome.recreated:
+            if receipt.topic in outcome.recreated or not write.idempotent:
                 continue
             records = logs[TopicPartition(receipt.topic, receipt.partition)][write.writer, write.write]
             expected = _receipt_of(receipt, records)

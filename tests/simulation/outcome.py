@@ -28,6 +28,8 @@ class WriteOutcome:
     writer: int
     write: int
     acks: str
+    idempotent: bool
+    max_in_flight: int
     partitioner: str
     producer: str
     started_ms: int
@@ -41,6 +43,11 @@ class WriteOutcome:
     error: KafkaSinkError | None = None
     flushed_ms: int | None = None
     ended_ms: int | None = None
+
+    @property
+    def keeps_order(self) -> bool:
+        """Without sequences and with answers, one request at a time keeps the order of what is new."""
+        return self.idempotent or (self.max_in_flight == 1 and self.acks != "0")
 
     @property
     def topics(self) -> frozenset[str]:

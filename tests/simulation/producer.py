@@ -39,8 +39,9 @@ from simulation.scheduler import Scheduler, Timer
 SPOILED = 0xDD
 # Turns of the Sender thread without anything to do, before the clock moves: wake-ups of writers are among them.
 MAX_IDLE_TURNS = 200
-# Where a record batch says whose it is: producer id, epoch, base sequence (DefaultRecordBatch).
-_IDENTITY = struct.Struct(">qhi")
+# Where a record batch says whose it is: producer id, epoch, base sequence, count (DefaultRecordBatch). The first part
+# of a batch that was split has its sequence and fewer records.
+_IDENTITY = struct.Struct(">qhii")
 _IDENTITY_OFFSET = 43
 
 
@@ -56,6 +57,7 @@ class WatchedPool(BufferPool):
         self._out: dict[int, Buffer] = {}
         self.peak_bytes = 0
         self.refusals = 0
+        self.overdrafts = 0
 
     @property
     def out_bytes(self) -> int:
@@ -66,21 +68,22 @@ class WatchedPool(BufferPool):
         if buffer is None:
             self.refusals += 1
             return None
-        if id(buffer) in self._out:
-            raise Violation("the pool gave out a buffer twice")
         self._note(buffer)
         return buffer
 
     def overdraw(self, size_bytes: int) -> Buffer:
         """Rows that are in memory already and change their shape; `peak_bytes` leaves them out, as the bound does."""
         buffer = super().overdraw(size_bytes)
+        self.overdrafts += 1
         self._out[id(buffer)] = buffer
         return buffer
 
     def _note(self, buffer: Buffer) -> None:
+        pooled = [out for out in self._out.values() if out.start != OUTSIDE]
+        if any(out.start < buffer.start + buffer.size and buffer.start < out.start + out.size for out in pooled):
+            raise Violation("the pool gave out the same memory twice")
         self._out[id(buffer)] = buffer
-        pooled = (out.size for out in self._out.values() if out.start != OUTSIDE)
-        self.peak_bytes = max(self.peak_bytes, sum(pooled))
+        self.peak_bytes = max(self.peak_bytes, buffer.size + sum(out.size for out in pooled))
 
     def deallocate(self, buffer: Buffer) -> None:
         if self._out.pop(id(buffer), None) is None:
@@ -99,8 +102,8 @@ class SentBatch:
 
 
 class WatchedNetworkClient(NetworkClient):
-    """Looks at each request as it is handed over. `sent_batches` by producer id, epoch, topic, partition and base
-    sequence."""
+    """Looks at each request as it is handed over. `sent_batches` by producer id, epoch, topic, partition, base
+    sequence and count."""
 
     def __init__(self, *args: Any, config: ProducerConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -125,11 +128,11 @@ class WatchedNetworkClient(NetworkClient):
             raise Violation(f"{size_bytes} bytes of record batches in one request")
 
     def _look_at(self, data: ProducePartition, now_ms: int) -> None:
-        producer_id, epoch, sequence = _IDENTITY.unpack_from(data.records, _IDENTITY_OFFSET)
+        producer_id, epoch, sequence, count = _IDENTITY.unpack_from(data.records, _IDENTITY_OFFSET)
         if producer_id < 0:
             return
         digest = hashlib.blake2b(data.records, digest_size=8).digest()
-        identity = (producer_id, epoch, data.topic, data.partition, data.topic_id, sequence)
+        identity = (producer_id, epoch, data.topic, data.partition, data.topic_id, sequence, count)
         before = self.sent_batches.get(identity)
         if before is None:
             self.sent_batches[identity] = SentBatch(digest, 1, now_ms)

@@ -153,6 +153,8 @@ class Simulation:
             writer=writer,
             write=sum(write.writer == writer for write in self._writes),
             acks=producer.config.acks,
+            idempotent=producer.config.enable_idempotence,
+            max_in_flight=producer.config.max_in_flight_requests_per_connection,
             partitioner=plan.partitioner,
             producer=producer.name,
             started_ms=self._scheduler.now_ms,
@@ -233,4 +235,5 @@ class Simulation:
             counts["batches"] += len(producer.network.sent_batches)
             counts["batches sent again"] += producer.network.resent
             counts["appends without memory"] += producer.pool.refusals
+            counts["parts of split batches"] += producer.pool.overdrafts
             counts["turns taken at a lock"] += producer.lock.turns
