@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pyspark
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "jobs"))
+
 import flights
 from comparison import Comparison
 from kafka_sink.broker import LocalKafka
@@ -146,7 +148,8 @@ def show(command: list[list[str]]) -> None:
 @contextmanager
 def running(command: list[str], folder: Path, stderr: int) -> Iterator[subprocess.Popen[str]]:
     """A process and all it starts, in a group of their own, which ends with the block or at the deadline."""
-    environment = os.environ | {
+    # Without PYTHONSAFEPATH, which would hide jobs/ from the job; no sources lie in the folder that it works in.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # the Spark installed here, not the machine's
         "SPARK_CONF_DIR": str(ROOT / "conf"),  # for its log4j2.properties
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from comparison import Record
+from record_digest import Record
 
 FLIGHTS = 336_776
 NOT_AVAILABLE = "NA"

@@ -1,126 +1,124 @@
-"""Streams files into a Kafka topic: a job for spark-submit.
+"""Streams rows of any source, files above all, into Kafka: a job for spark-submit.
 
     spark-submit jobs/stream_to_kafka.py \\
         --format json --schema "id BIGINT, name STRING, at TIMESTAMP" --source /data/incoming \\
         --bootstrap-servers localhost:9092 --topic people --checkpoint /data/checkpoints/people \\
         --key "CAST(id AS STRING)" --timestamp at --available-now
 
-The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
-no key and no header, and the timestamp is the time of the write. Options of the sink come from a preset, a
-file of `key = value` lines (conf/demo.conf is one); spark-submit keeps the name --conf for itself.
+    # runs on, a micro-batch every 10 s at most; the tenants of a topic share its partitions evenly
+    spark-submit jobs/stream_to_kafka.py \\
+        --format parquet --schema "tenant_id BIGINT, event STRING" --source s3a://lake/events \\
+        --bootstrap-servers broker:9092 --topic events --checkpoint s3a://lake/checkpoints/events \\
+        --partition "tenant_id % {partitions}" --processing-time "10 seconds" --preset conf/throughput.conf
 
-A line is printed for every micro-batch, and a total. With --available-now the job ends when the files that
-were there at its start are written; otherwise it runs on. It fails with the query's error.
+    # no files and no schema: a source that has both of its own
+    spark-submit jobs/stream_to_kafka.py --format rate --source-option rowsPerSecond=100 \\
+        --bootstrap-servers localhost:9092 --topic ticks --checkpoint /data/checkpoints/ticks \\
+        --processing-time "1 second" --preset conf/low-latency.conf
+
+The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
+no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
+the topic has when the job starts. Options of the sink come from a preset, a file of `key = value` lines
+(conf/*.conf); spark-submit keeps the name --conf for itself.
+
+A line is printed for every micro-batch, and a total. With --available-now the job ends when the rows that
+were there at its start are written; otherwise it runs on. It fails with the query's error. On SIGTERM, to spark-submit
+or to the job, it ends after the micro-batch that is running, with status 0, and leaves none half written: the next
+start goes on behind it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import kafka_sink
+from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
+
 PROGRESS_POLL_SECONDS = 1
+STATUS_POLL_SECONDS = 0.002
+# What the status of a query says while tasks run (Spark's MicroBatchExecution.executeOneBatch).
+PROCESSING = frozenset({"Processing new data", "No new data but cleaning up state"})
 
 
 def main(arguments: Sequence[str]) -> None:
     args = parse(arguments)
-    spark = SparkSession.builder.appName(f"files to {args.topic}").getOrCreate()
+    terminate = sigterm()
+    spark = session(f"stream to {args.topic}", terminate)
     try:
-        follow(start(kafka_columns(read(spark, args), args), args))
+        query = start(read(spark, args), args)
+        threading.Thread(target=end_on, args=(terminate, query), daemon=True).start()
+        follow(query)
+        if terminate.is_set():
+            print("ended by SIGTERM, between two micro-batches", flush=True)
     finally:
         spark.stop()
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, checked; exits with a message and status 2 where it is wrong."""
-    parser = argparse.ArgumentParser(prog="stream_to_kafka.py", description="Stream files into a Kafka topic.")
+    assert __doc__ is not None
+    parser = parser_of(__doc__, "stream_to_kafka.py")
     source = parser.add_argument_group("source")
-    source.add_argument("--source", required=True, metavar="PATH", help="folder the files arrive in")
-    source.add_argument("--format", default="json", help="of the files: json, csv, parquet, ... (default: json)")
-    source.add_argument("--schema", required=True, metavar="DDL", help='"name TYPE, ..." as in CREATE TABLE')
-    source.add_argument(
-        "--source-option",
-        action="append",
-        default=[],
-        type=assignment,
-        metavar="KEY=VALUE",
-        help="option of the source, repeatable: header=true",
-    )
+    source.add_argument("--format", default="json", help="json, csv, parquet, ..., any source (default: json)")
+    source.add_argument("--source", metavar="PATH", help="folder the files arrive in")
+    add_files(source)
     source.add_argument("--max-files-per-trigger", type=int, metavar="N", help="at most so many a micro-batch")
-
-    columns = parser.add_argument_group("columns", "SQL expressions over the source's columns")
-    columns.add_argument("--value", default="to_json(struct(*))", metavar="EXPR", help="default: %(default)s")
-    for column in ("key", "headers", "timestamp"):
-        columns.add_argument(f"--{column}", metavar="EXPR", help="default: none")
-
-    sink = parser.add_argument_group("sink")
-    sink.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
-    sink.add_argument("--topic", required=True)
-    sink.add_argument("--checkpoint", required=True, metavar="PATH", help="this stream's own, kept between runs")
-    sink.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
-
+    add_columns(parser)
+    add_sink(parser).add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="this stream's own, kept between runs"
+    )
     trigger = parser.add_mutually_exclusive_group(required=True)
     trigger.add_argument("--available-now", action="store_true", help="write what is there and end")
     trigger.add_argument("--processing-time", metavar="INTERVAL", help='run on; "10 seconds"')
     return parser.parse_args(arguments)
 
 
-def assignment(text: str) -> tuple[str, str]:
-    key, separator, value = (part.strip() for part in text.partition("="))
-    if not (key and separator):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    return key, value
-
-
-def preset(path: str) -> dict[str, str]:
-    """The sink's options that a preset file holds."""
-    options: dict[str, str] = {}
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(map(str.strip, lines), start=1):
-        if not line or line.startswith("#"):
-            continue
-        key, separator, value = (part.strip() for part in line.partition("="))
-        # The line itself stays out of the message: its value may be a password.
-        if not (key and separator):
-            raise argparse.ArgumentTypeError(f"{path}, line {number} is not `key = value`")
-        if key.lower() in map(str.lower, options):
-            raise argparse.ArgumentTypeError(f"{path}, line {number} sets {key} again")
-        options[key] = value
-    return options
-
-
 def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
     options = dict(args.source_option)
     if args.max_files_per_trigger:
         options["maxFilesPerTrigger"] = str(args.max_files_per_trigger)
-    return spark.readStream.format(args.format).schema(args.schema).options(**options).load(args.source)
+    reader = spark.readStream.format(args.format).options(**options)
+    if args.schema:
+        reader = reader.schema(args.schema)
+    return reader.load(args.source)
 
 
-def kafka_columns(rows: DataFrame, args: argparse.Namespace) -> DataFrame:
-    """`rows` as the columns the sink takes, those that were asked for."""
-    expressions = {name: getattr(args, name) for name in ("key", "value", "headers", "timestamp")}
-    return rows.selectExpr(*(f"{text} AS {name}" for name, text in expressions.items() if text))
-
-
-def start(records: DataFrame, args: argparse.Namespace) -> StreamingQuery:
-    writer = records.writeStream.format("pykafka").options(**args.preset).option("topic", args.topic)
-    if args.bootstrap_servers:
-        writer = writer.option("kafka.bootstrap.servers", args.bootstrap_servers)
-    writer = writer.option("checkpointLocation", args.checkpoint)
+def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
+    options = sink_options(args)
+    records = kafka_columns(rows, args, lambda: kafka_sink.partition_count(options))
+    writer = records.writeStream.format("pykafka").options(**options).option("checkpointLocation", args.checkpoint)
     if args.available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=args.processing_time)
     return writer.start()
+
+
+def end_on(terminate: threading.Event, query: StreamingQuery) -> None:
+    terminate.wait()
+    end_after_micro_batch(query)
+
+
+def end_after_micro_batch(query: StreamingQuery) -> None:
+    """Stops the query when no micro-batch has tasks: once the one that is running is committed.
+
+    `query.stop()` cancels the tasks of the moment, and Spark has no other way to stop. Between two micro-batches the
+    query says something else than that it is processing, if only while it asks its source for new rows and plans; with
+    work waiting that takes some hundredths of a second, hence the short pauses. `stop` may then find the next
+    micro-batch planned, but its tasks, which start Python workers, have not sent a row: the next start runs it whole.
+    """
+    while query.isActive and query.status["message"] in PROCESSING:
+        time.sleep(STATUS_POLL_SECONDS)
+    query.stop()
 
 
 def follow(query: StreamingQuery) -> None:
@@ -129,6 +127,9 @@ def follow(query: StreamingQuery) -> None:
     ended = False
     while not ended:
         ended = bool(query.awaitTermination(PROGRESS_POLL_SECONDS))
+        if ended:
+            # With a timeout, Spark returns as soon as no other micro-batch will begin; the last may be running.
+            query.awaitTermination()
         for progress in query.recentProgress:
             # Spark also reports while it waits for files, under the number of the micro-batch to come.
             if progress["batchId"] > total.last_batch_id and progress["numInputRows"]:

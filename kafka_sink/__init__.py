@@ -24,6 +24,7 @@ for a session that cannot look packages up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafka_sink.config import VERSION as __version__
@@ -31,7 +32,7 @@ from kafka_sink.config import VERSION as __version__
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["__version__", "register"]
+__all__ = ["__version__", "partition_count", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -40,3 +41,20 @@ def register(spark: SparkSession) -> None:
     from kafka_sink.spark.source import KafkaDataSource
 
     spark.dataSource.register(KafkaDataSource)
+
+
+def partition_count(options: Mapping[str, str]) -> int:
+    """How many partitions the topic that `options` name has now; the sink's options, `topic` among them.
+
+    Rows are routed by it: `(F.col("tenant_id") % partition_count(options)).cast("int").alias("partition")`.
+
+    Raises ConfigError, or ClusterError when the cluster cannot be asked or has no such topic.
+    """
+    from kafka_sink.client import partition_count as count
+    from kafka_sink.config import sink_config
+    from kafka_sink.errors import MissingOption
+
+    config = sink_config(options)
+    if config.topic is None:
+        raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
+    return count(config.producer, config.topic)

@@ -386,6 +386,19 @@ def _network_settings(config: ProducerConfig) -> NetworkSettings:
     )
 
 
+def partition_count(config: ProducerConfig, topic: str) -> int:
+    """How many partitions `topic` has now, asked of the cluster over connections that are closed again.
+
+    Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed or TopicNameInvalid, the first two after
+    `max.block.ms`. Where brokers make topics that are asked for, they make this one, as they do for a write.
+    """
+    producer = Producer(config)
+    try:
+        return producer.await_topics(frozenset({topic}), (), monotonic_ms())[topic].partition_count
+    finally:
+        producer.close()
+
+
 # --- the producers this process keeps ---------------------------------------------------------------------------------
 
 _kept: dict[tuple[int, ProducerConfig], Producer] = {}

@@ -38,6 +38,20 @@ class PartitionReceipt:
     batch_count: int
     batch_bytes: int
 
+    def plus(self, other: PartitionReceipt) -> PartitionReceipt:
+        """What `self` and `other`, of the same partition, acknowledge together."""
+        first_offsets = [one.first_offset for one in (self, other) if one.first_offset is not None]
+        last_offsets = [one.last_offset for one in (self, other) if one.last_offset is not None]
+        return PartitionReceipt(
+            self.topic,
+            self.partition,
+            record_count=self.record_count + other.record_count,
+            first_offset=min(first_offsets, default=None),
+            last_offset=max(last_offsets, default=None),
+            batch_count=self.batch_count + other.batch_count,
+            batch_bytes=self.batch_bytes + other.batch_bytes,
+        )
+
 
 class Receipts:
     """The ledger of one write. Guarded by the accumulator's lock."""
@@ -63,16 +77,16 @@ class Receipts:
         """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
         self.pending_batches -= 1
         here = batch.topic_partition
-        last_offset = None if base_offset is None else base_offset + batch.record_count - 1
-        old = self._by_partition.get(here, PartitionReceipt(*here, 0, None, None, 0, 0))
-        self._by_partition[here] = PartitionReceipt(
+        receipt = PartitionReceipt(
             *here,
-            record_count=old.record_count + batch.record_count,
-            first_offset=min((o for o in (old.first_offset, base_offset) if o is not None), default=None),
-            last_offset=max((o for o in (old.last_offset, last_offset) if o is not None), default=None),
-            batch_count=old.batch_count + 1,
-            batch_bytes=old.batch_bytes + batch.size_bytes,
+            record_count=batch.record_count,
+            first_offset=base_offset,
+            last_offset=None if base_offset is None else base_offset + batch.record_count - 1,
+            batch_count=1,
+            batch_bytes=batch.size_bytes,
         )
+        before = self._by_partition.get(here)
+        self._by_partition[here] = receipt if before is None else before.plus(receipt)
 
     def failed(self, error: KafkaSinkError) -> None:
         """A batch will not be acknowledged: the first reason is the one the user sees."""

@@ -13,12 +13,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+import kafka_sink
 from kafka_sink import client
 from kafka_sink.client import Producer, Write, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
+    MissingOption,
     PartitionOutOfRange,
     ProducerClosed,
     ProduceRejected,
@@ -331,6 +333,24 @@ def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
     producer = producing(max_block_ms=60_000)
     with pytest.raises(error):
         producer.begin(topic="t").append(rows(1))
+
+
+def test_partitions_are_counted_over_a_producer_that_is_closed_again(network: LoopbackNetwork) -> None:
+    network.partitions = 7
+    threads = threading.active_count()
+    assert client.partition_count(config(1), "t") == 7
+    network.topic_error = 29
+    with pytest.raises(TopicAuthorizationFailed):
+        client.partition_count(config(1), "t")
+    assert threading.active_count() == threads
+
+
+def test_the_public_count_takes_the_sinks_options(network: LoopbackNetwork) -> None:
+    network.partitions = 7
+    options = {"kafka.bootstrap.servers": "localhost:1"}
+    assert kafka_sink.partition_count({**options, "Topic": "t"}) == 7
+    with pytest.raises(MissingOption, match="'topic' is required"):
+        kafka_sink.partition_count(options)
 
 
 def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comparison import Comparison, Record
+from comparison import Comparison
+from record_digest import Record
 
 A, B, C, D = (Record(key, b"value of " + key, (("h", None),), 1) for key in (b"a", b"b", b"c", b"d"))
 

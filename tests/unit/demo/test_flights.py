@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import flights
-from comparison import Record
+from record_digest import Record
 
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"

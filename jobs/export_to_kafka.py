@@ -1,0 +1,203 @@
+"""Writes a table, a query's result or files into Kafka once: a job for spark-submit.
+
+    spark-submit jobs/export_to_kafka.py --table sales.orders \\
+        --bootstrap-servers localhost:9092 --topic orders --key "CAST(order_id AS STRING)"
+
+    # every tenant in one partition, the tenants spread over all that the topic has
+    spark-submit jobs/export_to_kafka.py --query "SELECT * FROM sales.orders WHERE day = DATE'2026-01-31'" \\
+        --bootstrap-servers localhost:9092 --topic orders --partition "tenant_id % {partitions}"
+
+    spark-submit jobs/export_to_kafka.py --source /data/people.csv --format csv --source-option header=true \\
+        --bootstrap-servers localhost:9092 --topic "concat('people-', lower(country))" --value name
+
+    # any other source that Spark reads
+    spark-submit jobs/export_to_kafka.py --format jdbc --source-option url=jdbc:... --source-option dbtable=orders \\
+        --bootstrap-servers localhost:9092 --topic orders --preset conf/throughput.conf
+
+The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
+no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
+the topic has when the job starts.
+
+While tasks end, a line is printed now and then, and at the end a table of what the partitions' leaders acknowledged:
+records, the first and the last offset (other writers' records may lie between), and the bytes in the log, compressed.
+On SIGTERM, to spark-submit or to the job, the Spark job is cancelled and the status is 143. The table then counts the
+tasks that had ended, as it does when the export fails: other tasks may have written rows that it does not know of, and
+another run writes all rows again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark import Accumulator, SparkContext, StatusTracker
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_sink
+from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.spark.tally import ReceiptsByPartition, register_with_tally
+
+JOB_GROUP = "export_to_kafka"
+POLL_SECONDS = 0.5
+SIGTERM_STATUS = 128 + 15
+COLUMN_TITLES = ("topic", "partition", "records", "offsets", "bytes")
+
+
+def main(arguments: Sequence[str]) -> int:
+    args = parse(arguments)
+    terminate = sigterm()
+    spark = session(f"export to {args.topic}", terminate)
+    try:
+        return export(spark, args, terminate)
+    finally:
+        spark.stop()
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line, checked; exits with a message and status 2 where it is wrong."""
+    assert __doc__ is not None
+    parser = parser_of(__doc__, "export_to_kafka.py")
+    source = parser.add_argument_group("source", "a table, a query, files, or --format alone for a source without path")
+    what = source.add_mutually_exclusive_group()
+    what.add_argument("--table", metavar="NAME", help="of Spark's catalog")
+    what.add_argument("--query", metavar="SQL")
+    what.add_argument("--source", metavar="PATH", help="a file or a folder of files")
+    source.add_argument("--format", help="json, csv, parquet, ..., any source (default, of --source: parquet)")
+    add_files(source)
+    add_columns(parser)
+    add_sink(parser)
+    args = parser.parse_args(arguments)
+    if (args.table or args.query) and (args.format or args.schema or args.source_option):
+        parser.error("--format, --schema and --source-option go with --source, not with --table or --query")
+    if not (args.table or args.query or args.source or args.format):
+        parser.error("one of --table, --query, --source and --format is needed")
+    return args
+
+
+def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
+    if args.table:
+        return spark.table(args.table)
+    if args.query:
+        return spark.sql(args.query)
+    reader = spark.read.format(args.format or "parquet").options(**dict(args.source_option))
+    if args.schema:
+        reader = reader.schema(args.schema)
+    return reader.load(args.source)
+
+
+def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.Event) -> int:
+    """Writes, showing how far it is, until it is done or `terminate` is set. Returns the exit status; raises the
+    write's error."""
+    options = sink_options(args)
+    records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options))
+    tally = register_with_tally(spark)
+    # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.
+    spark.sparkContext.setJobGroup(JOB_GROUP, "export to Kafka", True)
+    try:
+        with watched(spark.sparkContext, tally, terminate):
+            # Here and not on a thread of its own: Spark looks the format up in the session of the calling thread.
+            records.write.format("pykafka").mode("append").options(**options).save()
+    except (PySparkException, Py4JError):  # PySpark translates most of the JVM's errors, not all
+        show_failed(tally.value)
+        if not terminate.is_set():
+            raise
+        print("cancelled by SIGTERM; another run writes all rows again", flush=True)
+        return SIGTERM_STATUS
+    print(*summary(tally.value), sep="\n", flush=True)
+    return 0
+
+
+def show_failed(receipts: ReceiptsByPartition) -> None:
+    print(*summary(receipts), sep="\n")
+    print("the export did not end: the table counts the tasks that had ended; others may have written rows, too")
+
+
+@contextmanager
+def watched(
+    context: SparkContext, tally: Accumulator[ReceiptsByPartition], terminate: threading.Event
+) -> Iterator[None]:
+    """Prints lines of progress while the block runs; when `terminate` is set, cancels the job group."""
+    progress = Progress(context.statusTracker(), started=time.monotonic())
+    done = threading.Event()
+
+    def look() -> None:
+        line = progress.line(tally.value, time.monotonic())
+        if line is not None:
+            print(line, flush=True)
+
+    def watch() -> None:
+        while not done.wait(POLL_SECONDS):
+            look()
+            if terminate.is_set():
+                # At each look, for it does nothing to a job that has not begun yet.
+                context.cancelJobGroup(JOB_GROUP)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        look()
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the job group is; times in seconds of a monotonic clock."""
+
+    tracker: StatusTracker
+    started: float
+    shown: tuple[int, int] = (0, 0)
+
+    def line(self, receipts: ReceiptsByPartition, now: float) -> str | None:
+        """The next line, if anything has changed since the last one."""
+        tasks = self.tasks()
+        if tasks == self.shown:
+            return None
+        self.shown = tasks
+        ended, known = tasks
+        records = sum(one.record_count for one in receipts.values())
+        log_bytes = sum(one.batch_bytes for one in receipts.values())
+        seconds = now - self.started
+        return f"{seconds:7.1f} s  {ended:,} of {known:,} tasks  {records:>12,} records  {size(log_bytes):>9}"
+
+    def tasks(self) -> tuple[int, int]:
+        """Ended and all, of the stages that Spark has come to; a query's earlier stages count as well."""
+        jobs = filter(None, map(self.tracker.getJobInfo, self.tracker.getJobIdsForGroup(JOB_GROUP)))
+        stages = [info for job in jobs for info in map(self.tracker.getStageInfo, job.stageIds) if info is not None]
+        return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+
+
+def summary(receipts: ReceiptsByPartition) -> list[str]:
+    """A table of a line a partition, and a total."""
+    rows = [cells(receipts[key]) for key in sorted(receipts)]
+    records = sum(one.record_count for one in receipts.values())
+    log_bytes = sum(one.batch_bytes for one in receipts.values())
+    rows.append(("total", f"{len(receipts):,}", f"{records:,}", "", size(log_bytes)))
+    table = [COLUMN_TITLES, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+
+
+def cells(receipt: PartitionReceipt) -> tuple[str, ...]:
+    offsets = "unknown" if receipt.first_offset is None else f"{receipt.first_offset:,} - {receipt.last_offset:,}"
+    return (
+        receipt.topic, f"{receipt.partition}", f"{receipt.record_count:,}", offsets, size(receipt.batch_bytes)
+    )  # fmt: skip
+
+
+def size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count:,} B"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,166 @@
+"""What the jobs that write have in common: their arguments, the record's columns, and an orderly end on SIGTERM.
+
+A job imports this by file name: `spark-submit jobs/<job>.py` finds it, since Python searches a script's folder first.
+Where the script is copied elsewhere (cluster deploy mode), give it along: `--py-files jobs/job_support.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = ("key", "value", "headers", "timestamp", "partition")
+PARTITIONS = "{partitions}"
+
+# What Kafka takes for a topic's name (org.apache.kafka.common.internals.Topic).
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def add_files(parser: argparse._ArgumentGroup) -> None:
+    parser.add_argument("--schema", metavar="DDL", help='of the rows, "name TYPE, ..." as in CREATE TABLE')
+    parser.add_argument(
+        "--source-option",
+        action="append",
+        default=[],
+        type=assignment,
+        metavar="KEY=VALUE",
+        help="option of the source, repeatable: header=true",
+    )
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    columns = parser.add_argument_group(
+        "columns", f"SQL expressions over the source's columns; {PARTITIONS} in one is the topic's number of partitions"
+    )
+    columns.add_argument("--value", default="to_json(struct(*))", metavar="EXPR", help="default: %(default)s")
+    columns.add_argument("--key", metavar="EXPR", help="string or binary; default: no key")
+    columns.add_argument("--headers", metavar="EXPR", help="array<struct<key: string, value: binary>>; default: none")
+    columns.add_argument("--timestamp", metavar="EXPR", help="default: the time of the write")
+    columns.add_argument("--partition", metavar="EXPR", help=f'"tenant_id %% {PARTITIONS}"; default: by key, or sticky')
+
+
+def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    sink = parser.add_argument_group("sink")
+    sink.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    sink.add_argument(
+        "--topic",
+        required=True,
+        metavar="NAME|EXPR",
+        help="one topic's name, or an expression for each row's: whatever cannot be a name is one, "
+        '"concat(\'orders-\', region)"; a column alone goes in parentheses, "(region)"',
+    )
+    sink.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+    return sink
+
+
+def parser_of(module_doc: str, prog: str) -> argparse.ArgumentParser:
+    """A parser whose help is the module's docstring, examples and all."""
+    summary, _, rest = module_doc.partition("\n\n")
+    return argparse.ArgumentParser(
+        prog=prog, description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def assignment(text: str) -> tuple[str, str]:
+    key, separator, value = (part.strip() for part in text.partition("="))
+    if not (key and separator):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def preset(path: str) -> dict[str, str]:
+    """The sink's options that a preset file holds."""
+    options: dict[str, str] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from error
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        key, separator, value = (part.strip() for part in line.partition("="))
+        # The line itself stays out of the message: its value may be a password.
+        if not (key and separator):
+            raise argparse.ArgumentTypeError(f"{path}, line {number} is not `key = value`")
+        if key.lower() in map(str.lower, options):
+            raise argparse.ArgumentTypeError(f"{path}, line {number} sets {key} again")
+        options[key] = value
+    return options
+
+
+# --- from arguments to a write ----------------------------------------------------------------------------------------
+
+
+def sink_options(args: argparse.Namespace) -> dict[str, str]:
+    """The sink's options: the preset's, and over them the command line's."""
+    options = dict(args.preset)
+    if args.bootstrap_servers:
+        options["kafka.bootstrap.servers"] = args.bootstrap_servers
+    if TOPIC_NAME.fullmatch(args.topic):
+        options["topic"] = args.topic
+    return options
+
+
+def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[], int]) -> DataFrame:
+    """`rows` as the columns the sink takes, those that were asked for.
+
+    `count` is called, once, if an expression has `{partitions}`.
+    """
+    expressions = {name: getattr(args, name) for name in COLUMNS if getattr(args, name)}
+    if not TOPIC_NAME.fullmatch(args.topic):
+        expressions["topic"] = args.topic
+    if any(PARTITIONS in text for text in expressions.values()):
+        partitions = str(count())
+        expressions = {name: text.replace(PARTITIONS, partitions) for name, text in expressions.items()}
+    if "partition" in expressions:
+        # `tenant_id % 12` is a bigint where tenant_id is one; the sink takes an int.
+        expressions["partition"] = f"CAST({expressions['partition']} AS INT)"
+    return rows.selectExpr(*(f"{text} AS {name}" for name, text in expressions.items()))
+
+
+# --- SIGTERM ----------------------------------------------------------------------------------------------------------
+
+
+def sigterm() -> threading.Event:
+    """From now on SIGTERM to this process does no more than set the event."""
+    arrived = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: arrived.set())
+    return arrived
+
+
+def session(name: str, arrived: threading.Event) -> SparkSession:
+    """A Spark session whose JVM, too, answers SIGTERM with the event.
+
+    The process that spark-submit becomes is the JVM, and the job is its child: a SIGTERM to the one that was started
+    reaches the JVM alone, which would end at once and the job with it.
+    """
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # pyspark's own has no annotations
+    java_signal = gateway.jvm.sun.misc.Signal
+    java_signal.handle(java_signal("TERM"), JavaSignalHandler(arrived))
+    return spark
+
+
+class JavaSignalHandler:
+    """sun.misc.SignalHandler, as the JVM calls it through Py4J."""
+
+    def __init__(self, arrived: threading.Event) -> None:
+        self.arrived = arrived
+
+    def handle(self, java_signal: object) -> None:
+        self.arrived.set()
+
+    class Java:
+        implements = ("sun.misc.SignalHandler",)

@@ -1,0 +1,235 @@
+"""The jobs as their users run them: as processes where SIGTERM is meant, imported where not."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+import export_to_kafka
+from kafka_sink import functions as K
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+SPARK_SUBMIT = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
+SPARK_SUBMIT += ["--conf", "spark.ui.enabled=false", "--conf", "spark.ui.showConsoleProgress=false"]
+DEADLINE_S = 240
+# Evaluated for each row, by Spark's own function: a micro-batch or a task lasts as long as its rows sleep.
+SLEEPY = "coalesce(nullif(java_method('java.lang.Thread', 'sleep', 20L), 'null'), CAST(id AS STRING))"
+
+
+@contextmanager
+def running(command: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process, its output and errors in one; killed with all it started when the block or the time ends."""
+    # PYTHONSAFEPATH would hide a job's own modules from it; no sources lie in `folder`.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = threading.Timer(DEADLINE_S, os.killpg, (process.pid, signal.SIGKILL))
+    deadline.start()
+    try:
+        yield process
+    finally:
+        deadline.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def lines_until(output: IO[str] | None, text: str) -> str:
+    """What was printed until, and with, the first line that has `text`."""
+    assert output is not None
+    lines: list[str] = []
+    for line in output:
+        lines.append(line)
+        if text in line:
+            return "".join(lines)
+    raise AssertionError(f"{text!r} did not come:\n{''.join(lines)}")
+
+
+def rest(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.read()
+
+
+def values(kafka: LocalKafka, topic: str) -> list[bytes]:
+    return [record.value or b"" for _, _, record in read_topic(kafka.bootstrap_servers, topic, 60)]
+
+
+def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """... with more work waiting, and sent to spark-submit, whose process is the JVM."""
+    name, files, rows_a_file = topic(1), 20, 50
+    incoming, checkpoint = tmp_path / "incoming", tmp_path / "checkpoint"
+    incoming.mkdir()
+    for file in range(files):
+        ids = range(file * rows_a_file, (file + 1) * rows_a_file)
+        (incoming / f"{file:02}.json").write_text("".join(f'{{"id": {number}}}\n' for number in ids))
+    command = [
+        *SPARK_SUBMIT, str(JOBS / "stream_to_kafka.py"), "--source", str(incoming), "--schema", "id BIGINT",
+        "--max-files-per-trigger", "1", "--processing-time", "0 seconds", "--checkpoint", str(checkpoint),
+        "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers, "--value", SLEEPY,
+    ]  # fmt: skip
+    with running(command, tmp_path) as process:
+        lines_until(process.stdout, "micro-batch    0")
+        process.send_signal(signal.SIGTERM)
+        said = rest(process)
+        assert process.wait() == 0, said
+    assert "ended by SIGTERM, between two micro-batches" in said
+    # A micro-batch may be planned beyond those, but no row of it is in the topic: the next start writes none again.
+    committed = [file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
+    assert 1 < len(committed) < files, "SIGTERM came in no micro-batch"
+    written = len(committed) * rows_a_file
+    assert Counter(values(kafka, name)) == Counter(b"%d" % number for number in range(written))
+    assert f"{written:,} rows in {len(committed)} micro-batches" in said
+
+
+def test_sigterm_ends_a_stream_that_waits_for_its_next_trigger(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """... sent to the job's own process, and from a source without path and schema."""
+    command = [
+        sys.executable, str(JOBS / "stream_to_kafka.py"), "--format", "rate", "--source-option", "rowsPerSecond=100",
+        "--processing-time", "1 hour", "--checkpoint", str(tmp_path / "checkpoint"), "--topic", topic(1),
+        "--bootstrap-servers", kafka.bootstrap_servers, "--preset", str(JOBS.parent / "conf" / "low-latency.conf"),
+    ]  # fmt: skip
+    with running(command, tmp_path) as process:
+        # Its first micro-batch finds no rows: the source begins when the query does. Then it sleeps.
+        wait_for(tmp_path / "checkpoint" / "commits" / "0", process)
+        process.send_signal(signal.SIGTERM)
+        said = rest(process)
+        assert process.wait() == 0, said
+    assert "ended by SIGTERM" in said
+
+
+def test_sigterm_cancels_an_export_and_tells_what_is_known(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    # 40 tasks of a second each, two at a time.
+    command = [
+        *SPARK_SUBMIT, str(JOBS / "export_to_kafka.py"), "--query", "SELECT id FROM range(0, 2000, 1, 40)",
+        "--topic", topic(1), "--bootstrap-servers", kafka.bootstrap_servers, "--value", SLEEPY,
+    ]  # fmt: skip
+    with running(command, tmp_path) as process:
+        lines_until(process.stdout, " 2 of 40 tasks")
+        process.send_signal(signal.SIGTERM)
+        said = rest(process)
+        assert process.wait() == 143, said
+    assert "cancelled by SIGTERM; another run writes all rows again" in said
+    (total,) = re.findall(r"^total +1 +([\d,]+) ", said, re.MULTILINE)
+    known = int(total.replace(",", ""))
+    assert 100 <= known < 2000
+    assert known % 50 == 0, "only whole tasks are known"
+
+
+@pytest.fixture
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session to register data sources in, made the calling thread's, where Spark looks formats up."""
+    session = spark.newSession()
+    in_jvm = spark.sparkContext._jvm.SparkSession
+    in_jvm.setActiveSession(session._jsparkSession)
+    try:
+        yield session
+    finally:
+        in_jvm.setActiveSession(spark._jsparkSession)
+
+
+def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic(3)
+    session = own_session
+    session.sql("CREATE TABLE orders (tenant_id BIGINT, order_id BIGINT, price DOUBLE, quantity INT) USING parquet")
+    try:
+        session.sql("INSERT INTO orders SELECT id % 7, id, id * 0.25, CAST(id % 100 AS INT) FROM range(0, 7000, 1, 4)")
+        typed = session.table("orders").select(
+            "tenant_id",
+            K.long_bytes("order_id").alias("order_key"),
+            K.struct_be(("tenant_id", "long"), ("price", "double"), ("quantity", "int")).alias("payload"),
+        )
+        typed.createOrReplaceTempView("typed_orders")
+        columns = ["--key", "order_key", "--value", "payload", "--partition", "tenant_id % {partitions}"]
+        sink = ["--topic", name, "--bootstrap-servers", kafka.bootstrap_servers]
+        args = export_to_kafka.parse(["--table", "typed_orders", *columns, *sink])
+        assert export_to_kafka.export(session, args, threading.Event()) == 0
+    finally:
+        session.sql("DROP TABLE orders")
+
+    orders: dict[int, tuple[int, int, float, int]] = {}
+    end_offsets: Counter[int] = Counter()
+    for partition, _, record in read_topic(kafka.bootstrap_servers, name, 60):
+        assert record.key is not None and record.value is not None
+        (order_id,) = struct.unpack(">q", record.key)
+        orders[order_id] = (partition, *struct.unpack(">qdi", record.value))
+        end_offsets[partition] += 1
+    assert orders == {n: (n % 7 % 3, n % 7, n * 0.25, n % 100) for n in range(7000)}
+
+    said = capsys.readouterr().out
+    assert re.search(r"^ +[\d.]+ s  (\d+) of \1 tasks +7,000 records", said, re.MULTILINE)
+    table = re.findall(r"^\S+ +(\d+) +([\d,]+) +0 - ([\d,]+) ", said, re.MULTILINE)
+    counted = {int(p): (int(n.replace(",", "")), int(last.replace(",", ""))) for p, n, last in table}
+    assert counted == {partition: (count, count - 1) for partition, count in end_offsets.items()}
+
+
+@pytest.mark.parametrize("assignment", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_of_a_group_read_every_record_once_through_a_rebalance(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, assignment: str
+) -> None:
+    name = topic(4)
+    fill(kafka, name, partitions=4, count=2000)
+    command = [sys.executable, str(JOBS / "read_back.py"), "--bootstrap-servers", kafka.bootstrap_servers]
+    command += ["--topic", name, "--quiet"]
+    with running([*command, "--expect-records", "2000"], tmp_path) as process:
+        alone = rest(process)
+        assert process.wait() == 0, alone
+    (checksum,) = re.findall("checksum (.*)", alone)
+
+    expected = ["--expect-records", "2000", "--expect-checksum", checksum]
+    group = ["--group", name, "--assignment", assignment]
+    with running([*command, *group, "--members", "2", *expected], tmp_path) as process:
+        said = rest(process)
+        assert process.wait() == 0, said
+    owners = re.findall("owners: (.*)", said)
+    assert owners[0] == "member 0: 0 1 2 3"
+    assert re.fullmatch(r"member 0: \d \d, member 1: \d \d", owners[-1])
+    kept = "member 0 gives back 0 1 2 3" not in said
+    assert kept == (assignment == "cooperative-sticky"), said
+
+    # What the group has read is committed; given offsets win over that, and a wrong count is told.
+    with running([*command, *group, "--expect-records", "1", "--from", "1:490"], tmp_path) as process:
+        said = rest(process)
+        assert process.wait() == 1
+    assert "\n10 records, checksum" in said
+    assert "DIFFERENT records: 1 expected" in said
+
+
+def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=number % partitions)
+    assert producer.flush(60) == 0
+
+
+def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
+    """Until `file` is there, or the process, which ends at its deadline, is not."""
+    pause = threading.Event()
+    while not file.exists():
+        assert process.poll() is None, rest(process)
+        pause.wait(0.1)
