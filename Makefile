@@ -76,6 +76,10 @@ bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="-
 bench: java $(WHEEL)  ## compare with the JVM sink and other peers, 15 minutes; ARGS="--rounds 7"
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_spark.py $(ARGS)
 
+.PHONY: bench-memory
+bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
+	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_memory.py $(ARGS)
+
 .PHONY: clean
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

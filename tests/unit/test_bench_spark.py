@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import bench_memory
 import process_tree
 from bar_chart import Bar, Panel, svg
+from bench_memory import Bound
 from bench_spark import chart, turned
 from kafka_sink.config import sink_config
 from process_tree import ProcessStat, parse_stat, parse_status, tree_of
@@ -222,3 +224,13 @@ def test_the_chart_shows_each_compression_with_the_same_settings() -> None:
     # Two panels a compression: noop, discard, JVM, confluent-kafka, pykafka.
     assert len(rects) == 4 * 5
     assert sum(each.get("class") == "ours" for each in rects) == 4
+
+
+# --- bench_memory -----------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_holds_up_to_its_value_and_says_so() -> None:
+    bounds = [Bound("memory", 167.0, 167.0, "MB"), Bound("import", 0.26, 0.25, "s")]
+    assert [each.holds for each in bounds] == [True, False]
+    first, second = bench_memory.table(bounds).splitlines()
+    assert first.endswith("ok") and second.endswith("BROKEN")
