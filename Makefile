@@ -77,6 +77,15 @@ types: $(DEPS)  ## check types with mypy --strict
 bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="--rows 36000" goes to the script
 	$(BIN)/python tests/bench/bench_core.py $(ARGS)
 
+# The scripts of a folder find each other by PYTHONPATH, as PYTHONSAFEPATH keeps their own folder from the path.
+.PHONY: bench
+bench: java $(WHEEL)  ## compare with the JVM sink and other peers, 15 minutes; ARGS="--rounds 7"
+	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_spark.py $(ARGS)
+
+.PHONY: bench-memory
+bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
+	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_memory.py $(ARGS)
+
 .PHONY: clean
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

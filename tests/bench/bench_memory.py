@@ -1,0 +1,196 @@
+"""`make bench-memory`: the bounds of a Python worker's memory, and of the time that its imports take.
+
+Memory: the peak of what is resident (VmHWM) in any Python process below Spark, over what is resident (VmRSS) in a
+worker that has imported the sink and written no row. At most `kafka.buffer.memory` and 100 MB more: the pool; the two
+Arrow batches that Spark's worker has at a time, the one being written and the next being read; the classes of Kafka's
+messages, which the first request imports. Each case has a Spark session, and so a worker, of its own, and one task.
+
+Two Arrow batches of large rows are more than 100 MB already, since `spark.sql.execution.arrow.maxBytesPerBatch` is
+64 MiB by default. So with rows of 900 KB the bound is checked with 16 MiB; with the default, it is on what the sink
+adds to the peak of a writer that discards.
+
+Imports: what `format("pykafka")` imports in a process that has pyarrow and Spark's side of the data source already, as
+every worker has. The median of fresh processes, in CPU time, so that other processes disturb less.
+
+Prints a table; the exit status is 1 when a bound does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kafka_sink.broker import LocalKafka
+from kafka_sink.config import sink_config
+from process_tree import memory_of, running, tree_of
+from python_peers import DiscardingDataSource
+from spark_environment import spark_environment
+
+MB = 1_000_000
+OVER_BUFFER_MEMORY_BYTES = 100 * MB
+IMPORT_BOUND_S = 0.25
+IMPORT_PROCESSES = 9
+NAME_WIDTH = 72
+
+SPARK_ARROW_BATCH_BYTES = 64 * 1024 * 1024
+
+_TIMED_IMPORT = """\
+import time, pyarrow, pyspark.sql.datasource
+started_s = time.process_time()
+import pyspark_pykafka
+print(time.process_time() - started_s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`over_discarding`: measured over the peak of a writer that discards, and not over the imports."""
+
+    name: str
+    rows: int
+    value_bytes: int
+    partitions: int
+    compression: str
+    arrow_batch_bytes: int = SPARK_ARROW_BATCH_BYTES
+    over_discarding: bool = False
+
+
+CASES = tuple(
+    case
+    for compression in ("none", "zstd")
+    for case in (
+        Case("10 million rows", 10_000_000, 100, 4, compression),
+        Case("2,000 partitions", 2_000_000, 100, 2_000, compression),
+        Case("rows of 900 KB, Arrow 16 MiB", 1_000, 900_000, 4, compression, 16 * 1024 * 1024),
+        Case("rows of 900 KB, Arrow 64 MiB", 1_000, 900_000, 4, compression, over_discarding=True),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One line of the table: `measured` should be at most `bound`, both in `unit`."""
+
+    name: str
+    measured: float
+    bound: float
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        return self.measured <= self.bound
+
+
+def rows_of(spark: SparkSession, case: Case) -> DataFrame:
+    """Key and value; the value begins with the row's number, and goes on with hex digits that repeat every 128."""
+    digits = case.value_bytes - 20
+    filler = f"substring(repeat(sha2(string(id), 512), {digits // 128 + 1}), 1, {digits})"
+    return spark.range(0, case.rows, 1, 1).selectExpr(
+        "binary(string(id)) AS key", f"binary(concat(lpad(string(id), 20, '0'), {filler})) AS value"
+    )
+
+
+def memory_of_workers(key: str) -> int:
+    """The largest VmRSS or VmHWM, in bytes, of the Python processes below this one; Spark's JVM is not one of them."""
+    python = Path(sys.executable).resolve()
+    sizes = []
+    for process in tree_of(os.getpid(), running())[1:]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if Path(os.readlink(f"/proc/{process.pid}/exe")) == python:
+                sizes.append(memory_of(process.pid)[key])
+    return max(sizes)
+
+
+@contextlib.contextmanager
+def session(arrow_batch_bytes: int, scratch: Path) -> Iterator[SparkSession]:
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .appName("pykafka memory benchmark")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(arrow_batch_bytes))
+        .getOrCreate()
+    )
+    try:
+        spark.dataSource.register(DiscardingDataSource)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def peak_over_imports(case: Case, format_name: str, options: Mapping[str, str], scratch: Path) -> int:
+    """Bytes, of the workers that write the case's rows."""
+    with session(case.arrow_batch_bytes, scratch) as spark:
+        rows = rows_of(spark, case)
+
+        def write(frame: DataFrame, **more: str) -> None:
+            frame.write.format(format_name).mode("append").options(**options, **more).save()
+
+        # The worker that writes no rows is the one that writes all of them next. Spark would see through `limit(0)`.
+        write(rows.where("rand() > 1"), **({"rows": "0"} if format_name == "discard" else {}))
+        before = memory_of_workers("VmRSS")
+        write(rows, **({"rows": str(case.rows)} if format_name == "discard" else {}))
+        return memory_of_workers("VmHWM") - before
+
+
+def measure(kafka: LocalKafka, case: Case, scratch: Path) -> Bound:
+    topic = f"bench-{CASES.index(case)}"
+    kafka.create_topic(topic, case.partitions)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": topic,
+        "kafka.compression.type": case.compression,
+    }
+    peak = peak_over_imports(case, "pykafka", options, scratch)
+    if case.over_discarding:
+        peak -= peak_over_imports(case, "discard", {}, scratch)
+    bound = sink_config(options).producer.buffer_memory + OVER_BUFFER_MEMORY_BYTES
+    base = "a discarding writer" if case.over_discarding else "imports"
+    return Bound(f"{case.name}, {case.compression}: peak over {base}", peak / MB, bound / MB, "MB")
+
+
+def import_time() -> Bound:
+    times_s = [
+        float(subprocess.run([sys.executable, "-c", _TIMED_IMPORT], check=True, capture_output=True, text=True).stdout)
+        for _ in range(IMPORT_PROCESSES)
+    ]
+    return Bound("imports over pyarrow's", statistics.median(times_s), IMPORT_BOUND_S, "s")
+
+
+def table(bounds: Sequence[Bound]) -> str:
+    return "\n".join(
+        f"{each.name:{NAME_WIDTH}}  {each.measured:8.2f} {each.unit:2}  at most {each.bound:8.2f} {each.unit:2}  "
+        f"{'ok' if each.holds else 'BROKEN'}"
+        for each in bounds
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="cases with this in their name")
+    options = parser.parse_args()
+    os.environ.update(spark_environment(os.environ))
+    bounds = [import_time()]
+    print(table(bounds), flush=True)
+    with tempfile.TemporaryDirectory(prefix="pykafka-bench-") as folder, LocalKafka() as kafka:
+        for case in CASES:
+            if options.only in f"{case.name}, {case.compression}":
+                bounds.append(measure(kafka, case, Path(folder)))
+                print(table(bounds[-1:]), flush=True)
+    return 0 if all(each.holds for each in bounds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

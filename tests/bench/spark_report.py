@@ -1,0 +1,120 @@
+"""Rounds to medians, ratios and a table: all that is computed from what was measured. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_driver import Cost
+from spark_peers import CONFLUENT, JVM, PYKAFKA, SAME, Peer
+
+# By compression: (rows/s, CPU a row) of pykafka as multiples of another sink's, with the same settings.
+GOALS: Mapping[tuple[str, str], tuple[float, float]] = {
+    (JVM, "none"): (1.5, 0.7),
+    (JVM, "zstd"): (2.5, 0.5),
+    (CONFLUENT, "none"): (2.0, 0.4),
+    (CONFLUENT, "zstd"): (2.0, 0.4),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Medians over the rounds; the extremes tell how quiet the machine was. Rates are rows/s, CPU is seconds per
+    million rows: of Spark and all its processes, and of the broker."""
+
+    peer: Peer
+    rows_per_s: float
+    slowest_rows_per_s: float
+    fastest_rows_per_s: float
+    cpu_s_per_million_rows: float
+    broker_cpu_s_per_million_rows: float
+    rounds: tuple[Cost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Of pykafka to `sink`: medians of the rounds' own ratios, as neighbours in a round had the same machine."""
+
+    sink: str
+    compression: str
+    rows_per_s: float
+    cpu_per_row: float
+    rows_per_s_goal: float
+    cpu_per_row_goal: float
+
+
+def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
+    rates = [rows / cost.wall_s for cost in costs]
+    return Figure(
+        peer=peer,
+        rows_per_s=statistics.median(rates),
+        slowest_rows_per_s=min(rates),
+        fastest_rows_per_s=max(rates),
+        cpu_s_per_million_rows=statistics.median(cost.cpu_s for cost in costs) / rows * 1e6,
+        broker_cpu_s_per_million_rows=statistics.median(cost.broker_cpu_s for cost in costs) / rows * 1e6,
+        rounds=tuple(costs),
+    )
+
+
+def ratios(costs: Mapping[Peer, Sequence[Cost]]) -> list[Ratio]:
+    """Where both sides were measured."""
+    found = []
+    for (sink, compression), (rate_goal, cpu_goal) in GOALS.items():
+        ours, theirs = costs.get(Peer(PYKAFKA, compression, SAME)), costs.get(Peer(sink, compression, SAME))
+        if ours and theirs:
+            pairs = list(zip(ours, theirs, strict=True))
+            found.append(
+                Ratio(
+                    sink=sink,
+                    compression=compression,
+                    rows_per_s=statistics.median(their.wall_s / our.wall_s for our, their in pairs),
+                    cpu_per_row=statistics.median(our.cpu_s / their.cpu_s for our, their in pairs),
+                    rows_per_s_goal=rate_goal,
+                    cpu_per_row_goal=cpu_goal,
+                )
+            )
+    return found
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Markdown, aligned for a terminal."""
+    head = ("sink", "compression", "settings", "workers by", "M rows/s", "(range)", "CPU s per M rows", "broker's")
+    cells = [
+        (
+            each.peer.sink,
+            each.peer.compression or "",
+            each.peer.settings or "",
+            each.peer.sockets if each.peer.has_workers else "",
+            f"{each.rows_per_s / 1e6:.2f}",
+            f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}",
+            f"{each.cpu_s_per_million_rows:.2f}",
+            f"{each.broker_cpu_s_per_million_rows:.2f}" if each.peer.writes_to_kafka else "",
+        )
+        for each in figures
+    ]
+    return _markdown(head, cells)
+
+
+def ratio_table(found: Sequence[Ratio]) -> str:
+    head = ("pykafka to", "compression", "rows/s", "goal", "CPU per row", "goal")
+    cells = [
+        (
+            each.sink,
+            each.compression,
+            f"{each.rows_per_s:.2f} x",
+            f">= {each.rows_per_s_goal:g} x",
+            f"{each.cpu_per_row:.2f} x",
+            f"<= {each.cpu_per_row_goal:g} x",
+        )
+        for each in found
+    ]
+    return _markdown(head, cells)
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )

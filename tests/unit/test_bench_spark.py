@@ -1,0 +1,236 @@
+"""The pure parts of the benchmarks with Spark: what is counted, what it is compared with, what is shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import bench_memory
+import process_tree
+from bar_chart import Bar, Panel, svg
+from bench_memory import Bound
+from bench_spark import chart, turned
+from kafka_sink.config import sink_config
+from process_tree import ProcessStat, parse_stat, parse_status, tree_of
+from python_peers import DiscardingDataSource, RowCount
+from spark_driver import Cost
+from spark_environment import spark_environment
+from spark_jars import MODULES, ivy_module, resolve_spark_jars
+from spark_peers import (
+    CONFLUENT,
+    DEFAULTS,
+    DISCARD,
+    JVM,
+    NOOP,
+    PEERS,
+    PYKAFKA,
+    SAME,
+    TCP,
+    Peer,
+    SameSettings,
+    kafka_settings,
+    librdkafka_settings,
+)
+from spark_report import figure, ratio_table, ratios, table
+
+MIB = 1024 * 1024
+SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
+
+
+# --- process_tree -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stat_line_is_read_whatever_the_command_is_called() -> None:
+    line = "42 (a) b (c) S 7 42 42 0 -1 4194560 900 10 0 0 11 22 300 4000 20 0 5 0 123 456 789\n"
+    assert parse_stat(line) == ProcessStat(pid=42, parent_pid=7, cpu_ticks=11 + 22 + 300 + 4000)
+
+
+def test_a_tree_is_a_process_and_all_below_it_in_any_order() -> None:
+    parents = {5: 4, 2: 1, 4: 2, 3: 2, 9: 8, 8: 1}
+    stats = [ProcessStat(pid, parent, 1) for pid, parent in parents.items()]
+    assert {each.pid for each in tree_of(2, stats)} == {2, 3, 4, 5}
+    assert tree_of(77, stats) == []
+
+
+def test_sizes_of_a_status_are_bytes() -> None:
+    text = "Name:\tpython3\nVmHWM:\t   1024 kB\nVmRSS:\t     10 kB\nThreads:\t3\n"
+    assert parse_status(text) == {"VmHWM": 1024 * 1024, "VmRSS": 10 * 1024}
+
+
+def test_the_cpu_time_of_grandchildren_counts_when_they_have_ended() -> None:
+    """What Spark's workers used, which a daemon started and waited for."""
+    before_s = process_tree.cpu_s(os.getpid())
+    child_before = time.process_time()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    subprocess.run([sys.executable, "-I", "-c", parent], check=True)
+    own_s = time.process_time() - child_before
+    assert process_tree.cpu_s(os.getpid()) - before_s - own_s > 0.25
+
+
+def test_memory_of_a_process() -> None:
+    memory = process_tree.memory_of(os.getpid())
+    assert memory["VmHWM"] >= memory["VmRSS"] > MIB
+
+
+# --- spark_jars -------------------------------------------------------------------------------------------------------
+
+
+def test_the_jars_are_asked_for_one_by_one() -> None:
+    dependencies = ElementTree.fromstring(ivy_module()).findall("./dependencies/dependency")
+    assert [(each.get("org"), each.get("name"), each.get("rev")) for each in dependencies] == [
+        (module.organisation, module.name, module.revision) for module in MODULES
+    ]
+    assert {each.get("transitive") for each in dependencies} == {"false"}
+
+
+def test_jars_that_are_there_are_not_fetched(tmp_path: Path) -> None:
+    folder = tmp_path / "spark-sql-kafka-4.2.0"
+    folder.mkdir()
+    wanted = [folder / module.file_name for module in MODULES]
+    for jar in wanted:
+        jar.touch()
+
+    def ivy() -> list[str]:
+        raise AssertionError("asked for Ivy")
+
+    assert resolve_spark_jars(tmp_path, ivy) == wanted
+    wanted[2].unlink()
+    with pytest.raises(AssertionError, match="asked for Ivy"):
+        resolve_spark_jars(tmp_path, ivy)
+
+
+# --- spark_peers and python_peers -------------------------------------------------------------------------------------
+
+
+def test_every_peer_is_measured_once_and_has_its_counterpart() -> None:
+    assert len(set(PEERS)) == len(PEERS)
+    for compression in ("none", "zstd"):
+        for sink in (JVM, CONFLUENT, PYKAFKA):
+            assert Peer(sink, compression, SAME) in PEERS
+    assert {peer.sink for peer in PEERS if peer.sockets == TCP} == {DISCARD, CONFLUENT, PYKAFKA}
+    assert {peer.sink for peer in PEERS if not peer.writes_to_kafka} == {NOOP, DISCARD}
+    assert {peer.sink for peer in PEERS if not peer.has_workers} == {NOOP, JVM}
+
+
+def test_the_same_settings_are_the_same_for_every_client() -> None:
+    java = kafka_settings(Peer(JVM, "zstd", SAME), SAME_SETTINGS, "h:1")
+    assert java == kafka_settings(Peer(PYKAFKA, "zstd", SAME), SAME_SETTINGS, "h:1")
+    c = librdkafka_settings(Peer(CONFLUENT, "zstd", SAME), SAME_SETTINGS, "h:1")
+    assert str(c["linger.ms"]) == java["linger.ms"] == "100"
+    assert str(c["batch.size"]) == java["batch.size"] == "1048576"
+    assert int(c["queue.buffering.max.kbytes"]) * 1024 == int(java["buffer.memory"]) == 64 * MIB
+    assert c["message.max.bytes"] == int(java["max.request.size"])
+    assert c["compression.type"] == java["compression.type"] == "zstd"
+    # Java's and pykafka's defaults.
+    assert (c["acks"], c["enable.idempotence"], c["compression.level"]) == ("all", True, 3)
+
+
+def test_pykafka_takes_the_same_settings() -> None:
+    settings = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, "h:1")
+    config = sink_config({f"kafka.{name}": value for name, value in settings.items()}).producer
+    assert (config.batch_size, config.linger_ms, config.buffer_memory) == (MIB, 100, 64 * MIB)
+
+
+def test_defaults_are_left_to_the_client() -> None:
+    java = kafka_settings(Peer(JVM, "none", DEFAULTS), SAME_SETTINGS, "h:1")
+    assert java == {"bootstrap.servers": "h:1", "compression.type": "none"}
+    c = librdkafka_settings(Peer(CONFLUENT, "none", DEFAULTS), SAME_SETTINGS, "h:1")
+    assert not {"linger.ms", "batch.size", "queue.buffering.max.messages"} & c.keys()
+    assert (c["acks"], c["enable.idempotence"]) == ("all", True)
+
+
+def test_the_writer_that_discards_counts_what_it_discards() -> None:
+    writer = DiscardingDataSource({"rows": "5"}).writer(schema=None, overwrite=False)  # type: ignore[arg-type]
+    writer.commit([RowCount(2), RowCount(3)])
+    with pytest.raises(AssertionError, match="5 rows were written, 2 arrived"):
+        writer.commit([RowCount(2), None])
+
+
+def test_drivers_start_with_this_python_and_these_scripts_and_no_other_spark() -> None:
+    environment = spark_environment({"SPARK_HOME": "/other", "PYTHONPATH": "/mine", "HOME": "/h"})
+    assert "SPARK_HOME" not in environment
+    assert environment["HOME"] == "/h"
+    bench, mine = environment["PYTHONPATH"].split(os.pathsep)
+    assert Path(bench, "python_peers.py").exists() and mine == "/mine"
+    assert spark_environment({})["PYTHONPATH"] == bench
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+
+
+# --- spark_report, bar_chart ------------------------------------------------------------------------------------------
+
+
+OURS, THEIRS = Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME)
+
+
+def test_a_figure_is_the_median_of_its_rounds() -> None:
+    costs = [Cost(1.0, 3.0), Cost(4.0, 1.0), Cost(2.0, 2.0)]
+    found = figure(OURS, costs, rows=2_000_000)
+    assert (found.rows_per_s, found.slowest_rows_per_s, found.fastest_rows_per_s) == (1e6, 0.5e6, 2e6)
+    assert found.cpu_s_per_million_rows == 1.0
+
+
+def test_a_ratio_compares_within_a_round() -> None:
+    """The machine was ten times as slow in the second round, for both."""
+    costs = {OURS: [Cost(1.0, 1.0), Cost(10.0, 10.0), Cost(1.0, 1.0)], THEIRS: [Cost(2.0, 4.0), Cost(20.0, 40.0)] * 1}
+    costs[THEIRS].append(Cost(3.0, 2.0))
+    (found,) = ratios(costs)
+    assert (found.sink, found.compression) == (JVM, "none")
+    assert (found.rows_per_s, found.cpu_per_row) == (2.0, 0.25)
+    assert (found.rows_per_s_goal, found.cpu_per_row_goal) == (1.5, 0.7)
+
+
+def test_tables_are_markdown() -> None:
+    figures = [figure(peer, [Cost(2.0, 1.0, 0.5)], rows=4_000_000) for peer in (OURS, THEIRS)]
+    lines = table(figures).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
+        *("pykafka", "none", "same", "Unix sockets", "2.00", "2.00 - 2.00", "0.25", "0.12")
+    ]
+    assert "Unix sockets" not in lines[3]  # the JVM sink has no Python workers
+    told = ratio_table(ratios({OURS: [Cost(2.0, 1.0)], THEIRS: [Cost(3.0, 2.0)]}))
+    assert "| 1.50 x | >= 1.5 x | 0.50 x      | <= 0.7 x |" in told
+
+
+def test_the_order_turns() -> None:
+    assert [turned(PEERS, number)[0] for number in range(3)] == list(PEERS[:3])
+    assert sorted(map(str, turned(PEERS, 7))) == sorted(map(str, PEERS))
+    assert turned(PEERS, len(PEERS)) == list(PEERS)
+
+
+def test_bars_are_as_long_as_their_values_and_labels_are_escaped() -> None:
+    bars = (Bar("a & b", 1.0, "1 M", ours=False), Bar("pykafka", 2.0, "2 M", ours=True))
+    root = ElementTree.fromstring(svg([Panel("rates <1>", bars), Panel("empty", ())]))
+    space = "{http://www.w3.org/2000/svg}"
+    rects = root.findall(f"{space}rect")
+    assert [each.get("class") for each in rects] == ["theirs", "ours"]
+    assert float(str(rects[1].get("width"))) == 2 * float(str(rects[0].get("width")))
+    texts = [each.text for each in root.findall(f"{space}text")]
+    assert texts == ["rates <1>", "a & b", "1 M", "pykafka", "2 M", "empty"]
+    bottom = max(float(str(each.get("y"))) for each in rects)
+    assert float(str(root.get("height"))) > bottom
+
+
+def test_the_chart_shows_each_compression_with_the_same_settings() -> None:
+    figures = [figure(peer, [Cost(1.0, 1.0)], rows=1_000_000) for peer in PEERS]
+    root = ElementTree.fromstring(chart(figures))
+    rects = root.findall("{http://www.w3.org/2000/svg}rect")
+    # Two panels a compression: noop, discard, JVM, confluent-kafka, pykafka.
+    assert len(rects) == 4 * 5
+    assert sum(each.get("class") == "ours" for each in rects) == 4
+
+
+# --- bench_memory -----------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_holds_up_to_its_value_and_says_so() -> None:
+    bounds = [Bound("memory", 167.0, 167.0, "MB"), Bound("import", 0.26, 0.25, "s")]
+    assert [each.holds for each in bounds] == [True, False]
+    first, second = bench_memory.table(bounds).splitlines()
+    assert first.endswith("ok") and second.endswith("BROKEN")
