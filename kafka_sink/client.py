@@ -219,11 +219,11 @@ class Producer:
 
     def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None:
         """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, or after the last
-        time that a row could be placed: a slow broker is not an absent one.
+        time that a row could be placed or more memory was free than before: a slow broker is not an absent one.
 
         Raises BufferExhausted, or the error that ended the producer.
         """
-        blocked_since_ms = started_ms
+        blocked_since_ms, most_available = started_ms, self._accumulator.pool.available_bytes
         while True:
             seen = self._changes
             left_before = rows.unplaced_count()
@@ -231,9 +231,10 @@ class Producer:
             self._network.wakeup()
             if placed_all:
                 return
-            now_ms = monotonic_ms()
-            if rows.unplaced_count() < left_before:
-                blocked_since_ms = now_ms
+            now_ms, available = monotonic_ms(), self._accumulator.pool.available_bytes
+            placed_some = rows.unplaced_count() < left_before
+            if placed_some or available > most_available:
+                blocked_since_ms, most_available = now_ms, available
             remaining_ms = blocked_since_ms + self.config.max_block_ms - now_ms
             if remaining_ms <= 0:
                 raise BufferExhausted(

@@ -40,12 +40,12 @@ LEAST_BUFFER_BYTES = 16 * 1024
 @dataclass(frozen=True, slots=True)
 class ReadyNodes:
     """What `ready` found: the partitions that have something to send, by node id of their leader and in the order of
-    their turns; when to look again (ms; None: nothing is waiting); and whether something waits for a partition without
-    a known leader."""
+    their turns; when to look again (ms; None: nothing is waiting); and the topics of which a partition without a known
+    leader has something to send."""
 
     led: Mapping[int, deque[TopicPartition]]
     next_check_ms: int | None
-    leader_unknown: bool
+    leaderless: frozenset[str]
 
 
 class RecordAccumulator:
@@ -126,11 +126,16 @@ class RecordAccumulator:
         next_row = rows.next_row[destinations]
         # A new batch starts at its row, so the row's size in a batch of its own is exact here.
         needed_bytes, timestamp_ms = rows.lone_batch_bytes(next_row).tolist(), rows.timestamp_ms(next_row).tolist()
+        # With thousands of partitions that wait, asking for each what one of them was refused would take its time.
+        refused_bytes: int | None = None
         for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
             topic_partition = rows.destinations[place]
             queue = self._queue(topic_partition)
+            if refused_bytes is not None and needed >= refused_bytes:
+                continue
             buffer = self.pool.try_allocate(needed)
             if buffer is None:
+                refused_bytes = needed
                 continue
             batch = ProducerBatch(
                 topic_partition,
@@ -199,7 +204,7 @@ class RecordAccumulator:
         """The partitions whose first batch should go now, by the node that leads them: it is full, another is behind
         it, it has lingered, memory is short, or somebody flushes; and it does not wait for a retry."""
         led: dict[int, deque[TopicPartition]] = {}
-        leader_unknown = False
+        leaderless: set[str] = set()
         waits_ms = self._note_lingered(now_ms)
         if self._urgent:
             self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)
@@ -213,10 +218,10 @@ class RecordAccumulator:
             elif not queue[0].checked_out:
                 leader = snapshot.leader(*topic_partition)
                 if leader == NO_LEADER:
-                    leader_unknown = True
+                    leaderless.add(topic_partition.topic)
                 else:
                     led.setdefault(leader, deque()).append(topic_partition)
-        return ReadyNodes(led, min(waits_ms, default=None), leader_unknown)
+        return ReadyNodes(led, min(waits_ms, default=None), frozenset(leaderless))
 
     def _note_lingered(self, now_ms: int) -> list[int]:
         """Partitions whose first batch has lingered press from now on. Returns how long (ms) the next one has to."""

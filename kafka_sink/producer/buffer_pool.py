@@ -50,6 +50,8 @@ class BufferPool:
         self.memory: npt.NDArray[np.uint8] = np.empty(total_bytes, np.uint8)
         # Last in, first out: what was used a moment ago is still in the processor's cache.
         self._free: list[Buffer] = []
+        # Of rows larger than a buffer, by size; in one piece until singles or other sizes run short.
+        self._large: dict[int, list[Buffer]] = {}
         # Where the memory begins that was never cut into buffers.
         self._uncut = 0
         self._allocated_bytes = 0
@@ -78,7 +80,17 @@ class BufferPool:
         return Buffer(memoryview(bytearray(size_bytes)), OUTSIDE, size_bytes)
 
     def _one(self) -> Buffer | None:
-        return self._free.pop() if self._free else self._cut()
+        if not self._free and (cut := self._cut()) is not None:
+            return cut
+        if not self._free:
+            self._cut_up_large()
+        return self._free.pop() if self._free else None
+
+    def _cut_up_large(self) -> None:
+        for buffers in self._large.values():
+            for buffer in buffers:
+                self._free += self._parts(buffer)
+        self._large.clear()
 
     def _cut(self) -> Buffer | None:
         if self._uncut + self.buffer_bytes > self.total_bytes:
@@ -88,6 +100,12 @@ class BufferPool:
 
     def _several(self, count: int) -> Buffer | None:
         """`count` neighbours as one buffer."""
+        if whole := self._large.get(count * self.buffer_bytes):
+            return whole.pop()
+        if self._uncut + count * self.buffer_bytes <= self.total_bytes:
+            start, self._uncut = self._uncut, self._uncut + count * self.buffer_bytes
+            return self._part(start, count * self.buffer_bytes)
+        self._cut_up_large()
         while (cut := self._cut()) is not None:
             self._free.append(cut)
         starts = np.sort(np.array([buffer.start for buffer in self._free], np.int64))
@@ -108,7 +126,7 @@ class BufferPool:
         if buffer.size == self.buffer_bytes:
             self._free.append(buffer)
         else:
-            self._free += self._parts(buffer)
+            self._large.setdefault(buffer.size, []).append(buffer)
 
     def _parts(self, buffer: Buffer) -> list[Buffer]:
         starts = range(buffer.start, buffer.start + buffer.size, self.buffer_bytes)
@@ -121,4 +139,5 @@ class BufferPool:
         """From now on buffers have `buffer_bytes`, of which the old size is a multiple; those of the old size are cut
         up as they return."""
         self.buffer_bytes = buffer_bytes
+        self._cut_up_large()
         self._free = [part for buffer in self._free for part in self._parts(buffer)]

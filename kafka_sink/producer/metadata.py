@@ -86,6 +86,8 @@ class Metadata:
         self._backoff = (backoff_initial_ms, backoff_max_ms)
         self._rng = rng
         self._wanted: set[str] = set()
+        # Topics that exist, or did: somebody deleted them.
+        self._ever_seen: set[str] = set()
         # Of all topics that are wanted or known.
         self._used_ms: dict[str, int] = {}
         self._update_requested = False
@@ -155,7 +157,7 @@ class Metadata:
         self._asking_for = frozenset(self._wanted)
         self._update_requested = False
         self._request_number += 1
-        never_seen = not self._wanted <= self.snapshot.topics.keys()
+        never_seen = not self._wanted <= self._ever_seen
         return MetadataRequest(topics=tuple(sorted(self._wanted)), allow_auto_topic_creation=never_seen)
 
     def _forget_idle(self, now_ms: int) -> None:
@@ -196,6 +198,7 @@ class Metadata:
             else:
                 topics[answer.name] = _merge(topics.get(answer.name), answer)
                 self._fresh_until_ms[answer.name] = now_ms + self._max_age_ms
+                self._ever_seen.add(answer.name)
         self.snapshot = MetadataSnapshot(
             version=old.version + 1,
             brokers=response.brokers or old.brokers,

@@ -189,7 +189,9 @@ class Sender:
         with self._lock:
             snapshot = self._metadata.snapshot
             ready = self._accumulator.ready(snapshot, now_ms)
-            if ready.leader_unknown:
+            if ready.leaderless:
+                # Wanted anew: a topic may have been forgotten between a writer's want and its first batch.
+                self._metadata.want(ready.leaderless, now_ms)
                 self._metadata.request_update()
         wait_ms = LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms
         for node_id, led in sorted(ready.led.items()):

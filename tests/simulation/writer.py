@@ -136,7 +136,7 @@ class VirtualWrite:
 
     def _place(self, rows: RoutedRows, started_ms: int) -> Waits:
         producer = self._producer
-        blocked_since_ms = started_ms
+        blocked_since_ms, most_available = started_ms, producer.accumulator.pool.available_bytes
         while True:
             seen = producer.changes
             left_before = rows.unplaced_count()
@@ -146,8 +146,9 @@ class VirtualWrite:
             producer.wakeup()
             if placed_all:
                 return
-            if rows.unplaced_count() < left_before:
-                blocked_since_ms = self._scheduler.now_ms
+            available = producer.accumulator.pool.available_bytes
+            if rows.unplaced_count() < left_before or available > most_available:
+                blocked_since_ms, most_available = self._scheduler.now_ms, available
             deadline_ms = blocked_since_ms + self._config.max_block_ms
             if deadline_ms <= self._scheduler.now_ms:
                 raise BufferExhausted(

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -32,9 +33,11 @@ from kafka_sink.errors import (
 )
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.metadata import MAX_IDLE_MS, TopicSnapshot
+from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.records.compression import codec_for
 from loopback_network import LoopbackNetwork, loopback
-from producer_core import TOPIC, metadata_response
+from producer_core import TOPIC, metadata_response, routed
 
 
 @pytest.fixture
@@ -560,3 +563,28 @@ def test_waiting_for_memory_is_counted(producing: Make, network: LoopbackNetwork
     write.append(pa.record_batch({"value": pa.array([bytes(900)] * 3)}))
     write.finish()
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
+
+
+def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that needs much of it waits while brokers answer, however slowly."""
+    now, available = [0], [0]
+
+    class Waiting:
+        pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024)
+
+        def try_append(self, *arguments: object) -> bool:
+            now[0] += 40_000
+            self.pool.available_bytes = min(available[0], 5_000)
+            available[0] += 1_000
+            return False
+
+    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
+    producer = Producer.__new__(Producer)
+    producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
+    producer._accumulator, producer._network = Waiting(), SimpleNamespace(wakeup=lambda: None)  # type: ignore[assignment]
+    monkeypatch.setattr(producer, "_await_change", lambda seen, timeout_ms: None)
+    rows = routed([bytes(100)], [0])
+    with pytest.raises(BufferExhausted):
+        producer.place(rows, Receipts(), codec_for("none"), 0)
+    # Nothing at 40 s, five times more, and then not more for 80 s.
+    assert now[0] == (1 + 5 + 2) * 40_000

@@ -127,7 +127,7 @@ def test_a_partition_without_a_leader_asks_for_metadata() -> None:
     c = make_core(leaders=[-1, 0], linger_ms=0)
     c.append(routed([b"a", b"b"], [0, 1]))
     found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
-    assert found.leader_unknown
+    assert found.leaderless == {"t"}
     assert set(found.led) == {0}
 
 
@@ -274,6 +274,18 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 1
     c.now_ms += 1
     assert ready(c) == {0}
+
+
+def test_one_refusal_is_enough_for_all_rows_that_need_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = make_core(leaders=[0] * 9, batch_size=1_024, buffer_memory=4_096)
+    asked: list[int] = []
+    allocate = c.accumulator.pool.try_allocate
+    monkeypatch.setattr(c.accumulator.pool, "try_allocate", lambda size: asked.append(size) or allocate(size))
+    waiting = routed([bytes(900)] * 3 + [bytes(5_000)] * 5 + [b"small"], list(range(9)))
+    assert not c.append(waiting)
+    # Three, then one large row of five, then the small one, which needs less and finds it.
+    assert len(asked[:5]) == 5 and asked[3] > 5_000 > asked[4]
+    assert waiting.unplaced().tolist() == [3, 4, 5, 6, 7]
 
 
 def test_rows_that_find_no_memory_hold_up_no_others() -> None:

@@ -96,6 +96,19 @@ def test_an_overdraft_is_granted_and_paid_back_before_anything_is_handed_out() -
     assert pool.try_allocate(500) is not None
 
 
+def test_a_large_row_gets_the_place_of_the_last_one_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool(total_bytes=100_000, buffer_bytes=1_000)
+    first = pool.try_allocate(3_500)
+    assert first is not None and (first.start, first.size) == (0, 4_000)
+    pool.deallocate(first)
+    assert pool.try_allocate(3_001) is first
+    assert pool.try_allocate(500) is not None
+    pool.deallocate(first)
+    # When singles run short it is cut up.
+    assert all(pool.try_allocate(1_000) is not None for _ in range(99))
+    assert pool.available_bytes == 0
+
+
 @pytest.mark.parametrize(("given_back", "found"), [([0, 2], False), ([1, 2], True), ([3, 1, 2], True)])
 def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> None:
     pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)

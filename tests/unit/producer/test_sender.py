@@ -859,3 +859,19 @@ def test_what_is_sent_again_split_and_failed_is_counted() -> None:
     assert figures.producer["records-per-request-avg"] == 25 / 3
     assert figures.producer["record-queue-time-max"] == 1_007
     assert figures.producer["compression-rate-avg"] == 1.0
+
+
+def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() -> None:
+    """A writer wants a topic, and stands still for longer than topics are kept before it opens its batch."""
+    c = warm(make_core(leaders=[0]))
+    c.run(advance_ms=600_000)
+    c.answer(c.network.take(MetadataRequest), replace(metadata_response([0]), topics=()))
+    assert c.metadata.snapshot.leader(TOPIC, 0) == -1
+    c.append(routed([b"a"], [0]))
+    c.flush()
+    c.run()
+    c.run()
+    c.answer_metadata()
+    c.run()
+    (request,) = c.network.produce()
+    assert len(wire(request)) == 1
