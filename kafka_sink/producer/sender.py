@@ -331,11 +331,20 @@ class Sender:
         elif action is Action.SPLIT:
             self._split(batch, reason)
         elif action is Action.FAIL:
-            self._fail(_rejected(batch, result))
+            self._fail(self._rejected(batch, result))
             self._accumulator.deallocate(batch)
         else:
             base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
             self._acknowledge(batch, base_offset, now_ms)
+
+    def _rejected(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
+        if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            former = self._sequences.former_topic_id(batch)
+            if former is not None:
+                return TopicRecreated(
+                    topic=batch.topic_partition.topic, old_topic_id=str(former), new_topic_id=str(batch.topic_id)
+                )
+        return _rejected(batch, result)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch):

@@ -103,6 +103,15 @@ class Sequences:
         state.unanswered.remove(batch)
         state.last_acknowledged_ms = now_ms
 
+    def former_topic_id(self, batch: ProducerBatch) -> uuid.UUID | None:
+        """The id of an earlier topic of that name, in which this producer wrote to the partition as well; None if there
+        was none. A broker without topic ids (Produce < 13) put such batches into the new topic, under the old numbers.
+        """
+        for topic_partition, topic_id in self._partitions:
+            if topic_partition == batch.topic_partition and topic_id != batch.topic_id:
+                return topic_id
+        return None
+
     def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """`parts`, which have the sequences of `batch`, take its place."""
         unanswered = self._state(batch).unanswered

@@ -875,3 +875,23 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
     c.run()
     (request,) = c.network.produce()
     assert len(wire(request)) == 1
+
+
+def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> None:
+    """A broker without topic ids wrote an earlier write's rows into the topic that was made again."""
+    c = warm(make_core(leaders=[0]))
+    ((tp, old_id),) = c.sender._sequences._partitions
+    new_id = uuid.UUID(int=99)
+    c.metadata.request_update()
+    c.run(advance_ms=1_000)
+    c.answer_metadata(topic_id=new_id)
+    rows = routed([b"a"], [0])
+    rows.topic_ids = [new_id]
+    c.append(rows)
+    c.flush()
+    c.run()
+    (request,) = c.network.produce()
+    c.answer_produce(request, 45)
+    failure = c.receipts.failure
+    assert isinstance(failure, TopicRecreated)
+    assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (tp.topic, str(old_id), str(new_id))
