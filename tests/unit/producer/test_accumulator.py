@@ -123,6 +123,18 @@ def test_a_retry_is_ready_after_its_backoff_only() -> None:
     assert drain(c) == [batch]
 
 
+def test_a_retry_that_waits_is_remembered_without_a_flush() -> None:
+    c = make_core(linger_ms=300_000)
+    c.append(routed([b"a"], [0]))
+    (batch,) = drain(c)
+    batch.attempts, batch.retry_at_ms = 1, c.now_ms + 100
+    c.accumulator.requeue(batch)
+    assert ready(c) == set()
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 100
+    c.now_ms += 100
+    assert ready(c) == {0}
+
+
 def test_a_partition_without_a_leader_asks_for_metadata() -> None:
     c = make_core(leaders=[-1, 0], linger_ms=0)
     c.append(routed([b"a", b"b"], [0, 1]))
