@@ -288,6 +288,14 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     assert ready(c) == {0}
 
 
+def test_nothing_lingers_while_memory_is_short() -> None:
+    c = make_core(leaders=[0, 0, 0], linger_ms=300_000, batch_size=1_024, buffer_memory=2_048)
+    assert c.append(routed([b"a", b"b"], [0, 1]))
+    assert ready(c) == set()
+    assert not c.append(routed([b"c"], [2]))
+    assert [partition for _, partition in c.accumulator.ready(c.metadata.snapshot, 0).led[0]] == [0, 1]
+
+
 def test_rows_that_find_no_memory_hold_up_no_others() -> None:
     c = make_core(leaders=[0] * 2, batch_size=1_024, buffer_memory=2_048)
     c.append(routed([b"a"], [1]))
