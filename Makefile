@@ -62,6 +62,11 @@ kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind 
 simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
+# What is broken are copies of the sources, with the installed kernel; nothing of it stays.
+.PHONY: mutants
+mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a test must find; ARGS="--simulate 1000"
+	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 

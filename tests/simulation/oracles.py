@@ -14,7 +14,7 @@ from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import ProduceRejected, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
-from kafka_sink.producer.sender import LONGEST_POLL_MS
+from kafka_sink.producer.sender import EXPIRY_GRAIN_MS, LONGEST_POLL_MS
 from kafka_sink.protocol.error_codes import ErrorCode
 from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
 from simulation.rows import Row, RowId
@@ -60,12 +60,13 @@ def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
 
 
 def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
-    """`delivery.timeout.ms` after the last row was placed, a write has ended; the Sender looks once a second."""
+    """`delivery.timeout.ms` after the last row was placed, a write has ended; the Sender looks once a second, and
+    for old batches not at each look."""
     for write in outcome.writes:
         if write.flushed_ms is None or write.ended_ms is None:
             continue
         took_ms = write.ended_ms - write.flushed_ms
-        if took_ms > write.delivery_timeout_ms + LONGEST_POLL_MS + outcome.pauses_ms:
+        if took_ms > write.delivery_timeout_ms + LONGEST_POLL_MS + EXPIRY_GRAIN_MS + outcome.pauses_ms:
             yield f"{write} took {took_ms} ms to flush, its batches have {write.delivery_timeout_ms} ms"
 
 

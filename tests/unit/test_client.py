@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -304,6 +305,22 @@ def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, netw
     assert {topic_id for topic_id, _ in network.produced} == {old}
 
 
+def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    """The write knows nothing of that partition, so nothing in it says that it was another topic's row."""
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write._receipts)
+    old, network.topic_id, network.partitions = network.topic_id, uuid.uuid4(), 2
+    refresh(producer, network)
+    with pytest.raises(TopicRecreated):
+        write.append(pa.record_batch({"value": pa.array([b"v"]), "partition": pa.array([1], pa.int32())}))
+        write.finish()
+    assert {topic_id for topic_id, _ in network.produced} == {old}
+
+
 def test_a_write_begins_with_metadata_that_is_not_too_old_and_goes_on_with_what_it_has(
     producing: Make, network: LoopbackNetwork
 ) -> None:
@@ -378,6 +395,31 @@ def test_a_full_pool_blocks_until_answers_come(producing: Make, network: Loopbac
     assert sum(receipt.record_count for receipt in write.finish()) == 500
 
 
+def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    write = producer.begin(topic="t")
+    network.hold()
+    try_append = producer._accumulator.try_append
+
+    def slowly(*arguments: Any) -> bool:
+        """Answers to all that is on the wire come in before the caller learns that memory is short."""
+        placed_all = try_append(*arguments)
+        if not placed_all:
+            network.wakeup()
+            assert network.arrived.wait(5)
+            network.release()
+            with producer._changed:
+                assert producer._changed.wait_for(lambda: write._receipts.pending_batches == 0, 5)
+        return placed_all
+
+    monkeypatch.setattr(producer._accumulator, "try_append", slowly)
+    thread, outcome = in_background(lambda: write.append(pa.record_batch({"value": pa.array([bytes(100)] * 100)})))
+    thread.join(10)
+    assert outcome == [None]
+
+
 def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
     producing: Make, network: LoopbackNetwork
 ) -> None:
@@ -423,6 +465,23 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     thread.join(5)
     assert isinstance(outcome[0], ProducerClosed)
     assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+
+
+def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a forked child, which has the producer and not its thread."""
+    network.hold()
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    gone = threading.Thread(target=lambda: None)
+    gone.start()
+    gone.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(producer, "_thread", gone)
+        with pytest.raises(ProducerClosed, match="is gone"):
+            write.finish()
 
 
 def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(

@@ -195,6 +195,21 @@ class TestReady:
         with pytest.raises(RuntimeError, match="node 5"):
             world.client.send(5, INIT, 0)
 
+    def test_down_is_who_has_no_connection_and_is_not_getting_one(self) -> None:
+        world = World()
+        client = world.client
+        assert client.is_down(5)
+        assert client.is_down(-1)
+        key = world.connect()
+        assert not client.is_down(-1)
+        world.poll(Disconnected(key, "reset"))
+        assert client.is_down(-1)
+        assert not client.ready(-1, world.now_ms)  # it rests for a while
+        assert client.is_down(-1)
+        world.poll(timeout_ms=100)
+        world.open()
+        assert not client.is_down(-1)
+
     def test_sending_too_early_is_the_callers_mistake(self) -> None:
         world = World()
         world.connect()

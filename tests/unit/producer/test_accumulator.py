@@ -123,6 +123,18 @@ def test_a_retry_is_ready_after_its_backoff_only() -> None:
     assert drain(c) == [batch]
 
 
+def test_a_retry_that_waits_is_remembered_without_a_flush() -> None:
+    c = make_core(linger_ms=300_000)
+    c.append(routed([b"a"], [0]))
+    (batch,) = drain(c)
+    batch.attempts, batch.retry_at_ms = 1, c.now_ms + 100
+    c.accumulator.requeue(batch)
+    assert ready(c) == set()
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 100
+    c.now_ms += 100
+    assert ready(c) == {0}
+
+
 def test_a_partition_without_a_leader_asks_for_metadata() -> None:
     c = make_core(leaders=[-1, 0], linger_ms=0)
     c.append(routed([b"a", b"b"], [0, 1]))
@@ -286,6 +298,14 @@ def test_one_refusal_is_enough_for_all_rows_that_need_as_much(monkeypatch: pytes
     # Three, then one large row of five, then the small one, which needs less and finds it.
     assert len(asked[:5]) == 5 and asked[3] > 5_000 > asked[4]
     assert waiting.unplaced().tolist() == [3, 4, 5, 6, 7]
+
+
+def test_nothing_lingers_while_memory_is_short() -> None:
+    c = make_core(leaders=[0, 0, 0], linger_ms=300_000, batch_size=1_024, buffer_memory=2_048)
+    assert c.append(routed([b"a", b"b"], [0, 1]))
+    assert ready(c) == set()
+    assert not c.append(routed([b"c"], [2]))
+    assert [partition for _, partition in c.accumulator.ready(c.metadata.snapshot, 0).led[0]] == [0, 1]
 
 
 def test_rows_that_find_no_memory_hold_up_no_others() -> None:

@@ -439,6 +439,17 @@ def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
     assert c.network.produce()[0].node_id == 2
 
 
+def test_a_lost_answer_is_a_reason_to_ask_for_the_leader() -> None:
+    c = make_core(leaders=[0], retry_backoff_ms=1_000)
+    (request,) = sending(c)
+    c.answer(request, None, "no answer within 30000 ms")
+    c.run(advance_ms=150)
+    c.leaders = [1]
+    c.answer_metadata(leader_epoch=1)
+    c.run(advance_ms=1_100)
+    assert c.network.produce()[0].node_id == 1
+
+
 def test_a_partition_that_loses_its_leader_is_asked_about() -> None:
     c = make_core(leaders=[0])
     warm(c)
@@ -647,8 +658,11 @@ def test_a_batch_from_before_the_limit_is_split_to_it_at_once() -> None:
 
 def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     c, request = too_large_for_its_leader(delivery_timeout_ms=40_000)
-    c.run(advance_ms=25_000)
-    c.answer_produce(request, 10)
+    c.run(advance_ms=24_000)
+    c.answer_produce(request, 19)
+    c.run(advance_ms=1_000)
+    (again,) = c.network.produce()
+    c.answer_produce(again, 10)
     c.run()
     (part,) = c.network.produce()
     c.run(advance_ms=14_999)

@@ -1,0 +1,710 @@
+"""The mutants: mistakes that a Kafka producer can be made with, each put back by one replacement in one file.
+
+Those under `FROM_HISTORY` lost, doubled, reordered or corrupted rows in some client once; the others would in this one.
+`killer` is the test, by pytest's node id, that fails with the mutant; or a number: the simulation does within that many
+seeds. A text must be found exactly once, or the table has rotted (`test_mutants.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PRODUCER = "kafka_sink/producer"
+NET = "kafka_sink/net"
+CONNECTION = "kafka_sink/protocol/connection.py"
+RECORDS = "kafka_sink/records"
+CLIENT = "kafka_sink/client.py"
+
+TESTS_PRODUCER = "tests/unit/producer"
+TESTS_NET = "tests/unit/net"
+TESTS_RECORDS = "tests/unit/records"
+TESTS_PROTOCOL = "tests/unit/protocol"
+TESTS_CLIENT = "tests/unit/test_client.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`name`: what goes wrong. `path`: of the file, from the root. `text` is replaced by `replacement`."""
+
+    name: str
+    path: str
+    text: str
+    replacement: str
+    killer: str | int
+
+
+FROM_HISTORY: tuple[Mutant, ...] = (
+    Mutant(
+        "sequences are reset when metadata drops a topic",
+        f"{PRODUCER}/sender.py",
+        "        self._network.update_brokers(snapshot.brokers)\n",
+        "        self._network.update_brokers(snapshot.brokers)\n"
+        "        for key in [key for key in self._sequences._partitions if key[0].topic in snapshot.errors]:\n"
+        "            self._sequences._partitions[key].next_sequence = 0\n",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequences",
+    ),
+    Mutant(
+        "sequences are reset when an idle topic is forgotten",
+        f"{PRODUCER}/sender.py",
+        "        self._network.update_brokers(snapshot.brokers)\n",
+        "        self._network.update_brokers(snapshot.brokers)\n"
+        "        for key in [key for key in self._sequences._partitions if key[0].topic not in snapshot.topics]:\n"
+        "            del self._sequences._partitions[key]\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences",
+    ),
+    Mutant(
+        "a retry is not byte-identical: the header gets another time",
+        f"{PRODUCER}/sender.py",
+        "            batch.attempts += 1\n",
+        "            if batch.attempts:\n"
+        "                batch.max_timestamp += 1\n"
+        "                batch.number(self._producer, batch.base_sequence)\n"
+        "            batch.attempts += 1\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_retry_is_the_same_bytes_after_the_backoff",
+    ),
+    Mutant(
+        "the sequence is advanced for a batch that may have been written: its retry gets the next one",
+        f"{PRODUCER}/sender.py",
+        '        batch.step("retry")\n',
+        '        batch.step("retry")\n'
+        "        self._sequences._state(batch).unanswered.remove(batch)\n"
+        "        batch.base_sequence = NO_SEQUENCE\n",
+        60,
+    ),
+    Mutant(
+        "a pooled buffer is reused in flight: given back when the write fails, not when the request returns",
+        f"{PRODUCER}/sender.py",
+        "            if not on_the_wire:\n                self._accumulator.deallocate(batch)\n",
+        "            self._accumulator.deallocate(batch)\n",
+        60,
+    ),
+    Mutant(
+        "a pooled buffer is reused in flight: an answer is believed before its request is wholly sent",
+        CONNECTION,
+        "if entry is None or not entry.sent:",
+        "if entry is None:",
+        f"{TESTS_PROTOCOL}/test_connection.py::TestAnswers::test_before_the_request_is_wholly_sent",
+    ),
+    Mutant(
+        "a pooled buffer is reused in flight: Sent is told before all bytes are written",
+        f"{NET}/selector.py",
+        "        while channel.sends and channel.sends[0] == 0:\n",
+        "        while channel.sends:\n",
+        f"{TESTS_NET}/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
+    ),
+    Mutant(
+        "responses are matched without the correlation id",
+        CONNECTION,
+        "if correlation_id != entry.correlation_id:",
+        "if False:",
+        f"{TESTS_PROTOCOL}/test_connection.py::TestAnswers::test_with_another_correlation_id",
+    ),
+    Mutant(
+        "more than five batches of a partition in flight",
+        f"{PRODUCER}/sequences.py",
+        "        return len(unanswered) < max_in_flight\n",
+        "        return True\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_no_more_than_max_in_flight_of_a_partition",
+    ),
+    Mutant(
+        "more than five requests to a node in flight",
+        f"{NET}/network_client.py",
+        "            and node.in_flight_count < self._settings.max_in_flight\n",
+        "",
+        f"{TESTS_NET}/test_network_client.py::TestSend::test_no_more_than_max_in_flight",
+    ),
+    Mutant(
+        "retries are reordered: a later one may go before an earlier one",
+        f"{PRODUCER}/sequences.py",
+        "            return unanswered[0] is batch\n",
+        "            return True\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_while_a_batch_waits_for_its_retry_only_it_may_go",
+    ),
+    Mutant(
+        "retries are reordered: each goes to the head of its queue",
+        f"{PRODUCER}/accumulator.py",
+        "        queue.insert(earlier, batch)\n",
+        "        queue.appendleft(batch)\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
+    ),
+    Mutant(
+        "retries are reordered: each goes to the tail of its queue",
+        f"{PRODUCER}/accumulator.py",
+        "        queue.insert(earlier, batch)\n",
+        "        queue.append(batch)\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
+    ),
+    Mutant(
+        "the delivery deadline is ignored",
+        f"{PRODUCER}/sender.py",
+        "            if batch.created_ms <= oldest_ms and not batch.checked_out:\n",
+        "            if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire",
+    ),
+    Mutant(
+        "the delivery deadline begins anew with each attempt",
+        f"{PRODUCER}/sender.py",
+        "            if batch.created_ms <= oldest_ms and not batch.checked_out:\n",
+        "            if max(batch.created_ms, batch.last_attempt_ms) <= oldest_ms and not batch.checked_out:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_the_delivery_deadline_counts_from_the_first_row_and_not_from_the_last_attempt",
+    ),
+    Mutant(
+        "the partition count is read again in mid-write",
+        f"{PRODUCER}/router.py",
+        "        memory.available = state.available\n",
+        "        memory.available = state.available\n        memory.key_partition_count = state.partition_count\n",
+        f"{TESTS_PRODUCER}/test_router.py::test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows",
+    ),
+    Mutant(
+        "a null value is written as empty (the compiled kernel)",
+        f"{RECORDS}/_kernel.c",
+        "static const Field NULL_FIELD = {NO_BYTES, -1};",
+        "static const Field NULL_FIELD = {NO_BYTES, 0};",
+        f"{TESTS_RECORDS}/test_kernel.py::test_compiled_and_vectorised_fill_alike",
+    ),
+    Mutant(
+        "a null value is written as empty (the fallback)",
+        f"{RECORDS}/record_size.py",
+        "lengths = lengths.fill_null(NULL_LENGTH)",
+        "lengths = lengths.fill_null(0)",
+        f"{TESTS_RECORDS}/test_record_size.py::test_lengths_of_a_slice_tell_null_from_empty",
+    ),
+)
+
+ACCUMULATOR: tuple[Mutant, ...] = (
+    Mutant(
+        "a batch that its writer compresses is sent meanwhile",
+        f"{PRODUCER}/filling.py",
+        "            batch.being_closed = to_close\n",
+        "            batch.being_closed = False\n",
+        f"{TESTS_PRODUCER}/test_filling.py::test_checked_out_until_checked_in_or_closed",
+    ),
+    Mutant(
+        "a batch that its writer fills is sent meanwhile",
+        f"{PRODUCER}/accumulator.py",
+        "        filling.checked_out[places] = True\n",
+        "",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_a_batch_being_filled_is_neither_ready_nor_drained",
+    ),
+    Mutant(
+        "a first batch over max.request.size never goes",
+        f"{PRODUCER}/accumulator.py",
+        "                if drained and size_bytes + first.size_bytes > self._max_request_size:\n",
+        "                if size_bytes + first.size_bytes > self._max_request_size:\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_a_first_batch_over_max_request_size_goes_alone",
+    ),
+    Mutant(
+        "requests grow over max.request.size",
+        f"{PRODUCER}/accumulator.py",
+        "                if drained and size_bytes + first.size_bytes > self._max_request_size:\n",
+        "                if False:\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::"
+        "test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size",
+    ),
+    Mutant(
+        "each request begins with the same partitions, and the others starve",
+        f"{PRODUCER}/accumulator.py",
+        "                del self._pressing[topic_partition]\n                self._pressing[topic_partition] = None\n",
+        "",
+        f"{TESTS_PRODUCER}/test_accumulator.py::"
+        "test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size",
+    ),
+    Mutant(
+        "a retry does not wait for its backoff",
+        f"{PRODUCER}/accumulator.py",
+        "            return max(0, first.retry_at_ms - now_ms)\n",
+        "            return 0\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_a_retry_is_ready_after_its_backoff_only",
+    ),
+    Mutant(
+        "a retry that waits for its backoff is forgotten",
+        f"{PRODUCER}/accumulator.py",
+        "            if wait_ms is None or (wait_ms > 0 and not queue[0].attempts):\n",
+        "            if wait_ms is None or wait_ms > 0:\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_a_retry_that_waits_is_remembered_without_a_flush",
+    ),
+    Mutant(
+        "a batch that has lingered goes only with a flush",
+        f"{PRODUCER}/accumulator.py",
+        "                self._pressing.setdefault(batch.topic_partition, None)\n",
+        "",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_ready_when_lingered_full_behind_another_or_flushed",
+    ),
+    Mutant(
+        "batches linger while a writer waits for their memory",
+        f"{PRODUCER}/accumulator.py",
+        "        return self._flushing > 0 or self.pool.exhausted\n",
+        "        return self._flushing > 0\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_nothing_lingers_while_memory_is_short",
+    ),
+    Mutant(
+        "memory that a writer checks in after the end is lost",
+        f"{PRODUCER}/accumulator.py",
+        "        if self._failure is not None:\n            # `fail` ran",
+        "        if False:\n            # `fail` ran",
+        f"{TESTS_PRODUCER}/test_accumulator.py::"
+        "test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_writer",
+    ),
+    Mutant(
+        "a row over its topic's batch limit finds no batch, ever",
+        f"{PRODUCER}/accumulator.py",
+        "min(buffer.size, max(limit, needed))",
+        "min(buffer.size, limit)",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_a_topic_whose_batches_were_refused_gets_smaller_ones",
+    ),
+    Mutant(
+        "retries that cross the wrap of the sequences stand in the wrong order",
+        f"{PRODUCER}/accumulator.py",
+        "    return (other.base_sequence - one.base_sequence) % 2**31 < 2**30\n",
+        "    return one.base_sequence < other.base_sequence\n",
+        f"{TESTS_PRODUCER}/test_sender_under_faults.py::test_the_same_where_sequences_wrap",
+    ),
+    Mutant(
+        "rows of two writes share a batch",
+        f"{PRODUCER}/accumulator.py",
+        "        if filling.receipts is not receipts or filling.destinations is not rows.destinations:\n",
+        "        if filling.destinations is not rows.destinations:\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_writes_do_not_share_a_batch",
+    ),
+    Mutant(
+        "the room of a batch is counted from the start of the memory",
+        f"{PRODUCER}/filling.py",
+        "        columns.limit[where] = start + np.array(limits, np.int64)\n",
+        "        columns.limit[where] = start + HEADER_BYTES + np.array(limits, np.int64)\n",
+        f"{TESTS_PRODUCER}/test_filling.py::test_a_new_batch_begins_behind_its_header_and_ends_with_its_buffer",
+    ),
+    Mutant(
+        "once exhausted, the pool stays so",
+        f"{PRODUCER}/buffer_pool.py",
+        "        self._allocated_bytes -= buffer.size\n        self.exhausted = False\n",
+        "        self._allocated_bytes -= buffer.size\n",
+        f"{TESTS_PRODUCER}/test_buffer_pool.py::test_exhausted_from_a_refusal_until_memory_comes_back",
+    ),
+    Mutant(
+        "a large row's neighbours are none: it overwrites other batches",
+        f"{PRODUCER}/buffer_pool.py",
+        "np.flatnonzero(spans == (count - 1) * self.buffer_bytes)",
+        "np.flatnonzero(spans >= (count - 1) * self.buffer_bytes)",
+        f"{TESTS_PRODUCER}/test_buffer_pool.py::test_a_large_row_takes_neighbours",
+    ),
+    Mutant(
+        "memory is handed out while it is overdrawn",
+        f"{PRODUCER}/buffer_pool.py",
+        "        if count * self.buffer_bytes <= self.available_bytes:\n",
+        "        if True:\n",
+        f"{TESTS_PRODUCER}/test_buffer_pool.py::"
+        "test_an_overdraft_is_granted_and_paid_back_before_anything_is_handed_out",
+    ),
+)
+
+SPLIT: tuple[Mutant, ...] = (
+    Mutant(
+        "the parts of a split batch are misnumbered",
+        f"{PRODUCER}/batch_split.py",
+        "        sequence = advance(sequence, run.record_count)\n",
+        "        sequence = advance(sequence, 1)\n",
+        f"{TESTS_PRODUCER}/test_batch_split.py::test_the_parts_are_the_records_in_order_under_the_same_sequences",
+    ),
+    Mutant(
+        "the memory of a split batch is lost",
+        f"{PRODUCER}/batch_split.py",
+        "    pool.deallocate(batch.buffer)\n",
+        "",
+        f"{TESTS_PRODUCER}/test_batch_split.py::test_memory_is_what_the_parts_take_when_the_pool_had_none_left",
+    ),
+    Mutant(
+        "the parts of a split batch get a deadline of their own",
+        f"{PRODUCER}/batch_split.py",
+        "            created_ms=batch.created_ms,\n",
+        "            created_ms=batch.last_attempt_ms,\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_split_keeps_the_deadline_of_its_batch",
+    ),
+    Mutant(
+        "the parts of a split batch wait behind batches with later sequences",
+        f"{PRODUCER}/sequences.py",
+        "        unanswered[place : place + 1] = parts\n",
+        "        unanswered[place : place + 1] = []\n        unanswered.extend(parts)\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_the_parts_of_a_batch_stand_in_its_place",
+    ),
+    Mutant(
+        "receipts count a split batch once: the write ends before its last part",
+        f"{PRODUCER}/receipts.py",
+        "        self.pending_batches += part_count - 1\n",
+        "        self.pending_batches += 0\n",
+        f"{TESTS_PRODUCER}/test_receipts.py::test_a_batch_that_was_split_is_settled_when_its_last_part_is",
+    ),
+    Mutant(
+        "a record alone is split for ever",
+        f"{PRODUCER}/sender.py",
+        "        if action is Action.SPLIT and batch.record_count == 1:\n",
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_parts_are_split_down_to_the_record_that_is_too_large_alone",
+    ),
+    Mutant(
+        "the times of a later part are told from the whole batch's first",
+        f"{RECORDS}/record_runs.py",
+        "                data=_encode(records, tail[chosen], end[chosen], deltas - deltas[0]),\n",
+        "                data=_encode(records, tail[chosen], end[chosen], deltas),\n",
+        f"{TESTS_RECORDS}/test_record_runs.py::test_places_of_more_than_one_byte_are_told_anew",
+    ),
+)
+
+SENDER: tuple[Mutant, ...] = (
+    Mutant(
+        "the first batch of a partition has company",
+        f"{PRODUCER}/sequences.py",
+        "            return not unanswered\n",
+        "            return len(unanswered) < max_in_flight\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::"
+        "test_the_first_batch_of_a_partition_goes_alone_until_its_leader_is_known_to_remember_it",
+    ),
+    Mutant(
+        "sequences do not wrap",
+        f"{PRODUCER}/sequences.py",
+        "    return (sequence + record_count) % SEQUENCE_COUNT\n",
+        "    return sequence + record_count\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_sequences_wrap_from_2147483647_to_0",
+    ),
+    Mutant(
+        "a gap is waited out for ever",
+        f"{PRODUCER}/sequences.py",
+        "        return state.unanswered[0] is not batch or batch.last_attempt_ms <= state.last_acknowledged_ms\n",
+        "        return True\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered",
+    ),
+    Mutant(
+        "a gap that an earlier batch left ends the write",
+        f"{PRODUCER}/sequences.py",
+        "        return state.unanswered[0] is not batch or batch.last_attempt_ms <= state.last_acknowledged_ms\n",
+        "        return False\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered",
+    ),
+    Mutant(
+        "a topic made again goes on with the sequences of the old one",
+        f"{PRODUCER}/sequences.py",
+        "        return self._partitions[batch.topic_partition, batch.topic_id]\n",
+        "        return self._partitions[batch.topic_partition, None]\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_a_topic_made_again_starts_at_0",
+    ),
+    Mutant(
+        "with one in flight and no sequences, a partition's next batch goes before the answer",
+        f"{PRODUCER}/sequences.py",
+        "            return max_in_flight > 1 or not any(other.in_flight for other in unanswered)\n",
+        "            return True\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::test_without_idempotence_only_one_in_flight_holds_a_partition_back",
+    ),
+    Mutant(
+        "a batch whose answer was lost counts as acknowledged",
+        f"{PRODUCER}/sender.py",
+        '                self._retry(batch, answer.error or "the connection was lost", now_ms)\n',
+        "                self._acknowledge(batch, None, now_ms)\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_retry_is_the_same_bytes_after_the_backoff",
+    ),
+    Mutant(
+        "with acks=0 a request that did not get out counts as sent",
+        f"{PRODUCER}/sender.py",
+        "        elif self._acks == 0 and answer.error is None:\n",
+        "        elif self._acks == 0:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_with_acks_0_a_request_that_did_not_get_out_is_sent_again",
+    ),
+    Mutant(
+        "with acks=0 a broker that hangs up on batches it refuses is written to for ever",
+        f"{PRODUCER}/sender.py",
+        "            if self._acks == 0 and self._network.is_down(node_id):\n",
+        "            if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader",
+    ),
+    Mutant(
+        "results are matched by their place in the answer",
+        f"{PRODUCER}/sender.py",
+        "            for result in answer.response.partitions:\n"
+        "                topic = names[result.topic_id] if result.topic is None else result.topic\n"
+        "                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)\n",
+        "            for result, batch in zip(answer.response.partitions, token.batches.values(), strict=True):\n"
+        "                self._on_result(batch, result, now_ms)\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_results_are_matched_by_partition_and_not_by_place",
+    ),
+    Mutant(
+        "a batch that failed keeps its memory when its answer comes",
+        f"{PRODUCER}/sender.py",
+        "        self._accumulator.deallocate(batch)\n        return True\n",
+        "        return True\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing",
+    ),
+    Mutant(
+        "batches on the wire are forgotten when the producer ends",
+        f"{PRODUCER}/sender.py",
+        "        for batch in [*self._drained, *self._sequences.unanswered()]:\n",
+        "        for batch in self._drained:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_final_error_fails_the_write_and_everything_behind_it",
+    ),
+    Mutant(
+        "a defect between drain and send forgets what was drained",
+        f"{PRODUCER}/sender.py",
+        "        for batch in [*self._drained, *self._sequences.unanswered()]:\n",
+        "        for batch in list(self._sequences.unanswered()):\n",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_memory_back",
+    ),
+    Mutant(
+        "a broker that leads no more is sent the retry, for ever",
+        f"{PRODUCER}/sender.py",
+        "        if action is Action.REFRESH_AND_RETRY:\n",
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_new_leader_gets_the_retry",
+    ),
+    Mutant(
+        "a lost connection is no reason to ask for the leader",
+        f"{PRODUCER}/sender.py",
+        "            # No answer: the leader may have the batches or not, and may not be the leader any more.\n"
+        "            self._metadata.request_update()\n",
+        "",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_lost_answer_is_a_reason_to_ask_for_the_leader",
+    ),
+    Mutant(
+        "a leader that cannot be reached is waited for, for ever",
+        f"{NET}/network_client.py",
+        "        return node is None or node.state is NodeState.DISCONNECTED\n",
+        "        return False\n",
+        f"{TESTS_NET}/test_network_client.py::TestReady::test_down_is_who_has_no_connection_and_is_not_getting_one",
+    ),
+    Mutant(
+        "rows routed to a topic go to another one that has its name now",
+        f"{PRODUCER}/sender.py",
+        "    return found is not None and found.topic_id != batch.topic_id\n",
+        "    return False\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one",
+    ),
+    Mutant(
+        "retries have no end",
+        f"{PRODUCER}/sender.py",
+        "        if batch.attempts > self._config.retries:\n",
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_retries_bound_the_attempts",
+    ),
+    Mutant(
+        "a producer id is asked for once, answered or not",
+        f"{PRODUCER}/sender.py",
+        "        self._asking_producer_id = False\n        response = answer.response\n",
+        "        response = answer.response\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again",
+    ),
+    Mutant(
+        "an unknown error is retried",
+        f"{PRODUCER}/error_policy.py",
+        "    return PRODUCE.get(code, Action.FAIL)\n",
+        "    return PRODUCE.get(code, Action.RETRY)\n",
+        f"{TESTS_PRODUCER}/test_error_policy.py::test_every_produce_code_has_one_action",
+    ),
+    Mutant(
+        "an unknown error is taken for success",
+        f"{PRODUCER}/error_policy.py",
+        "    return PRODUCE.get(code, Action.FAIL)\n",
+        "    return PRODUCE.get(code, Action.ACKNOWLEDGE)\n",
+        f"{TESTS_PRODUCER}/test_error_policy.py::test_every_produce_code_has_one_action",
+    ),
+    Mutant(
+        "too few replicas after the append is taken for success",
+        f"{PRODUCER}/error_policy.py",
+        "    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.RETRY,\n",
+        "    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.ACKNOWLEDGE,\n",
+        f"{TESTS_PRODUCER}/test_error_policy.py::test_every_produce_code_has_one_action",
+    ),
+    Mutant(
+        "a batch that the leader had before is an error",
+        f"{PRODUCER}/error_policy.py",
+        "    _E.DUPLICATE_SEQUENCE_NUMBER: Action.ACKNOWLEDGE_WITHOUT_OFFSET,\n",
+        "    _E.DUPLICATE_SEQUENCE_NUMBER: Action.FAIL,\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_batch_the_leader_had_before_counts_once_and_has_no_offset",
+    ),
+)
+
+METADATA: tuple[Mutant, ...] = (
+    Mutant(
+        "an answer about other topics counts for a topic that was not asked for",
+        f"{PRODUCER}/metadata.py",
+        "        if self._asking_for is not None and self._asking_for.issuperset(topics):\n",
+        "        if self._asking_for is not None:\n",
+        f"{TESTS_PRODUCER}/test_metadata.py::"
+        "test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_next",
+    ),
+    Mutant(
+        "a broker that lags behind brings an old leader back",
+        f"{PRODUCER}/metadata.py",
+        "known[partition] if partition < len(known) and known[partition][1] > told[partition][1] else told[partition]",
+        "told[partition]",
+        f"{TESTS_PRODUCER}/test_metadata.py::test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back",
+    ),
+    Mutant(
+        "a broker that lags behind shrinks a topic",
+        f"{PRODUCER}/metadata.py",
+        "        newest += known[len(told) :]\n",
+        "        newest += []\n",
+        f"{TESTS_PRODUCER}/test_metadata.py::"
+        "test_a_topic_grows_and_a_broker_that_has_not_heard_of_it_does_not_shrink_it",
+    ),
+    Mutant(
+        "a topic with an error is dropped from what is known",
+        f"{PRODUCER}/metadata.py",
+        "                errors[answer.name] = answer.error_code\n",
+        "                errors[answer.name] = answer.error_code\n"
+        "                topics.pop(answer.name, None)\n",
+        f"{TESTS_PRODUCER}/test_metadata.py::test_an_answer_with_an_error_keeps_what_was_known_of_the_topic",
+    ),
+    Mutant(
+        "a metadata request whose answer was lost is never repeated",
+        f"{PRODUCER}/metadata.py",
+        '        """The request came back without an answer."""\n        self._asking_for = None\n',
+        '        """The request came back without an answer."""\n',
+        f"{TESTS_PRODUCER}/test_metadata.py::"
+        "test_errors_missing_leaders_and_lost_answers_are_asked_about_again_with_growing_pauses",
+    ),
+    Mutant(
+        "a partition without a leader stays without one",
+        f"{PRODUCER}/metadata.py",
+        "        if errors or leaderless:\n",
+        "        if errors:\n",
+        f"{TESTS_PRODUCER}/test_metadata.py::test_a_partition_without_a_leader_is_asked_about_again",
+    ),
+)
+
+NETWORK: tuple[Mutant, ...] = (
+    Mutant(
+        "a broker that says nothing is waited for, for ever",
+        f"{NET}/network_client.py",
+        '            return begin_ms + limit_ms, f"no answer within {limit_ms} ms"\n',
+        '            return begin_ms + 1_000 * limit_ms, f"no answer within {limit_ms} ms"\n',
+        f"{TESTS_NET}/test_network_client.py::TestConnectFails::test_a_broker_that_accepts_and_says_nothing",
+    ),
+    Mutant(
+        "what was under way on a connection that broke never comes back",
+        f"{NET}/network_client.py",
+        "        for answer in self._drop(node):\n            self._respond(node, answer, self.last_error, now_ms)\n",
+        "        self._drop(node)\n",
+        f"{TESTS_NET}/test_network_client.py::TestConnectionLost::test_everything_under_way_comes_back_with_the_reason",
+    ),
+    Mutant(
+        "a broker that throttles is sent requests",
+        f"{NET}/network_client.py",
+        "            and now_ms >= node.throttled_until_ms\n",
+        "",
+        f"{TESTS_NET}/test_network_client.py::TestThrottle::test_a_node_is_left_alone_as_long_as_it_says",
+    ),
+    Mutant(
+        "a broker that moved is looked for at its old address",
+        f"{NET}/network_client.py",
+        "            if node is not None and (node.host, node.port) != (broker.host, broker.port):\n",
+        "            if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestBrokersChange::test_a_broker_that_moved_is_connected_to_anew",
+    ),
+    Mutant(
+        "the rest of a write that the socket took in part is lost",
+        f"{NET}/selector.py",
+        "            outgoing[0] = front[written:]\n            return\n",
+        "            outgoing.popleft()\n            sends[position] -= 1\n            return\n",
+        f"{TESTS_NET}/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
+    ),
+    Mutant(
+        "the rest of a write waits for ever for a socket that has room again",
+        f"{NET}/selector.py",
+        "        if channel.writing != bool(channel.outgoing):\n",
+        "        if False:\n",
+        f"{TESTS_NET}/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
+    ),
+    Mutant(
+        "received bytes are overwritten by the next connection's",
+        f"{NET}/selector.py",
+        "events.append(Received(channel.key, bytes(self._chunk[:received])))",
+        "events.append(Received(channel.key, self._chunk[:received]))",
+        f"{TESTS_NET}/test_selector.py::TestReceive::test_what_was_received_does_not_change_with_what_comes_next",
+    ),
+)
+
+WRITE: tuple[Mutant, ...] = (
+    Mutant(
+        "a key's hash loses its sign by its magnitude",
+        f"{RECORDS}/partitioner.py",
+        "KERNEL.murmur2(keys) & POSITIVE_MASK",
+        "np.abs(KERNEL.murmur2(keys).astype(np.int64))",
+        f"{TESTS_RECORDS}/test_partitioner.py::test_a_key_goes_to_the_partition_of_its_hash",
+    ),
+    Mutant(
+        "a row's own partition yields to its key",
+        f"{RECORDS}/partitioner.py",
+        "            undecided = ~explicit\n",
+        "",
+        f"{TESTS_RECORDS}/test_partitioner.py::test_explicit_before_key_before_sticky",
+    ),
+    Mutant(
+        "the CRC covers itself",
+        f"{RECORDS}/record_batch.py",
+        "crc32c(batch[_ATTRIBUTES_OFFSET:])",
+        "crc32c(batch[_CRC_OFFSET:])",
+        f"{TESTS_RECORDS}/test_record_batch.py::test_same_bytes_as_kafka_python",
+    ),
+    Mutant(
+        "the last offset delta is the number of records",
+        f"{RECORDS}/record_batch.py",
+        "        record_count - 1,\n",
+        "        record_count,\n",
+        f"{TESTS_RECORDS}/test_record_batch.py::test_same_bytes_as_kafka_python",
+    ),
+    Mutant(
+        "records that compression makes larger overrun their buffer",
+        f"{PRODUCER}/producer_batch.py",
+        "        if len(compressed) < len(records):\n",
+        "        if True:\n",
+        f"{TESTS_PRODUCER}/test_producer_batch.py::test_rows_that_compression_makes_larger_stay_as_they_are",
+    ),
+    Mutant(
+        "answers that come between a refusal of memory and the wait for it are missed",
+        CLIENT,
+        "            seen = self._changes\n"
+        "            left_before = rows.unplaced_count()\n"
+        "            placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())\n",
+        "            left_before = rows.unplaced_count()\n"
+        "            placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())\n"
+        "            seen = self._changes\n",
+        f"{TESTS_CLIENT}::test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed",
+    ),
+    Mutant(
+        "a write whose sender thread died is a success",
+        CLIENT,
+        "            if not receipts.settled:\n",
+        "            if False:\n",
+        f"{TESTS_CLIENT}::test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered",
+    ),
+    Mutant(
+        "a producer whose write raised is kept for the next one",
+        CLIENT,
+        "        producer.close()\n        raise\n",
+        "        _kept[key] = producer\n        raise\n",
+        f"{TESTS_CLIENT}::test_a_producer_whose_write_raised_is_closed_and_its_thread_ends",
+    ),
+    Mutant(
+        "a forked child writes to the sockets of its parent",
+        CLIENT,
+        "    key = (os.getpid(), config)\n",
+        "    key = (0, config)\n",
+        f"{TESTS_CLIENT}::test_a_producer_is_kept_by_process_and_configuration",
+    ),
+    Mutant(
+        "a row over max.request.size is handed over",
+        CLIENT,
+        "        if size_bytes > max_bytes:\n",
+        "        if False:\n",
+        f"{TESTS_CLIENT}::test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice",
+    ),
+    Mutant(
+        "a topic made again in mid-write gets the rest of its rows",
+        CLIENT,
+        "            if first_id != state.topic_id:\n",
+        "            if False:\n",
+        f"{TESTS_CLIENT}::test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE)
