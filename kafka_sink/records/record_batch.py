@@ -7,10 +7,14 @@ Layout, big-endian (DefaultRecordBatch; KIP-98 brought the version):
     12  partition_leader_epoch  i32   -1: the broker assigns it, which is why the CRC leaves it out
     16  magic                   i8    2
     17  crc                     u32   CRC-32C of everything after this field
-    21  attributes              i16   codec bits 0-2, timestamp type bit 3 (0: create time), transactional bit
-    4 23  last_offset_delta       i32 27  base_timestamp          i64   ms; the records hold differences to it
-    35  max_timestamp           i64   ms 43  producer_id             i64 51  producer_epoch          i16 53
-    base_sequence           i32 57  record_count            i32
+    21  attributes              i16   codec bits 0-2, timestamp type bit 3 (0: create time), transactional bit 4
+    23  last_offset_delta       i32
+    27  base_timestamp          i64   ms; the records hold differences to it
+    35  max_timestamp           i64   ms
+    43  producer_id             i64
+    51  producer_epoch          i16
+    53  base_sequence           i32
+    57  record_count            i32
 
 Only the records behind it are compressed, so the header is written last and in place.
 """
