@@ -65,6 +65,10 @@ simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of fa
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 
+.PHONY: docs
+docs: $(WHEEL)  ## write docs/options.md from the table of options
+	$(BIN)/python -m kafka_sink.options_page > docs/options.md
+
 .PHONY: lint
 lint: $(DEPS)  ## check style and imports with ruff
 	$(BIN)/ruff check .
