@@ -70,6 +70,10 @@ mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a te
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 
+.PHONY: docs
+docs: $(WHEEL)  ## write docs/options.md from the table of options
+	$(BIN)/python -m kafka_sink.options_page > docs/options.md
+
 .PHONY: lint
 lint: $(DEPS)  ## check style and imports with ruff
 	$(BIN)/ruff check .

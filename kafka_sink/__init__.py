@@ -13,34 +13,42 @@
        v
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
-`client.py` is the shell that owns the Sender thread, the lock and the waiting; `config.py` is the table of options,
-`errors.py` the tree of errors; `broker/` is a local Kafka for development and tests.
+`client.py` is the shell that owns the Sender thread, the lock and the waiting; `options.py` is the table of options,
+`config.py` what becomes of it, `errors.py` the tree of errors; `broker/` is a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
 works without any registration when the package is installed where Spark's driver runs; `register(spark)` does the same
-for a session that cannot look packages up.
+for a session that cannot look packages up, and takes interceptors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_sink.config import VERSION as __version__
+from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["__version__", "partition_count", "register"]
+__all__ = ["Interceptor", "__version__", "partition_count", "register"]
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, interceptors: Sequence[Interceptor] = ()) -> None:
     """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped with
-    `--py-files`, a Spark Connect session, or a session in which another `pyspark_*` module breaks the look-up."""
-    from kafka_sink.spark.source import KafkaDataSource
+    `--py-files`, a Spark Connect session, or a session in which another `pyspark_*` module breaks the look-up.
 
-    spark.dataSource.register(KafkaDataSource)
+    Every later write of the session goes through `interceptors`, in their order; another `register` replaces them.
+    Raises TypeError for something that is no Interceptor, e.g. its class.
+    """
+    from kafka_sink.spark.source import source_with
+
+    for interceptor in interceptors:
+        if not isinstance(interceptor, Interceptor):
+            raise TypeError(f"interceptors are objects that extend kafka_sink.Interceptor, not {interceptor!r}")
+    spark.dataSource.register(source_with(tuple(interceptors)))
 
 
 def partition_count(options: Mapping[str, str]) -> int:

@@ -34,6 +34,7 @@
     │                                the connection is closed, its requests are retried)
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
+    ├── InterceptorFailed            an interceptor raised, or returned what is not its rows
     └── LocalKafkaError              the broker for development and tests
         ├── JavaNotFound
         ├── JavaVersionUnsupported
@@ -89,7 +90,7 @@ class UnknownOption(ConfigError):
         hint = f" Did you mean {' or '.join(repr(name) for name in self.nearest)}?" if self.nearest else ""
         super().__init__(
             f"unknown option {option!r}.{hint} Options of the Kafka client start with 'kafka.'; "
-            f"the README lists all that exist. {NOTHING_SENT}"
+            f"docs/options.md lists all that exist. {NOTHING_SENT}"
         )
 
 
@@ -102,14 +103,19 @@ class RefusedOption(ConfigError):
 class MissingOption(ConfigError):
     def __init__(self, *, option: str, hint: str) -> None:
         self.option = option
-        super().__init__(f"option {option!r} is required: {hint} {NOTHING_SENT}")
+        super().__init__(
+            f"option {option!r} is required: {hint} Set it, or spark.pykafka.{option} in Spark's conf. {NOTHING_SENT}"
+        )
 
 
 class InvalidOption(ConfigError):
-    def __init__(self, *, option: str, value: str, expected: str) -> None:
+    """`value` is None for an option whose value is not to be shown."""
+
+    def __init__(self, *, option: str, value: str | None, expected: str) -> None:
         self.option = option
         self.value = value
-        super().__init__(f"option {option!r} is {value!r}; expected {expected}. {NOTHING_SENT}")
+        found = "is not usable (its value is not shown)" if value is None else f"is {value!r}"
+        super().__init__(f"option {option!r} {found}; expected {expected}. {NOTHING_SENT}")
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -401,6 +407,18 @@ class WriteModeUnsupported(KafkaSinkError):
         super().__init__(
             "a Kafka topic cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
             f"stream (for update mode, write from foreachBatch). {NOTHING_SENT}"
+        )
+
+
+class InterceptorFailed(KafkaSinkError):
+    """`problem` has types and counts, not what the interceptor said: that may quote a row. It is the `__cause__`."""
+
+    def __init__(self, *, interceptor: str, problem: str) -> None:
+        self.interceptor = interceptor
+        self.problem = problem
+        super().__init__(
+            f"interceptor {interceptor}: {problem}. The Arrow batch that it was given is not sent, not even as it was "
+            f"before the interceptor. Correct the interceptor, or register the sink without it. {REPLAY}"
         )
 
 

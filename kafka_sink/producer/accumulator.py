@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kafka_sink.config import LEAST_BUFFER_BYTES, even_batch_size
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.filling import Filling
@@ -32,9 +33,6 @@ from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences
 from kafka_sink.records.compression import Codec
-
-# Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
-LEAST_BUFFER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,7 @@ class RecordAccumulator:
         max_request_size: int,
     ) -> None:
         self._lock = lock
-        # Rounded down so that halves of it are whole down to the least: buffers of several sizes share one memory.
-        self._batch_size = batch_size - batch_size % _power_of_two(max(1, batch_size // LEAST_BUFFER_BYTES))
+        self._batch_size = even_batch_size(batch_size)
         self._linger_ms = linger_ms
         self._max_request_size = max_request_size
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
@@ -313,11 +310,6 @@ class RecordAccumulator:
             queue.clear()
         self._pressing.clear()
         self._lingering.clear()
-
-
-def _power_of_two(number: int) -> int:
-    """The largest one that is not greater than `number` >= 1."""
-    return 1 << number.bit_length() - 1
 
 
 def _before(one: ProducerBatch, other: ProducerBatch) -> bool:

@@ -3,22 +3,40 @@ writer.
 
 Both checks run on the driver, before any task, so that a wrong option or column costs a message and not a job. Neither
 has an effect on the cluster: Spark also makes a writer in the process that commits.
+
+Options are merged with Spark's conf (`spark.pykafka.<option>`) in the task and nowhere else, because only a task knows
+the conf: Spark hands every `spark.*` setting of the session to tasks as local properties, for a stream as it was at
+`start()`, through Spark Connect too. The workers that plan and commit get neither a TaskContext nor a session nor the
+conf in their environment, and `kafka_sink.register` may never have been called. Therefore
+
+* here: every option that was given is known, readable, and in no contradiction with the others that were given;
+* in the task, before its first row: what the conf says in the same way, what is required and missing in both (a topic
+  too), and contradictions with what the conf or a default says. Such an error has sent nothing either; Spark repeats
+  it as often as it repeats tasks;
+* nothing that `commit` needs may come from the conf, unless a task's message brings it.
+
+Source: PythonPlannerRunner.scala (what a planning worker is sent), SQLExecution.withSQLConfPropagated.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
-from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.config import GivenOptions, check_given, given_options
 from kafka_sink.errors import ColumnTypeMismatch, WriteModeUnsupported
 from kafka_sink.records.columns import check_schema
+from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 
 class KafkaDataSource(DataSource):
     """`format("pykafka")`. Writes; does not read."""
+
+    interceptors: ClassVar[tuple[Interceptor, ...]] = ()
 
     @classmethod
     def name(cls) -> str:
@@ -26,18 +44,28 @@ class KafkaDataSource(DataSource):
 
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> KafkaBatchWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported."""
-        return KafkaBatchWriter(self._checked_config(schema, overwrite))
+        return KafkaBatchWriter(self._checked_options(schema, overwrite), self.interceptors)
 
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete)."""
-        return KafkaStreamWriter(self._checked_config(schema, overwrite))
+        return KafkaStreamWriter(self._checked_options(schema, overwrite), self.interceptors)
 
-    def _checked_config(self, schema: spark_types.StructType, overwrite: bool) -> SinkConfig:
-        config = sink_config(self.options)
+    def _checked_options(self, schema: spark_types.StructType, overwrite: bool) -> GivenOptions:
+        given = given_options(self.options)
+        check_given(given)
         if overwrite:
             raise WriteModeUnsupported
-        check_spark_schema(schema, topic_option=config.topic is not None)
-        return config
+        # Where the topic comes from is the task's to say: it may be in the conf, or an interceptor's.
+        check_spark_schema(schema, topic_option=True)
+        return given
+
+
+def source_with(interceptors: tuple[Interceptor, ...]) -> type[KafkaDataSource]:
+    """The data source whose writes go through `interceptors`. A class of its own, because a class that can be imported
+    is pickled by name, without what was set on it; this one can only be pickled with all that it holds."""
+    if not interceptors:
+        return KafkaDataSource
+    return type("InterceptedKafkaDataSource", (KafkaDataSource,), {"interceptors": interceptors})
 
 
 def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) -> None:

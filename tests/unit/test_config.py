@@ -1,12 +1,25 @@
+"""Options, Spark's conf and defaults become one configuration, or an error that says what is wrong."""
+
 from __future__ import annotations
+
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.config import NOT_YET, OPTIONS, REFUSED, REQUIRED, sink_config
-from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
-from kafka_sink.records.partitioner import PARTITIONERS
+from kafka_sink.config import (
+    RULES,
+    ProducerConfig,
+    SinkConfig,
+    check_given,
+    complete,
+    given_conf,
+    given_options,
+    sink_config,
+)
+from kafka_sink.errors import InvalidOption, MissingOption, UnknownOption
+from kafka_sink.options import INT32_MAX, OPTIONS, Option
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -35,113 +48,9 @@ def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None)
     assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
 
 
-@pytest.mark.parametrize("name", list(PARTITIONERS))
-def test_the_option_knows_every_partitioner(name: str) -> None:
-    assert sink_config({**SERVERS, "partitioner": name.upper()}).partitioner == name
-
-
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_found_in_any_case_and_has_a_meaning(option) -> None:
-    text = "localhost:9092" if option.default is REQUIRED else "x" if option.default is None else str(option.default)
-    config = sink_config({**SERVERS, option.name.swapcase(): text})
-    owner = config.producer if option.is_producer_option else config
-    given = {REQUIRED: (("localhost", 9092),), None: text}
-    assert getattr(owner, option.field) == given.get(option.default, option.default)
-    assert option.doc
-
-
-def test_sparks_own_keys_are_passed_over() -> None:
-    assert sink_config({**SERVERS, "checkpointlocation": "x", "queryname": "q", "path": "p"}) == sink_config(SERVERS)
-
-
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
-        ("kafka.lingerms", "kafka.linger.ms"),
-        ("batch.size", "kafka.batch.size"),
-        ("Topics", "topic"),
-    ],
-)
-def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str) -> None:
-    with pytest.raises(UnknownOption) as failure:
-        sink_config({**SERVERS, name: "x"})
-    assert nearest in failure.value.nearest
-    assert repr(nearest) in str(failure.value)
-
-
-def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
-    with pytest.raises(UnknownOption) as failure:
-        sink_config({**SERVERS, "zzz": "x"})
-    assert failure.value.nearest == ()
-
-
-@pytest.mark.parametrize("name", [*REFUSED, *sorted(NOT_YET), "kafka.ssl.truststore.location", "kafka.sasl.any"])
-def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
-    with pytest.raises(RefusedOption) as failure:
-        sink_config({**SERVERS, name.lower(): "hunter2"})
-    assert failure.value.option.lower() == name.lower()
-    assert "hunter2" not in str(failure.value)
-
-
 def test_bootstrap_servers_are_required() -> None:
     with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
         sink_config({"topic": "t"})
-
-
-@pytest.mark.parametrize(
-    ("text", "servers"),
-    [
-        ("a:1", (("a", 1),)),
-        (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))),
-        ("[::1]:9092", (("::1", 9092),)),
-        ("PLAINTEXT://h:9092", (("h", 9092),)),
-    ],
-)
-def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tuple[tuple[str, int], ...]) -> None:
-    producer = sink_config({"kafka.bootstrap.servers": text}).producer
-    assert producer.bootstrap_servers == servers
-    again = sink_config({"kafka.bootstrap.servers": producer.bootstrap_servers_text}).producer
-    assert again.bootstrap_servers == servers
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("kafka.bootstrap.servers", "localhost"),
-        ("kafka.bootstrap.servers", "localhost:0"),
-        ("kafka.bootstrap.servers", ""),
-        ("kafka.bootstrap.servers", "a:1;b:2"),
-        ("topic", "no spaces"),
-        ("topic", ".."),
-        ("topic", ""),
-        ("deliveryGuarantee", "exactly-once"),
-        ("kafka.acks", "2"),
-        ("kafka.acks", "leader"),
-        ("kafka.enable.idempotence", "maybe"),
-        ("kafka.max.in.flight.requests.per.connection", "0"),
-        ("kafka.retries", "-1"),
-        ("kafka.linger.ms", "-1"),
-        ("kafka.linger.ms", "5s"),
-        ("kafka.compression.type", "brotli"),
-        ("kafka.compression.zstd.level", "23"),
-        ("kafka.compression.zstd.level", "-131073"),
-        ("kafka.compression.gzip.level", "0"),
-        ("kafka.compression.gzip.level", "10"),
-        ("kafka.compression.gzip.level", "-2"),
-        ("kafka.compression.gzip.level", "best"),
-        ("kafka.compression.lz4.level", "0"),
-        ("kafka.compression.lz4.level", "18"),
-        ("partitioner", "random"),
-        ("includeHeaders", "yes"),
-    ],
-)
-def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
-    with pytest.raises(InvalidOption) as failure:
-        sink_config({**SERVERS, name: text})
-    assert failure.value.option == name
-    assert repr(text) in str(failure.value)
-    assert "No row of this write was sent" in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +60,15 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
         ({"kafka.buffer.memory": "1048576"}, "kafka.buffer.memory"),
         ({"kafka.max.request.size": str(2**26), "kafka.buffer.memory": str(2**25)}, "kafka.max.request.size"),
         # Memory for two batches, and a row that would take two and a half.
+        # 1,048,592 bytes are rounded down to what halves evenly, and 32 bytes are missing for the second row.
+        (
+            {
+                "kafka.max.request.size": "2097184",
+                "kafka.batch.size": "1048592",
+                "kafka.buffer.memory": "2097184",
+            },
+            "kafka.max.request.size",
+        ),
         (
             {
                 "kafka.max.request.size": "2500000",
@@ -165,11 +83,6 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
     with pytest.raises(InvalidOption) as failure:
         sink_config({**SERVERS, **options})
     assert failure.value.option == named
-
-
-@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("ALL", "all"), ("-1", "all"), ("1", "1"), ("0", "0")])
-def test_acks_are_written_as_kafka_has_them(text: str, acks: str) -> None:
-    assert sink_config({**SERVERS, "kafka.acks": text}).producer.acks == acks
 
 
 WITHOUT_IDEMPOTENCE = [
@@ -202,11 +115,82 @@ def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
     assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
 
 
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
-    from kafka_sink.errors import ConfigError
+def test_every_field_is_filled_by_one_option() -> None:
+    filled = sorted(option.field for option in OPTIONS if option.field is not None)
+    wanted = [field.name for kind in (ProducerConfig, SinkConfig) for field in fields(kind) if field.name != "producer"]
+    assert filled == sorted(wanted)
+    assert {field for rule in RULES for field in rule.fields} <= set(filled)
 
+
+# --- option, then conf, then default ----------------------------------------------------------------------------------
+
+
+def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
+    conf = {"spark.pykafka.kafka.linger.ms": "7", "spark.pykafka.topic": "conf", "spark.app.name": "x"}
+    assert sink_config(SERVERS, conf).producer.linger_ms == 7
+    assert sink_config({**SERVERS, "kafka.Linger.ms": "8"}, conf).producer.linger_ms == 8
+    assert sink_config(SERVERS, {}).producer.linger_ms == 100
+    assert (sink_config(SERVERS, conf).topic, sink_config({**SERVERS, "topic": "o"}, conf).topic) == ("conf", "o")
+
+
+def test_what_is_required_may_come_from_the_conf() -> None:
+    conf = {"spark.pykafka.kafka.bootstrap.servers": "h:1"}
+    assert sink_config({"topic": "t"}, conf).producer.bootstrap_servers == (("h", 1),)
+    with pytest.raises(MissingOption, match=r"spark\.pykafka\.kafka\.bootstrap\.servers"):
+        sink_config({"topic": "t"}, {"pykafka.kafka.bootstrap.servers": "h:1"})
+
+
+@pytest.mark.parametrize("option", [one for one in OPTIONS if isinstance(one.default, int)], ids=lambda one: one.name)
+def test_the_order_is_the_same_for_every_option(option: Option) -> None:
+    other = {True: "false", -1: "1", INT32_MAX: "0"}.get(option.default, str(option.default + 1))
+    options, conf = {option.name: str(option.default)}, {f"spark.pykafka.{option.name}": other}
+    if option.field is None:
+        assert given_options(options) == given_conf(conf) == {}
+        return
+    assert given_conf(conf)[option.field] == option.read(other) != option.default
+    used, by_conf = sink_config({**SERVERS, **options}, conf), sink_config({**SERVERS}, conf)
+    for config, text in ((used, str(option.default)), (by_conf, other)):
+        assert getattr(config.producer, option.field) == option.read(text)
+
+
+def test_the_conf_is_checked_as_options_are_and_named_as_it_is_there() -> None:
+    with pytest.raises(UnknownOption, match=r"'spark\.pykafka\.kafka\.ack'.*'spark\.pykafka\.kafka\.acks'"):
+        given_conf({"spark.pykafka.kafka.ack": "1"})
+    with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '7'"):
+        given_conf({"spark.pykafka.kafka.acks": "7"})
+    assert given_conf({"spark.pykafkax.acks": "7", "spark.sql.shuffle.partitions": "2"}) == {}
+
+
+def test_idempotence_that_the_conf_asks_for_is_asked_for() -> None:
+    with pytest.raises(InvalidOption, match="idempotent"):
+        sink_config({**SERVERS, "kafka.acks": "1"}, {"spark.pykafka.kafka.enable.idempotence": "true"})
+
+
+# --- what can be told before the conf is known ------------------------------------------------------------------------
+
+
+def test_only_a_contradiction_that_nothing_can_mend_is_told_before_the_conf_is_known() -> None:
+    short = given_options({"kafka.delivery.timeout.ms": "20000"})
+    check_given(short)
+    mended = given_conf({"spark.pykafka.kafka.request.timeout.ms": "5000"})
+    assert complete({**mended, **given_options(SERVERS), **short}).producer.delivery_timeout_ms == 20_000
+    check_given(short | given_options({"kafka.request.timeout.ms": "30000"}))
+    with pytest.raises(InvalidOption, match=r"kafka\.delivery\.timeout\.ms"):
+        check_given(
+            {**short, **given_options({"kafka.request.timeout.ms": "30000", "kafka.linger.ms": "0"})},
+        )
+    with pytest.raises(InvalidOption, match="idempotent"):
+        check_given(given_options({"kafka.enable.idempotence": "true", "kafka.retries": "0"}))
+    check_given(given_options({"kafka.enable.idempotence": "false", "kafka.retries": "0"}))
+
+
+@given(st.dictionaries(st.sampled_from([field for rule in RULES for field in rule.fields]), st.integers(0, 2**31)))
+def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
+    sizes.pop("acks", None), sizes.pop("enable_idempotence", None)
+    if sizes.get("batch_size") == 0:
+        return
     try:
-        sink_config({**SERVERS, name: text})
-    except ConfigError as error:
-        assert str(error)
+        check_given(sizes)
+    except InvalidOption:
+        with pytest.raises(InvalidOption):
+            complete({**given_options(SERVERS), **sizes})

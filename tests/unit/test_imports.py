@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"client", "commit"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
-    (frozenset({"backoff", "config", "errors", "metrics"}), "neighbours"),
+    (frozenset({"backoff", "config", "errors", "metrics", "options", "options_page"}), "neighbours"),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
-from kafka_sink.config import OPTIONS
+from kafka_sink.options import OPTIONS
 from kafka_sink.records.compression import CODECS, codec_for
 
 RECORDS = b"rows rows rows " * 10_000
@@ -165,4 +165,4 @@ def test_each_call_makes_an_object_of_its_own(name: str) -> None:
 @pytest.mark.parametrize("name", list(CODECS))
 def test_the_option_knows_every_codec(name: str) -> None:
     (option,) = (option for option in OPTIONS if option.name == "kafka.compression.type")
-    assert option.parse(name.upper()) == name
+    assert option.read(name.upper()) == name

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,8 +21,17 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from kafka_sink.errors import ColumnTypeMismatch, MissingColumn, MissingOption, UnexpectedColumn, WriteModeUnsupported
-from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
+from kafka_sink import Interceptor
+from kafka_sink.errors import (
+    ColumnTypeMismatch,
+    InvalidOption,
+    MissingColumn,
+    RefusedOption,
+    UnexpectedColumn,
+    UnknownOption,
+    WriteModeUnsupported,
+)
+from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_with
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 VALUE = StructType([StructField("value", BinaryType())])
@@ -82,8 +92,7 @@ def test_writers_are_pickled_with_their_options_and_made_without_a_cluster() -> 
     source = KafkaDataSource(OPTIONS)
     for writer in (source.writer(schema=VALUE, overwrite=False), source.streamWriter(schema=VALUE, overwrite=False)):
         again = pickle.loads(pickle.dumps(writer))
-        assert again.config == writer.config
-        assert again.config.topic == "t"
+        assert again.options == writer.options == {"bootstrap_servers": (("localhost", 9092),), "topic": "t"}
 
 
 def test_overwrite_and_bad_options_are_refused_for_both_kinds() -> None:
@@ -91,8 +100,42 @@ def test_overwrite_and_bad_options_are_refused_for_both_kinds() -> None:
         KafkaDataSource(OPTIONS).writer(schema=VALUE, overwrite=True)
     with pytest.raises(WriteModeUnsupported):
         KafkaDataSource(OPTIONS).streamWriter(schema=VALUE, overwrite=True)
-    with pytest.raises(MissingOption):
-        KafkaDataSource({"topic": "t"}).streamWriter(schema=VALUE, overwrite=False)
+    for options, error in (
+        ({"kafka.lingerms": "1"}, UnknownOption),
+        ({"kafka.acks": "2"}, InvalidOption),
+        ({"kafka.acks": "1", "kafka.enable.idempotence": "true"}, InvalidOption),
+        ({"kafka.partitioner.class": "x"}, RefusedOption),
+    ):
+        for make in (KafkaDataSource(OPTIONS | options).writer, KafkaDataSource(OPTIONS | options).streamWriter):
+            with pytest.raises(error):
+                make(schema=VALUE, overwrite=False)
+
+
+def test_what_the_conf_may_say_is_not_missed_while_planning() -> None:
+    for options in ({}, {"kafka.delivery.timeout.ms": "100"}):
+        KafkaDataSource(options).streamWriter(schema=VALUE, overwrite=False)
+
+
+class Marked(Interceptor):
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+
+def test_interceptors_travel_with_the_class_and_each_write_has_its_own() -> None:
+    """As Spark sends it: the class by cloudpickle to the process that plans, the writer from there to each task."""
+    sent = source_with((Marked("a"), Marked("b")))
+    planned = pickle.loads(cloudpickle.dumps(sent))(OPTIONS)
+    assert planned.name() == "pykafka"
+    for make in (planned.writer, planned.streamWriter):
+        writer = cloudpickle.dumps(make(schema=VALUE, overwrite=False))
+        first, second = pickle.loads(writer).interceptors, pickle.loads(writer).interceptors
+        assert [one.mark for one in first] == [one.mark for one in second] == ["a", "b"]
+        assert not set(map(id, first)) & set(map(id, second))
+
+
+def test_without_interceptors_spark_gets_the_class_that_it_would_find_itself() -> None:
+    assert source_with(()) is KafkaDataSource
+    assert KafkaDataSource.interceptors == ()
 
 
 def test_the_module_that_spark_looks_for_has_it() -> None:

@@ -9,14 +9,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.config import sink_config
-from kafka_sink.errors import CommitRefused, DeliveryError, ProducerClosed, ReceiptMismatch, UnexpectedColumn
+import kafka_sink
+from kafka_sink.config import given_options, sink_config
+from kafka_sink.errors import (
+    CommitRefused,
+    DeliveryError,
+    InterceptorFailed,
+    InvalidOption,
+    MissingColumn,
+    MissingOption,
+    ProducerClosed,
+    ReceiptMismatch,
+    UnexpectedColumn,
+    UnknownOption,
+)
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark import writer
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
-CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092", "topic": "t"})
+TEXTS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+CONFIG = sink_config(TEXTS)
+OPTIONS = given_options(TEXTS)
 
 
 class Remembering:
@@ -28,9 +42,11 @@ class Remembering:
         self.acknowledged = acknowledged
         self.failure = failure
         self.left_with: type[BaseException] | None = None
+        self.expected = CONFIG.producer
+        self.topic: str | None = "t"
 
     def begin(self, *, topic: str | None, partitioner: str) -> Remembering:
-        assert topic == "t"
+        assert topic == self.topic
         return self
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -49,7 +65,7 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(producer: Remembering) -> Remembering:
         @contextmanager
         def lease(config: object) -> Iterator[Remembering]:
-            assert config == CONFIG.producer
+            assert config == producer.expected
             try:
                 yield producer
             except BaseException as error:
@@ -67,11 +83,33 @@ def batches(*counts: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"value": pa.array([b"v"] * count, pa.binary()), **columns})
 
 
+class TaskWithConf:
+    """As much of a TaskContext as a write looks at."""
+
+    def __init__(self, **conf: str) -> None:
+        self._localProperties = {key.replace("__", "."): text for key, text in conf.items()} | {"spark.app.id": "a"}
+
+    def partitionId(self) -> int:
+        return 3
+
+    def attemptNumber(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def in_task(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def enter(**conf: str) -> None:
+        task = TaskWithConf(**conf)
+        monkeypatch.setattr(writer.TaskContext, "get", lambda: task)
+
+    return enter
+
+
 @pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
 def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any, make: type) -> None:
     producer = using(Remembering())
     iterator = batches(3, 0, 5)
-    receipt = make(CONFIG).write(iterator)
+    receipt = make(OPTIONS).write(iterator)
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
     assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),))
@@ -80,7 +118,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
 def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> None:
     producer = using(Remembering(acknowledged=7))
     with pytest.raises(ReceiptMismatch) as failure:
-        KafkaBatchWriter(CONFIG).write(batches(8))
+        KafkaBatchWriter(OPTIONS).write(batches(8))
     assert (failure.value.received, failure.value.acknowledged) == (8, 7)
     assert producer.left_with is ReceiptMismatch
 
@@ -88,26 +126,208 @@ def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> Non
 def test_a_failed_delivery_fails_the_task(using: Any) -> None:
     using(Remembering(failure=ProducerClosed(reason="test")))
     with pytest.raises(ProducerClosed):
-        KafkaStreamWriter(CONFIG).write(batches(1))
+        KafkaStreamWriter(OPTIONS).write(batches(1))
 
 
 def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
     producer = using(Remembering())
     with pytest.raises(UnexpectedColumn):
-        KafkaStreamWriter(CONFIG).write(batches(1, extra=pa.array([1])))
+        KafkaStreamWriter(OPTIONS).write(batches(1, extra=pa.array([1])))
     assert producer.batches == []
 
 
 def test_a_missing_message_is_refused_by_both_commits() -> None:
     receipt = TaskReceipt(0, 0, 0, ())
     with pytest.raises(CommitRefused):
-        KafkaBatchWriter(CONFIG).commit([receipt, None])
+        KafkaBatchWriter(OPTIONS).commit([receipt, None])
     with pytest.raises(CommitRefused):
-        KafkaStreamWriter(CONFIG).commit([None], 3)
-    KafkaBatchWriter(CONFIG).commit([receipt])
-    KafkaStreamWriter(CONFIG).commit([receipt], 3)
+        KafkaStreamWriter(OPTIONS).commit([None], 3)
+    KafkaBatchWriter(OPTIONS).commit([receipt])
+    KafkaStreamWriter(OPTIONS).commit([receipt], 3)
 
 
 def test_abort_never_raises() -> None:
-    KafkaBatchWriter(CONFIG).abort([None])
-    KafkaStreamWriter(CONFIG).abort([None], 3)
+    KafkaBatchWriter(OPTIONS).abort([None])
+    KafkaStreamWriter(OPTIONS).abort([None], 3)
+
+
+# --- Spark's conf, which only a task knows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+def test_a_task_takes_from_the_conf_what_options_do_not_say(using: Any, in_task: Any, make: type) -> None:
+    producer = using(Remembering())
+    in_task(spark__pykafka__topic="t", spark__pykafka__kafka__acks="1", spark__pykafka__kafka__linger__ms="7")
+    given = {"kafka.bootstrap.servers": "h:1", "kafka.linger.ms": "8"}
+    producer.expected = sink_config({**given, "kafka.acks": "1"}).producer
+    receipt = make(given_options(given)).write(batches(2))
+    assert (receipt.spark_partition_id, receipt.attempt_number, receipt.record_count) == (3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "conf", "error"),
+    [
+        ({"topic": "t"}, {}, MissingOption),
+        (TEXTS, {"spark__pykafka__kafka__ack": "1"}, UnknownOption),
+        (TEXTS, {"spark__pykafka__kafka__acks": "7"}, InvalidOption),
+        ({**TEXTS, "kafka.delivery.timeout.ms": "100"}, {}, InvalidOption),
+        ({"kafka.bootstrap.servers": "h:1"}, {}, MissingColumn),
+    ],
+)
+def test_what_the_conf_does_not_mend_is_an_error_before_any_row(
+    using: Any, in_task: Any, options: dict[str, str], conf: dict[str, str], error: type[Exception]
+) -> None:
+    producer = using(Remembering())
+    producer.expected, producer.topic = sink_config({"kafka.bootstrap.servers": "h:1"}).producer, None
+    in_task(**conf)
+    with pytest.raises(error, match="No row of this write was sent"):
+        KafkaBatchWriter(given_options(options)).write(batches(2))
+    assert producer.batches == []
+
+
+# --- interceptors -----------------------------------------------------------------------------------------------------
+
+
+class Noting(kafka_sink.Interceptor):
+    """Adds its name to every value, and notes every call; raises where it is told to."""
+
+    def __init__(self, name: str, calls: list[Any], *, raises_in: str = "", at_call: int = 1) -> None:
+        self.name, self.calls, self.raises_in, self.left = name, calls, raises_in, at_call
+
+    def _note(self, method: str, *facts: Any) -> None:
+        self.calls.append((self.name, method, *facts))
+        self.left -= method == self.raises_in
+        if method == self.raises_in and self.left == 0:
+            raise RuntimeError("it has seen hunter2")
+
+    def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._note("on_send", arrow_batch.num_rows)
+        values = [value + self.name.encode() for value in arrow_batch["value"].to_pylist()]
+        return arrow_batch.set_column(0, "value", pa.array(values, pa.binary()))
+
+    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+        self._note("on_acknowledgement", sum(receipt.record_count for receipt in receipts), type(error))
+
+    def close(self) -> None:
+        self._note("close")
+
+
+@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+def test_interceptors_are_called_in_order_and_each_gets_what_the_one_before_made(using: Any, make: type) -> None:
+    producer, calls = using(Remembering()), []
+    receipt = make(OPTIONS, [Noting("1", calls), Noting("2", calls)]).write(batches(3, 2))
+    assert [batch["value"].to_pylist() for batch in producer.batches] == [[b"v12"] * 3, [b"v12"] * 2]
+    assert receipt.record_count == 5
+    assert calls == [
+        ("1", "on_send", 3), ("2", "on_send", 3), ("1", "on_send", 2), ("2", "on_send", 2),
+        ("1", "on_acknowledgement", 5, type(None)), ("2", "on_acknowledgement", 5, type(None)),
+        ("1", "close"), ("2", "close"),
+    ]  # fmt: skip
+
+
+def test_a_task_without_rows_is_acknowledged_and_closed(using: Any) -> None:
+    using(Remembering())
+    calls: list[Any] = []
+    KafkaBatchWriter(OPTIONS, [Noting("1", calls)]).write(batches())
+    assert [call[1] for call in calls] == ["on_acknowledgement", "close"]
+
+
+def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(using: Any) -> None:
+    producer, calls = using(Remembering()), []
+    chain = [Noting("1", calls), Noting("2", calls, raises_in="on_send", at_call=2), Noting("3", calls)]
+    with pytest.raises(InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
+        KafkaBatchWriter(OPTIONS, chain).write(batches(3, 2, 4))
+    assert isinstance(failure.value.__cause__, RuntimeError)
+    assert "hunter2" not in str(failure.value)
+    assert [batch.num_rows for batch in producer.batches] == [3]
+    assert producer.left_with is InterceptorFailed
+    assert calls[-6:] == [
+        *((name, "on_acknowledgement", 0, InterceptorFailed) for name in "123"),
+        *((name, "close") for name in "123"),
+    ]
+
+
+@pytest.mark.parametrize("method", ["on_acknowledgement", "close"])
+@pytest.mark.parametrize("failure", [None, ProducerClosed(reason="test")])
+def test_raising_at_the_end_is_logged_and_changes_nothing(
+    using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: DeliveryError | None
+) -> None:
+    using(Remembering(failure=failure))
+    calls: list[Any] = []
+    wrong = KafkaStreamWriter(OPTIONS, [Noting("1", calls, raises_in=method), Noting("2", calls)])
+    if failure is None:
+        assert wrong.write(batches(2)).record_count == 2
+    else:
+        with pytest.raises(ProducerClosed):
+            wrong.write(batches(2))
+    assert [call[:2] for call in calls[2:]] == [
+        ("1", "on_acknowledgement"), ("2", "on_acknowledgement"), ("1", "close"), ("2", "close"),
+    ]  # fmt: skip
+    (record,) = caplog.records
+    assert record.getMessage() == f"interceptor Noting: {method} raised; the write goes on without it"
+
+
+def test_what_ends_a_write_from_outside_reaches_interceptors_as_it_is(using: Any) -> None:
+    def upstream() -> Iterator[pa.RecordBatch]:
+        yield from batches(1)
+        raise EOFError("upstream")
+
+    using(Remembering())
+    calls: list[Any] = []
+    with pytest.raises(EOFError):
+        KafkaBatchWriter(OPTIONS, [Noting("1", calls)]).write(upstream())
+    assert calls[1:] == [("1", "on_acknowledgement", 0, EOFError), ("1", "close")]
+
+
+class Returning(kafka_sink.Interceptor):
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+        return self.make(arrow_batch)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda batch: None, "on_send returned NoneType; expected pyarrow.RecordBatch"),
+        (lambda batch: pa.table(batch), "on_send returned Table"),
+        (lambda batch: batch.slice(1), "on_send returned 2 rows for 3"),
+        (lambda batch: pa.concat_batches([batch, batch]), "on_send returned 6 rows for 3"),
+        (lambda batch: batch.rename_columns(["payload"]), "MissingColumn: 'value'"),
+        (lambda batch: batch.append_column("extra", batch["value"]), "UnexpectedColumn: 'extra'"),
+        (lambda batch: batch.append_column("partition", batch["value"]), "ColumnTypeMismatch: 'partition'"),
+    ],
+)
+def test_what_on_send_returns_is_checked(using: Any, make: Any, says: str) -> None:
+    producer = using(Remembering())
+    with pytest.raises(InterceptorFailed, match=says) as failure:
+        KafkaBatchWriter(OPTIONS, [Returning(make)]).write(batches(3))
+    assert "Returning" in str(failure.value)
+    assert "Nothing is lost" in str(failure.value)
+    assert producer.batches == []
+
+
+def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(using: Any) -> None:
+    """Every new schema is checked, and no topic is needed but the one that comes out."""
+
+    class FirstPlain(kafka_sink.Interceptor):
+        seen = 0
+
+        def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+            self.seen += 1
+            topics = pa.array(["t"] * arrow_batch.num_rows)
+            return arrow_batch.append_column("topic" if self.seen < 3 else "tropic", topics)
+
+    producer = using(Remembering())
+    producer.topic = None
+    with pytest.raises(InterceptorFailed, match="'topic'"):
+        KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "localhost:9092"}), [FirstPlain()]).write(
+            batches(1, 1, 1)
+        )
+    assert [batch.schema.names for batch in producer.batches] == [["value", "topic"]] * 2
+
+
+def test_register_takes_objects_only() -> None:
+    with pytest.raises(TypeError, match=r"extend kafka_sink\.Interceptor"):
+        kafka_sink.register(None, interceptors=[Noting])  # type: ignore[arg-type, list-item]

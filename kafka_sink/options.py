@@ -1,0 +1,347 @@
+"""The options users set, as one table, and how the text of one is read.
+
+A row of `OPTIONS` is all there is to know of an option: the name users write (client options carry Spark's `kafka.`
+prefix and Kafka's own name, connector options are camelCase), the field it fills, how its text is read, its default,
+its meaning, and whether its value may be shown. `config.py` makes the configuration of it, `options_page.py`
+docs/options.md; messages and "did you mean" come from here. Keys are case-insensitive, because Spark lower-cases them;
+messages print the canonical name.
+
+Three more tables say why a name that is not an option is turned away: it belongs to Spark and is ignored
+(`SPARK_OPTIONS`), it cannot work in this sink (`REFUSED`), or this version does not have it yet (`NOT_YET`).
+
+A value whose row says `redact` is a `Secret` from here on, and every message about an option's value is made by
+`Option.invalid`: what the table redacts is shown nowhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
+
+INT32_MAX = 2**31 - 1
+KIB = 1024
+MIB = 1024 * KIB
+
+# --- how a text becomes a value ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`read` makes a value of a text, or raises ValueError: with what is wrong, where `values` does not say it."""
+
+    values: str
+    read: Callable[[str], Any]
+
+
+def _integer(low: int, high: int = INT32_MAX) -> Kind:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError
+        return int(text)
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def _gzip_level(text: str) -> int:
+    # Kafka's -1 stands for zlib's default; 0, which would store the rows, is none of its levels.
+    if not re.fullmatch("-1|[1-9]", text):
+        raise ValueError
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def _one_of(*allowed: str) -> Kind:
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError
+        return text.lower()
+
+    return Kind(f"one of: {', '.join(allowed)}", read)
+
+
+def _acks(text: str) -> str:
+    folded = text.lower()
+    if folded not in ("all", "-1", "1", "0"):
+        raise ValueError
+    return "all" if folded == "-1" else folded
+
+
+def _delivery_guarantee(text: str) -> str:
+    if text.lower() != "at-least-once":
+        raise ValueError("'exactly-once' is not in this version yet")
+    return text.lower()
+
+
+# Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
+# brackets or a name, a port.
+_HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
+
+
+def _bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
+    servers = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        match = _HOST_PORT.fullmatch(entry)
+        if match is None or not 0 < int(match[2]) < 65536:
+            raise ValueError(f"{entry!r} is not host:port")
+        servers.append((match[1], int(match[2])))
+    if not servers:
+        raise ValueError
+    return tuple(servers)
+
+
+# Kafka's own rule: org.apache.kafka.common.internals.Topic.
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def _topic(text: str) -> str:
+    if not _TOPIC.fullmatch(text) or text in (".", ".."):
+        raise ValueError
+    return text
+
+
+BOOLEAN = Kind("true or false", _boolean)
+TEXT = Kind("any text", str)
+MILLISECONDS = _integer(1)
+MILLISECONDS_OR_NONE = _integer(0)
+SOCKET_BUFFER = _integer(-1)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+REQUIRED = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value that shows itself to nobody who does not ask for it by name."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `default` is the parsed value, `REQUIRED`, or None for "not set"; `field` is None for an option that
+    is checked and then has no effect; with `redact` its value becomes a `Secret`."""
+
+    name: str
+    field: str | None
+    kind: Kind
+    default: Any
+    doc: str
+    redact: bool = False
+
+    def read(self, text: str, *, prefix: str = "") -> Any:
+        """The value that `text` stands for. `prefix`: what stood before the name. Raises InvalidOption."""
+        try:
+            value = self.kind.read(text.strip())
+        except ValueError as failure:
+            detail = "" if self.redact else str(failure)
+        else:
+            return Secret(value) if self.redact else value
+        # Outside of the handler: the ValueError must not travel along as the context, with the text in it.
+        raise self.invalid(text, f"{self.kind.values} ({detail})" if detail else self.kind.values, prefix=prefix)
+
+    def invalid(self, text: str, expected: str, *, prefix: str = "") -> InvalidOption:
+        return InvalidOption(option=prefix + self.name, value=None if self.redact else text, expected=expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Options that belong together, and what is to be said of them in common (Markdown)."""
+
+    title: str
+    text: str
+    options: tuple[Option, ...]
+
+
+_MEASURED = """\
+Java's defaults (`batch.size` 16 KiB, `linger.ms` 5, `buffer.memory` 32 MiB) are for single rows that trickle; here a
+task's rows come thousands at a time, and a batch's fixed costs (header, compressor call, share of a request, entry in
+the broker's log index) are paid once for all its rows. 400,000 rows with 8-byte keys and 100-byte values through one
+producer, zstd, a local broker; medians, on 2 cores that others used as well, so CPU time and counts and not rows a
+second. CPU differs by a fifth from run to run.
+
+| | | batches | CPU of the producer |
+|---|---|---|---|
+| `kafka.batch.size`, 4 partitions | 16 KiB | 2911 | 0.69 s |
+| | 64 KiB | 744 | 0.44 s |
+| | 256 KiB | 232 | 0.54 s |
+| | **1 MiB** | 60 | 0.45 s |
+| `kafka.buffer.memory`, 200 partitions | 8 MiB | 3557 | 0.59 s |
+| | 16 MiB | 1670 | 0.44 s |
+| | 32 MiB | 877 | 0.41 s |
+| | **64 MiB** | 437 | 0.39 s |
+| | 128 MiB | 320 | 0.37 s |
+| `kafka.linger.ms`, 200 partitions | 0 | 660 | 0.40 s |
+| | 5 | 754 | 0.41 s |
+| | **100** | 553 | 0.41 s |
+| | 1000 | 453 | 0.38 s |
+
+Above 64 KiB a producer's own CPU no longer falls; what a broker and readers do goes with the count of batches. 1 MiB is
+also the most that a broker with the default `message.max.bytes` takes. Twice the memory buys little more. Lingering
+matters little to a task whose rows come quickly, as its batches fill while others are on the wire: 100 ms make a
+quarter fewer than 5."""
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section("Where to", "", (
+        Option("kafka.bootstrap.servers", "bootstrap_servers", Kind("host:port[,host:port...]", _bootstrap_servers),
+               REQUIRED,
+               "some brokers of the cluster; the others are learned from them"),
+        Option("topic", "topic",
+               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic), None,
+               "topic of every row; wins over a `topic` column, and is required without one"),
+        Option("partitioner", "partitioner",
+               _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
+               "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; "
+               "consistent: where librdkafka's sends it, without a key to partition 0; fnv1a: where Sarama sends it; "
+               "rows without a key stick to a partition for about a batch. roundrobin and sticky ignore keys: a row "
+               "each in turn, or a batch each"),
+        Option("includeHeaders", None, BOOLEAN, True,
+               "accepted as in Spark's Kafka sink, without effect: headers are written when the column exists"),
+    )),
+    Section("What is guaranteed", "", (
+        Option("deliveryGuarantee", "delivery_guarantee", Kind("at-least-once", _delivery_guarantee), "at-least-once",
+               "a row is in Kafka before Spark records it as written, and may be there twice after a failure"),
+        Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", _acks), "all",
+               "all: a row counts once every in-sync replica has it; 1: once its leader has it, so that rows are lost "
+               "when the leader dies; 0: once its bytes are on their way, so that rows are also lost, without an "
+               "error, when the connection breaks or the broker refuses them, and receipts have no offsets"),
+        Option("kafka.enable.idempotence", "enable_idempotence", BOOLEAN, True,
+               "sequence numbers: a network retry neither doubles nor reorders. Needs kafka.acks=all, kafka.retries of "
+               "1 or more and at most 5 requests in flight: where it is not set and one of these is otherwise, it is "
+               "off, as in Kafka's own producer. Without it a retry may double rows, and reorder them unless "
+               "kafka.max.in.flight.requests.per.connection is 1"),
+        Option("kafka.retries", "retries", _integer(0), INT32_MAX,
+               "how often a batch is sent again before the write fails; kafka.delivery.timeout.ms is the better "
+               "bound. 0 switches kafka.enable.idempotence off"),
+        Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1), 5,
+               "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, so more "
+               "than 5 switch kafka.enable.idempotence off"),
+    )),
+    Section("Batches and memory", _MEASURED, (
+        Option("kafka.batch.size", "batch_size", _integer(1 * KIB, 64 * MIB), 1 * MIB,
+               "bytes of one record batch before compression; shrinks with many partitions so that all fit "
+               "kafka.buffer.memory"),
+        Option("kafka.linger.ms", "linger_ms", MILLISECONDS_OR_NONE, 100,
+               "how long a batch that is not full waits for more rows; the end of a task never waits"),
+        Option("kafka.buffer.memory", "buffer_memory", _integer(1 * MIB, 2**40), 64 * MIB,
+               "bytes of rows that one worker process holds unacknowledged; Spark waits beyond. At least twice "
+               "kafka.batch.size"),
+        Option("kafka.max.request.size", "max_request_size", _integer(1 * KIB, 100 * MIB), 1 * MIB,
+               "bytes of record batches in one request, and of one row; at most the whole batches that "
+               "kafka.buffer.memory has room for"),
+        Option("kafka.compression.type", "compression_type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "zstd",
+               "a batch that it would make larger goes uncompressed"),
+        Option("kafka.compression.gzip.level", "compression_gzip_level",
+               Kind("a whole number from 1 to 9, or -1", _gzip_level), -1,
+               "1 is fast, 9 small; -1: zlib's default, 6"),
+        Option("kafka.compression.lz4.level", "compression_lz4_level", _integer(1, 17), 9,
+               "9: lz4's fast mode, as in Kafka; any other: its high-compression mode, which ends at 12"),
+        Option("kafka.compression.zstd.level", "compression_zstd_level", _integer(-131_072, 22), 3,
+               "-131072 is fast, 22 small"),
+    )),
+    Section("How long to wait", "All in milliseconds.", (
+        Option("kafka.max.block.ms", "max_block_ms", MILLISECONDS_OR_NONE, 60_000,
+               "how long a write waits for metadata or for buffer memory before it fails"),
+        Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", MILLISECONDS, 120_000,
+               "how long a batch may take from its first row to its acknowledgement, retries included; at least "
+               "kafka.linger.ms + kafka.request.timeout.ms"),
+        Option("kafka.request.timeout.ms", "request_timeout_ms", MILLISECONDS, 30_000,
+               "how long one request waits for its answer before the connection is given up"),
+        Option("kafka.retry.backoff.ms", "retry_backoff_ms", MILLISECONDS_OR_NONE, 100,
+               "pause before the first retry; doubles, with jitter"),
+        Option("kafka.retry.backoff.max.ms", "retry_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,
+               "longest pause between retries, also where kafka.retry.backoff.ms is longer"),
+        Option("kafka.metadata.max.age.ms", "metadata_max_age_ms", MILLISECONDS, 300_000,
+               "topics, partitions and leaders are asked for again after this, errors aside"),
+    )),
+    Section("Connections", "", (
+        Option("kafka.client.id", "client_id", TEXT, "pykafka",
+               "name in the brokers' logs, metrics and quotas"),
+        Option("kafka.client.rack", None, TEXT, "",
+               "accepted without effect: rows go to the leader of their partition, wherever it is, and no partition is "
+               "chosen for its rack"),
+        Option("kafka.reconnect.backoff.ms", "reconnect_backoff_ms", MILLISECONDS_OR_NONE, 50,
+               "pause before the first new attempt to connect to a broker; doubles, with jitter"),
+        Option("kafka.reconnect.backoff.max.ms", "reconnect_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,
+               "longest pause between attempts to connect, also where kafka.reconnect.backoff.ms is longer"),
+        Option("kafka.connections.max.idle.ms", "connections_max_idle_ms", MILLISECONDS, 540_000,
+               "idle connections, and idle producers, are closed after this"),
+        Option("kafka.socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", MILLISECONDS, 10_000,
+               "how long one address of a broker may take to accept a connection; doubles with each failure, with "
+               "jitter"),
+        Option("kafka.socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms", MILLISECONDS,
+               30_000,
+               "longest time for that, also where kafka.socket.connection.setup.timeout.ms is longer"),
+        Option("kafka.send.buffer.bytes", "send_buffer_bytes", SOCKET_BUFFER, 131_072,
+               "the socket's SO_SNDBUF; -1: the system's"),
+        Option("kafka.receive.buffer.bytes", "receive_buffer_bytes", SOCKET_BUFFER, 32_768,
+               "the socket's SO_RCVBUF; -1: the system's"),
+    )),
+)  # fmt: skip
+
+OPTIONS: tuple[Option, ...] = tuple(option for section in SECTIONS for option in section.options)
+
+SPARK_OPTIONS = ("checkpointLocation", "queryName", "path")
+
+REFUSED: Mapping[str, str] = {
+    "kafka.key.serializer": "cast the 'key' column to string or binary; its bytes are sent as they are.",
+    "kafka.value.serializer": "cast the 'value' column to string or binary; its bytes are sent as they are.",
+    "kafka.interceptor.classes": "the sink runs no classes named in options; give objects to "
+    "kafka_sink.register(spark, interceptors=[...]), or transform the DataFrame.",
+    "kafka.partitioner.class": "use the 'partitioner' option, or a 'partition' column.",
+    "kafka.transactional.id": "the sink names its transactions itself.",
+}
+
+NOT_YET = (
+    "transactionalIdPrefix", "commitTopic", "allowLostState", "txnAppId", "txnVersion",
+    "kafka.transaction.timeout.ms", "kafka.security.protocol",
+)  # fmt: skip
+NOT_YET_PREFIXES = ("kafka.sasl.", "kafka.ssl.")
+
+_BY_KEY = {option.name.lower(): option for option in OPTIONS}
+_SPARK_KEYS = frozenset(name.lower() for name in SPARK_OPTIONS)
+_REFUSED_BY_KEY = {name.lower(): name for name in REFUSED}
+_NOT_YET_BY_KEY = {name.lower(): name for name in NOT_YET}
+
+
+def option_named(key: str, *, prefix: str = "") -> Option | None:
+    """The table's row for `key`, in any case; None for a key that is Spark's own. `prefix`: what stood before it.
+
+    Raises UnknownOption, with the nearest known names, or RefusedOption, with what to do instead.
+    """
+    folded = key.lower()
+    if folded in _BY_KEY:
+        return _BY_KEY[folded]
+    if folded in _SPARK_KEYS and not prefix:
+        return None
+    if folded in _REFUSED_BY_KEY:
+        name = _REFUSED_BY_KEY[folded]
+        raise RefusedOption(option=prefix + name, instead=REFUSED[name])
+    if folded in _NOT_YET_BY_KEY or folded.startswith(NOT_YET_PREFIXES):
+        name = _NOT_YET_BY_KEY.get(folded, key)
+        raise RefusedOption(option=prefix + name, instead="this version does not have it yet.")
+    raise UnknownOption(option=prefix + key, nearest=[prefix + name for name in _nearest(folded)])
+
+
+def _nearest(folded: str) -> list[str]:
+    """Up to two known names: those that look like it, else those that would with the prefix put there or taken away."""
+    for attempt in (folded, f"kafka.{folded}", folded.removeprefix("kafka.")):
+        near = difflib.get_close_matches(attempt, _BY_KEY, n=2, cutoff=0.75)
+        if near:
+            return [_BY_KEY[match].name for match in near]
+    return []

@@ -1,0 +1,88 @@
+"""The interceptors of one write, in order: what is asked of each, and what happens when one fails.
+
+| Raises in | Then |
+|---|---|
+| `on_send` | InterceptorFailed: the task fails, and its rows are sent when it runs again |
+| `on_acknowledgement`, `close` | logged; the others are called all the same, and the write ends as it would have |
+
+What `on_send` returns is believed no more than a DataFrame is: it must have as many rows, and columns that a record
+can take.
+
+Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from kafka_sink.errors import InterceptorFailed, SchemaError
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.records.columns import check_schema
+from kafka_sink.spark.interceptors import Interceptor
+
+log = logging.getLogger(__name__)
+
+
+class InterceptorChain:
+    """Any number of interceptors, also none."""
+
+    def __init__(self, interceptors: Sequence[Interceptor]) -> None:
+        self._interceptors = tuple(interceptors)
+
+    def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What the last one returned. Raises InterceptorFailed."""
+        for interceptor in self._interceptors:
+            arrow_batch = _rows_of(interceptor, arrow_batch)
+        return arrow_batch
+
+    def check_schema(self, schema: pa.Schema, *, topic_option: bool) -> None:
+        """`columns.check_schema` of what `on_send` returned: SchemaError where that is the DataFrame's own, else
+        InterceptorFailed."""
+        try:
+            check_schema(schema, topic_option=topic_option)
+        except SchemaError as wrong:
+            if not self._interceptors:
+                raise
+            names = ", ".join(map(_name, self._interceptors))
+            problem = f"returned columns that no Kafka record has ({type(wrong).__name__}: {wrong.column!r})"
+            raise InterceptorFailed(interceptor=names, problem=problem) from wrong
+
+    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+        for interceptor in self._interceptors:
+            _or_log(interceptor, "on_acknowledgement", partial(interceptor.on_acknowledgement, receipts, error))
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            _or_log(interceptor, "close", interceptor.close)
+
+
+def _rows_of(interceptor: Interceptor, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        returned = interceptor.on_send(arrow_batch)
+    # Not ours to narrow: it is the user's code.
+    except Exception as error:
+        problem = f"on_send raised {type(error).__name__}"
+        raise InterceptorFailed(interceptor=_name(interceptor), problem=problem) from error
+    if not isinstance(returned, pa.RecordBatch):
+        problem = f"on_send returned {type(returned).__name__}; expected pyarrow.RecordBatch"
+    elif returned.num_rows != arrow_batch.num_rows:
+        problem = f"on_send returned {returned.num_rows} rows for {arrow_batch.num_rows}; it must return as many"
+    else:
+        return returned
+    raise InterceptorFailed(interceptor=_name(interceptor), problem=problem)
+
+
+def _or_log(interceptor: Interceptor, method: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    # Not ours to narrow: it is the user's code, and the rows are in Kafka, or have failed, whatever it says.
+    except Exception:
+        log.exception("interceptor %s: %s raised; the write goes on without it", _name(interceptor), method)
+
+
+def _name(interceptor: Interceptor) -> str:
+    return type(interceptor).__qualname__
