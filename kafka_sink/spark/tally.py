@@ -23,7 +23,7 @@ from pyspark import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from kafka_sink.config import SinkConfig
+from kafka_sink.config import GivenOptions
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.source import KafkaDataSource
@@ -60,12 +60,12 @@ class TalliedDataSource(KafkaDataSource):
     tally: Accumulator[ReceiptsByPartition]
 
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> TalliedWriter:
-        return TalliedWriter(self._checked_config(schema, overwrite), self.tally)
+        return TalliedWriter(self._checked_options(schema, overwrite), self.tally)
 
 
 class TalliedWriter(KafkaBatchWriter):
-    def __init__(self, config: SinkConfig, tally: Accumulator[ReceiptsByPartition]) -> None:
-        super().__init__(config)
+    def __init__(self, options: GivenOptions, tally: Accumulator[ReceiptsByPartition]) -> None:
+        super().__init__(options)
         self.tally = tally
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
