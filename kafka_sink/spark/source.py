@@ -12,8 +12,9 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
 from kafka_sink.config import SinkConfig, sink_config
-from kafka_sink.errors import ColumnTypeMismatch, WriteModeUnsupported
+from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
 from kafka_sink.records.columns import check_schema
+from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 
@@ -29,8 +30,12 @@ class KafkaDataSource(DataSource):
         return KafkaBatchWriter(self._checked_config(schema, overwrite))
 
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
-        """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete)."""
-        return KafkaStreamWriter(self._checked_config(schema, overwrite))
+        """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
+        ContinuousTriggerUnsupported."""
+        config = self._checked_config(schema, overwrite)
+        if is_continuous(self.options.get("checkpointlocation")):
+            raise ContinuousTriggerUnsupported
+        return KafkaStreamWriter(config)
 
     def _checked_config(self, schema: spark_types.StructType, overwrite: bool) -> SinkConfig:
         config = sink_config(self.options)
