@@ -34,6 +34,7 @@
     │                                the connection is closed, its requests are retried)
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
+    ├── ContinuousTriggerUnsupported
     ├── InterceptorFailed            an interceptor raised, or returned what is not its rows
     └── LocalKafkaError              the broker for development and tests
         ├── JavaNotFound
@@ -407,6 +408,14 @@ class WriteModeUnsupported(KafkaSinkError):
         super().__init__(
             "a Kafka topic cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
             f"stream (for update mode, write from foreachBatch). {NOTHING_SENT}"
+        )
+
+
+class ContinuousTriggerUnsupported(KafkaSinkError):
+    def __init__(self) -> None:
+        super().__init__(
+            "the stream has a continuous trigger, under which Spark hands no rows to a Python sink. Use "
+            f"trigger(processingTime=...) or trigger(availableNow=True). {NOTHING_SENT}"
         )
 
 

@@ -27,8 +27,9 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
 from kafka_sink.config import GivenOptions, check_given, given_options
-from kafka_sink.errors import ColumnTypeMismatch, WriteModeUnsupported
+from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
 from kafka_sink.records.columns import check_schema
+from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -47,8 +48,12 @@ class KafkaDataSource(DataSource):
         return KafkaBatchWriter(self._checked_options(schema, overwrite), self.interceptors)
 
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
-        """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete)."""
-        return KafkaStreamWriter(self._checked_options(schema, overwrite), self.interceptors)
+        """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
+        ContinuousTriggerUnsupported."""
+        options = self._checked_options(schema, overwrite)
+        if is_continuous(self.options.get("checkpointlocation")):
+            raise ContinuousTriggerUnsupported
+        return KafkaStreamWriter(options, self.interceptors)
 
     def _checked_options(self, schema: spark_types.StructType, overwrite: bool) -> GivenOptions:
         given = given_options(self.options)

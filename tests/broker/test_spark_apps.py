@@ -1,0 +1,57 @@
+"""Endings that need a Spark of their own: a task's second attempt, a worker that is idle for too long, Spark Connect.
+
+There is one Spark a process, so each is an application that is run as users run theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka_sink.broker import LocalKafka
+from spark_writes import ARROW_BATCH_ROWS, numbers_in
+
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
+DEMO = SUPPORT.parents[1] / "demo"
+DEADLINE_S = 280
+
+
+def run(application: str, *arguments: str) -> str:
+    """Runs an application of tests/support to its end; returns what it printed."""
+    path = os.pathsep.join(filter(None, (str(SUPPORT), str(DEMO), os.environ.get("PYTHONPATH"))))
+    ended = subprocess.run(
+        [sys.executable, SUPPORT / application, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert ended.returncode == 0, ended.stderr[-4_000:]
+    return ended.stdout
+
+
+def test_a_second_attempt_writes_its_task_again_and_a_worker_that_went_for_idling_is_replaced(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    retried, other = topic(1), topic(1)
+    run("spark_retry_app.py", kafka.bootstrap_servers, retried, other, str(tmp_path))
+    rows = list(range(6 * ARROW_BATCH_ROWS))
+    got = numbers_in(kafka, retried)
+    of_first_attempt = got[: -len(rows)]
+    assert of_first_attempt == list(range(len(of_first_attempt)))
+    assert got[-len(rows) :] == rows
+    assert sorted(numbers_in(kafka, other)) == sorted([*range(12 * ARROW_BATCH_ROWS)] * 2)
+
+
+def test_spark_connect_writes_batches_and_streams_and_tells_the_errors(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    message = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, str(tmp_path)))
+    assert numbers_in(kafka, name) == list(range(2_000))
+    assert "kafka_sink.errors.InvalidOption" in message
+    assert "'kafka.compression.type'" in message

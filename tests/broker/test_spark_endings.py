@@ -1,0 +1,555 @@
+"""Every way a write can end, with real Spark and a real broker: what the user is told, and what is in the topic.
+
+Beside `test_spark_write.py`, which has the endings that need nothing of the kind: success, wrong options and columns,
+bad rows, an absent broker or topic, overwrite and complete mode. A write is held in its middle by `held`: its first
+rows are acknowledged, and the next come when a file exists.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+from spark_writes import (
+    ARROW_BATCH_ROWS,
+    DEADLINE_S,
+    connections_to,
+    end_offset,
+    failure_of,
+    finish,
+    held,
+    numbers_in,
+    pykafka,
+    save,
+    wait_for_rows,
+    wait_until,
+)
+
+ROWS = 6 * ARROW_BATCH_ROWS
+HELD_AFTER = 3 * ARROW_BATCH_ROWS
+# So that a write to a leader that is gone ends in seconds.
+SHORT_DELIVERY = {"delivery_timeout_ms": "6000", "request_timeout_ms": "2000"}
+
+
+def numbers(spark: SparkSession, count: int = ROWS) -> DataFrame:
+    """0, 1, 2, ... in one task."""
+    return spark.range(0, count, 1, 1).selectExpr("cast(id AS STRING) AS value")
+
+
+@contextmanager
+def under_way(spark: SparkSession, write: Callable[[], None]) -> Iterator[Future[None]]:
+    """`write` on a thread of its own."""
+
+    def with_active_session() -> None:
+        # A thread has none until PySpark makes one active in it, and without one Spark finds no Python data source.
+        spark.createDataFrame([], "value STRING")
+        write()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        yield thread.submit(with_active_session)
+
+
+def told(write: Future[None]) -> str:
+    """What the user reads when the write fails, which it must, and in time. PySpark wraps most errors of the JVM in
+    one of its own, but not that of a job without an error in a task."""
+    with pytest.raises((PySparkException, Py4JJavaError)) as failure:
+        write.result(DEADLINE_S)
+    return str(failure.value)
+
+
+# --- it ends well -----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name, partitions, each = topic(2_000), 2_000, 10
+    frame = spark.range(0, partitions * each, 1, 2).selectExpr(
+        "cast(id AS STRING) AS value", f"cast(id % {partitions} AS INT) AS partition"
+    )
+    save(frame, kafka, name)
+    got: dict[int, list[int]] = {}
+    for partition, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S):
+        got.setdefault(partition, []).append(int(record.value or b""))
+    # Two tasks: each has half of a partition's rows, in order.
+    assert {partition: sorted(values) for partition, values in got.items()} == {
+        partition: list(range(partition, partitions * each, partitions)) for partition in range(partitions)
+    }
+    half = partitions * each // 2
+    for values in got.values():
+        assert [v for v in values if v < half] == sorted(v for v in values if v < half)
+        assert [v for v in values if v >= half] == sorted(v for v in values if v >= half)
+    delete_topic(kafka, name)
+
+
+def test_rows_of_0_bytes_and_of_900_kb_in_turn_through_4_mib_of_memory(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, count = topic(1), 20
+    frame = spark.range(0, count, 1, 1).selectExpr(
+        "if(id % 2 = 0, '', repeat(md5(cast(id AS STRING)), 28125)) AS value", "cast(id AS STRING) AS key"
+    )
+    save(frame, kafka, name, buffer_memory=str(4 * 1024 * 1024), compression_type="none")
+    got = [(int(r.key or b""), r.value) for _, _, r in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
+    expected = [(int(row.key), row.value.encode()) for row in frame.collect()]
+    assert [len(value) for _, value in expected[:2]] == [0, 900_000]
+    assert got == expected
+
+
+def test_rows_name_50_topics(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    names = [topic(1) for _ in range(50)]
+    known = ", ".join(f"'{name}'" for name in names)
+    frame = spark.range(0, 5_000, 1, 2).selectExpr(
+        f"element_at(array({known}), cast(id % 50 AS INT) + 1) AS topic", "cast(id AS STRING) AS value"
+    )
+    save(frame, kafka, None)
+    for index, name in enumerate(names):
+        assert sorted(numbers_in(kafka, name)) == list(range(index, 5_000, 50))
+
+
+def test_a_micro_batch_whose_rows_are_all_filtered_out_is_recorded_and_writes_nothing(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    for start in (0, 100):
+        spark.range(start, start + 10, 1, 1).write.mode("append").parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema("id BIGINT").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
+    frame = source.where("id >= 100").selectExpr("cast(id AS STRING) AS value")
+    query = stream(frame, kafka, name, tmp_path)
+    finish(query)
+    assert query.lastProgress["batchId"] == 1
+    assert numbers_in(kafka, name) == list(range(100, 110))
+
+
+def test_two_queries_with_different_options_in_one_application(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """... share the workers, and a third with a wrong option ends without them."""
+    of_jvm, of_librdkafka = topic(7), topic(7)
+    spark.range(0, 500, 1, 2).write.parquet(str(tmp_path / "incoming"))
+    frame = (
+        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "incoming"))
+        .selectExpr("cast(id AS STRING) AS key", "cast(id AS STRING) AS value")
+    )  # fmt: skip
+    queries = [
+        stream(frame, kafka, of_jvm, tmp_path / "1", client_id="one", acks="1", compression_type="none"),
+        stream(frame, kafka, of_librdkafka, tmp_path / "2", partitioner="consistent", client_id="two"),
+    ]
+    wrong = stream(frame, kafka, of_jvm, tmp_path / "3", compression_type="brotli")
+    for query in queries:
+        finish(query)
+    with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.InvalidOption.*'kafka\.compression\.type'"):
+        finish(wrong)
+    assert places(kafka, of_jvm) == {b"%d" % n: jvm_partition(b"%d" % n, 7) for n in range(500)}
+    assert places(kafka, of_librdkafka) == {b"%d" % n: librdkafka_partition(b"%d" % n, 7) for n in range(500)}
+
+
+def places(kafka: LocalKafka, topic: str) -> dict[bytes, int]:
+    """The partition of each key; every key is there once."""
+    got = [(record.key or b"", partition) for partition, _, record in read_topic(kafka.bootstrap_servers, topic, 60)]
+    assert len(dict(got)) == len(got)
+    return dict(got)
+
+
+def jvm_partition(key: bytes, count: int) -> int:
+    from kafka.partitioner.default import murmur2
+
+    return int(murmur2(key) & 0x7FFFFFFF) % count
+
+
+def librdkafka_partition(key: bytes, count: int) -> int:
+    import zlib
+
+    return zlib.crc32(key) % count
+
+
+def stream(frame: DataFrame, kafka: LocalKafka, topic: str, home: Path, **options: str) -> StreamingQuery:
+    """A query that ends with its input; the checkpoint is in `home`."""
+    partitioner = options.pop("partitioner", "murmur2")
+    writer = pykafka(frame.writeStream, kafka, topic, **options).option("partitioner", partitioner)
+    started: StreamingQuery = (
+        writer.option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
+    )
+    return started
+
+
+# --- it is ended from outside, in mid-write ---------------------------------------------------------------------------
+
+
+def test_something_upstream_that_fails_in_mid_write_fails_the_write_and_the_rows_before_it_stay(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    frame = numbers(spark).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
+    assert "the source broke" in failure_of(frame, kafka, name)
+    before = numbers_in(kafka, name)
+    assert before == list(range(len(before)))
+    assert len(before) <= 45_000
+    save(numbers(spark), kafka, name)
+    assert numbers_in(kafka, name) == before + list(range(ROWS))
+
+
+def test_a_micro_batch_that_fails_upstream_is_written_again_when_the_query_is_started_again(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, mended = topic(1), tmp_path / "mended"
+    numbers(spark).write.parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    mended_path = str(mended)
+
+    def break_in_the_middle(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, arrow_batch in enumerate(arrow_batches):
+            if number == 3 and not os.path.exists(mended_path):
+                raise ValueError("the source broke")
+            yield arrow_batch
+
+    frame = source.mapInArrow(break_in_the_middle, source.schema)
+    with pytest.raises(PySparkException, match="the source broke"):
+        finish(stream(frame, kafka, name, tmp_path))
+    before = numbers_in(kafka, name)
+    assert before == list(range(len(before)))
+    mended.touch()
+    finish(stream(frame, kafka, name, tmp_path))
+    assert numbers_in(kafka, name) == before + list(range(ROWS))
+
+
+def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+
+    def write() -> None:
+        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+        save(held(numbers(spark), tmp_path / "never", HELD_AFTER), kafka, name)
+
+    with under_way(spark, write) as writing:
+        wait_for_rows(kafka, name, writing=writing)
+        spark.sparkContext.cancelJobGroup(name)
+        started = time.monotonic()
+        assert "SPARK_JOB_CANCELLED" in told(writing)
+        assert time.monotonic() - started < 30
+    before = numbers_in(kafka, name)
+    assert before == list(range(len(before)))
+    assert len(before) <= HELD_AFTER
+    save(numbers(spark, 10), kafka, name)
+    assert numbers_in(kafka, name)[-10:] == list(range(10))
+
+
+def test_a_query_that_is_stopped_in_mid_batch_writes_the_batch_again_when_it_is_started_again(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, gate = topic(1), tmp_path / "gate"
+    numbers(spark).write.parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    frame = held(source, gate, HELD_AFTER)
+    query = stream(frame, kafka, name, tmp_path)
+    wait_for_rows(kafka, name)
+    query.stop()
+    assert query.exception() is None
+    assert query.lastProgress is None
+    gate.touch()
+    finish(stream(frame, kafka, name, tmp_path))
+    got = numbers_in(kafka, name)
+    before = got[:-ROWS]
+    assert before == list(range(len(before)))
+    assert 0 < len(before) <= HELD_AFTER
+    assert got[-ROWS:] == list(range(ROWS))
+
+
+def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, gate = topic(1), tmp_path / "gate"
+    connected_before = connections_to(kafka.bootstrap_servers)
+    frame = held(numbers(spark), gate, HELD_AFTER)
+    with under_way(spark, lambda: save(frame, kafka, name, client_id=name)) as writing:
+        wait_for_rows(kafka, name, writing=writing)
+        connected = connections_to(kafka.bootstrap_servers)
+        workers = {connected[socket] for socket in connected.keys() - connected_before.keys()}
+        assert len(workers) == 1
+        os.kill(workers.pop(), signal.SIGKILL)
+        gate.touch()  # Spark notices with the next rows that it has for the worker
+        assert "Python worker exited unexpectedly" in told(writing)
+    before = numbers_in(kafka, name)
+    assert before == list(range(len(before)))
+    assert len(before) <= HELD_AFTER
+    save(numbers(spark), kafka, name, client_id=name)
+    assert numbers_in(kafka, name) == before + list(range(ROWS))
+
+
+# --- the cluster ends it ----------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_goes_in_mid_write_and_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
+    spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    own_kafka.create_topic("t", 1)
+    save(numbers(spark, 10), own_kafka, "t", **SHORT_DELIVERY)
+    frame = held(numbers(spark), gate, HELD_AFTER)
+    with under_way(spark, lambda: save(frame, own_kafka, "t", **SHORT_DELIVERY)) as writing:
+        wait_for_rows(own_kafka, "t", more_than=10, writing=writing)
+        own_kafka.kill(1)
+        gate.touch()
+        message = told(writing)
+    assert "kafka_sink.errors.DeliveryTimeout" in message
+    assert "records for t-0 were not acknowledged within" in message
+    assert "Connection refused" in message
+    assert "all its rows are sent again" in message
+    own_kafka.start(1)
+    before = numbers_in(own_kafka, "t")
+    assert before == [*range(10), *range(len(before) - 10)]
+    save(numbers(spark), own_kafka, "t", **SHORT_DELIVERY)
+    assert numbers_in(own_kafka, "t") == before + list(range(ROWS))
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[LocalKafka]:
+    """A broker that the test may kill."""
+    with LocalKafka() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_topic_that_is_deleted_in_mid_write_is_an_error_in_time(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, made_again: bool
+) -> None:
+    name, gate = topic(1), tmp_path / "gate"
+    frame = held(numbers(spark), gate, HELD_AFTER)
+    with under_way(spark, lambda: save(frame, kafka, name, **SHORT_DELIVERY)) as writing:
+        wait_for_rows(kafka, name, writing=writing)
+        delete_topic(kafka, name)
+        if made_again:
+            kafka.create_topic(name, 1)
+        gate.touch()
+        message = told(writing)
+    if made_again:
+        assert "kafka_sink.errors.TopicRecreated" in message
+        assert f"topic '{name}' was deleted and created again during the write" in message
+        assert numbers_in(kafka, name) == []  # no row of the old topic went to the new
+    else:
+        assert "kafka_sink.errors.DeliveryTimeout" in message
+        assert f"records for {name}-0 were not acknowledged within" in message
+        assert "UNKNOWN_TOPIC" in message
+        assert name not in topics_of(admin(kafka))  # nor did it bring the topic back
+
+
+def admin(kafka: LocalKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+
+def topics_of(client: AdminClient) -> Collection[str]:
+    return client.list_topics(timeout=DEADLINE_S).topics
+
+
+def delete_topic(kafka: LocalKafka, name: str) -> None:
+    client = admin(kafka)
+    client.delete_topics([name])[name].result(DEADLINE_S)
+    wait_until(lambda: name not in topics_of(client), f"{name} is deleted")
+
+
+@pytest.fixture(scope="module")
+def strict_kafka() -> Iterator[LocalKafka]:
+    """A broker with an authorizer, whose clients are all ANONYMOUS, and that ends connections idle for 2 s."""
+    config = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": True,
+        "connections.max.idle.ms": 2_000,
+    }
+    with LocalKafka(config=config) as cluster:
+        yield cluster
+
+
+# What may be denied: an operation on the topic of the test, on all topics, or on the cluster.
+TOPIC, ALL_TOPICS, CLUSTER = "the topic", "*", "kafka-cluster"
+Denied = Sequence[tuple[AclOperation, str]]
+
+
+@pytest.mark.parametrize(
+    ("denied", "error", "says"),
+    [
+        ([(AclOperation.WRITE, TOPIC)], "TopicAuthorizationFailed", "not allowed to write to topic"),
+        ([(AclOperation.DESCRIBE, TOPIC)], "TopicAuthorizationFailed", "Add the ACL: TOPIC"),
+        (
+            [(AclOperation.IDEMPOTENT_WRITE, CLUSTER), (AclOperation.WRITE, ALL_TOPICS)],
+            "ProducerIdRefused",
+            "CLUSTER_AUTHORIZATION_FAILED",
+        ),
+    ],
+)
+def test_an_authorization_that_is_refused_names_the_acl(
+    spark: SparkSession, strict_kafka: LocalKafka, denied: Denied, error: str, says: str
+) -> None:
+    name = f"denied-{denied[0][0].name}"
+    strict_kafka.create_topic(name, 1)
+    with denied_to_all(strict_kafka, denied, name):
+        message = failure_of(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
+    assert f"kafka_sink.errors.{error}" in message
+    assert says in message
+    if error == "TopicAuthorizationFailed":
+        assert name in message
+    assert numbers_in(strict_kafka, name) == []
+    save(numbers(spark, 10), strict_kafka, name, **SHORT_DELIVERY, client_id=name)
+    assert numbers_in(strict_kafka, name) == list(range(10))
+
+
+@contextmanager
+def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[None]:
+    """These are denied to everybody, and allowed again afterwards; the last of them concerns `topic`."""
+    last_operation = denied[-1][0]
+
+    def allowed() -> bool:
+        described = client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+        try:
+            return last_operation in (described[topic].result(DEADLINE_S).authorized_operations or ())
+        except KafkaException as refused:
+            assert refused.args[0].name() == "TOPIC_AUTHORIZATION_FAILED"
+            return False
+
+    client = admin(kafka)
+    resources = [(operation, topic if name == TOPIC else name) for operation, name in denied]
+    for operation, name in resources:
+        # Where a resource has an ACL, only what one allows is allowed.
+        acls = [acl(name, AclOperation.ALL, AclPermissionType.ALLOW), acl(name, operation, AclPermissionType.DENY)]
+        for made in client.create_acls(acls).values():
+            made.result(DEADLINE_S)
+    try:
+        wait_until(lambda: not allowed(), "the ACL is in force")
+        yield
+    finally:
+        for _, name in reversed(resources):
+            everyones = AclBindingFilter(
+                resource_type(name), name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY,
+                AclPermissionType.ANY,
+            )  # fmt: skip
+            for deleted in client.delete_acls([everyones]).values():
+                deleted.result(DEADLINE_S)
+        wait_until(allowed, "the ACL is gone")
+
+
+def acl(name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    literal = ResourcePatternType.LITERAL
+    return AclBinding(resource_type(name), name, literal, "User:ANONYMOUS", "*", operation, permission)
+
+
+def resource_type(name: str) -> ResourceType:
+    return ResourceType.BROKER if name == CLUSTER else ResourceType.TOPIC  # the id that Kafka calls CLUSTER
+
+
+def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on(
+    spark: SparkSession, strict_kafka: LocalKafka
+) -> None:
+    strict_kafka.create_topic("idle", 1)
+    save(numbers(spark), strict_kafka, "idle", client_id="idle")
+    assert connections_to(strict_kafka.bootstrap_servers)
+    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), "the broker ends idle connections")
+    save(numbers(spark), strict_kafka, "idle", client_id="idle")
+    assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
+
+
+def test_the_same_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """Spark kills a worker whose `write` raised. One that lives on, as a caller who catches the error would have it,
+    must not be left with a producer that is no more."""
+    name, servers = topic(1), kafka.bootstrap_servers
+
+    def write_fail_write(_: int) -> list[str]:
+        import pyarrow as pa
+
+        from kafka_sink.config import sink_config
+        from kafka_sink.errors import KafkaSinkError
+        from kafka_sink.spark.writer import KafkaBatchWriter
+
+        writer = KafkaBatchWriter(sink_config({"kafka.bootstrap.servers": servers, "topic": name}))
+        endings = []
+        for columns in ({"value": ["1"]}, {"value": ["2"], "partition": pa.array([7], pa.int32())}, {"value": ["3"]}):
+            try:
+                writer.write(iter([pa.record_batch(columns)]))
+                endings.append("written")
+            except KafkaSinkError as error:
+                endings.append(type(error).__name__)
+        return endings
+
+    (endings,) = spark.sparkContext.parallelize([0], 1).map(write_fail_write).collect()
+    assert endings == ["written", "PartitionOutOfRange", "written"]
+    assert numbers_in(kafka, name) == [1, 3]
+
+
+# --- modes that a Python sink does not have ---------------------------------------------------------------------------
+
+
+def test_update_mode_is_refused_by_spark(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> None:
+    counts = spark.readStream.format("rate").load().groupBy("value").count()
+    frame = counts.selectExpr("cast(count AS STRING) AS value")
+    writer = pykafka(frame.writeStream.outputMode("update"), kafka, "t")
+    with pytest.raises(PySparkException, match="pykafka does not support Update mode"):
+        finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+
+
+def test_a_continuous_trigger_is_refused(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    writer = pykafka(rate(spark).writeStream, kafka, name).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException, match=r"kafka_sink\.errors\.ContinuousTriggerUnsupported"):
+        finish(writer.trigger(continuous="1 second").start())
+    assert end_offset(kafka, name) == 0
+
+
+def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    numbers(spark, 10).write.parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+    continuous = rate(spark).writeStream.format("noop").trigger(continuous="1 second").start()
+    try:
+        finish(stream(source, kafka, name, tmp_path))
+        assert continuous.isActive
+    finally:
+        continuous.stop()
+    assert numbers_in(kafka, name) == list(range(10))
+
+
+def test_a_continuous_trigger_whose_checkpoint_is_no_option_ends_by_sparks_own_limit(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """The commit of the first epoch is refused, which Spark only logs; those after it queue up behind."""
+    name, limit = topic(1), "spark.sql.streaming.continuous.epochBacklogQueueSize"
+    spark.conf.set(limit, "2")
+    try:
+        query = pykafka(rate(spark).writeStream, kafka, name).trigger(continuous="100 milliseconds").start()
+        with pytest.raises(PySparkException, match="queue has exceeded its maximum"):
+            finish(query)
+    finally:
+        spark.conf.unset(limit)
+    assert end_offset(kafka, name) == 0
+
+
+def rate(spark: SparkSession) -> DataFrame:
+    source = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
+    return source.selectExpr("cast(value AS STRING) AS value")

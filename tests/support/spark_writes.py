@@ -1,0 +1,124 @@
+"""Writes with real Spark that a test can hold in the middle, and what is in the topic then."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+
+DEADLINE_S = 120
+# What Spark puts into one Arrow batch.
+ARROW_BATCH_ROWS = 10_000
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Returns when `condition` holds; fails after DEADLINE_S."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {DEADLINE_S} s")
+        time.sleep(0.02)
+
+
+def pykafka(writer: Any, kafka: LocalKafka | str, topic: str | None, **options: str) -> Any:
+    """A DataFrameWriter or DataStreamWriter with the format and options; `kafka.` stands before each option's name."""
+    servers = kafka if isinstance(kafka, str) else kafka.bootstrap_servers
+    to_topic = {} if topic is None else {"topic": topic}
+    prefixed = {f"kafka.{name.replace('_', '.')}": value for name, value in options.items()}
+    return writer.format("pykafka").options(**{"kafka.bootstrap.servers": servers}, **to_topic, **prefixed)
+
+
+def save(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **options: str) -> None:
+    pykafka(frame.write.mode("append"), kafka, topic, **options).save()
+
+
+def failure_of(frame: DataFrame, kafka: LocalKafka | str, topic: str | None, **options: str) -> str:
+    """What the user reads when the write fails, which it must."""
+    with pytest.raises(PySparkException) as failure:
+        save(frame, kafka, topic, **options)
+    return str(failure.value)
+
+
+def finish(query: StreamingQuery) -> None:
+    """Waits for a query that ends by itself; raises its error."""
+    ended = query.awaitTermination(DEADLINE_S)
+    if not ended:
+        query.stop()
+    assert ended, "the query did not end in time"
+
+
+def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
+    """`frame`'s rows; those of a task after its first `after_rows` wait until the file `gate` exists."""
+    path, deadline_s = str(gate), DEADLINE_S
+
+    def hold(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        passed = 0
+        for arrow_batch in arrow_batches:
+            deadline = time.monotonic() + deadline_s
+            while passed >= after_rows and not os.path.exists(path):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{path} did not come")
+                time.sleep(0.02)
+            yield arrow_batch
+            passed += arrow_batch.num_rows
+
+    hold.__module__ = "__main__"  # so that it travels by value: a worker cannot import this file
+    return frame.mapInArrow(hold, frame.schema)
+
+
+def end_offset(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
+    """How many rows the partition has had."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1])
+    finally:
+        consumer.close()
+
+
+def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing: Future[None] | None = None) -> None:
+    """Until partition 0 has more than `more_than` rows. Raises the error of `writing` when that has ended instead."""
+
+    def there() -> bool:
+        if writing is not None and writing.done():
+            writing.result()
+        return end_offset(kafka, topic) > more_than
+
+    wait_until(there, f"rows in {topic}")
+
+
+def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:
+    """The values of a topic of one partition, as the numbers that they spell, in their order."""
+    return [int(record.value or b"") for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
+
+
+def connections_to(bootstrap_servers: str) -> dict[int, int]:
+    """The processes, other than this one, that are connected to the one broker: socket's inode -> process id."""
+    port = int(bootstrap_servers.rpartition(":")[2])
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    established = {line[9] for line in lines if line[3] == "01" and int(line[2].rpartition(":")[2], 16) == port}
+    owners: dict[int, int] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) == os.getpid():
+            continue
+        try:
+            targets = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
+        except OSError:  # it has ended, or is not ours
+            continue
+        for target in targets:
+            inode = target.removeprefix("socket:[").rstrip("]")
+            if inode in established:
+                owners[int(inode)] = int(process.name)
+    return owners
