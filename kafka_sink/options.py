@@ -287,8 +287,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms", MILLISECONDS,
                30_000,
                "longest time for that, also where kafka.socket.connection.setup.timeout.ms is longer"),
-        Option("kafka.send.buffer.bytes", "send_buffer_bytes", SOCKET_BUFFER, 131_072,
-               "the socket's SO_SNDBUF; -1: the system's"),
+        Option("kafka.send.buffer.bytes", "send_buffer_bytes", SOCKET_BUFFER, -1,
+               "the socket's SO_SNDBUF; -1: the system's, which grows with the connection. Java's 131072 takes a "
+               "request of 1 MiB in a dozen pieces"),
         Option("kafka.receive.buffer.bytes", "receive_buffer_bytes", SOCKET_BUFFER, 32_768,
                "the socket's SO_RCVBUF; -1: the system's"),
     )),
