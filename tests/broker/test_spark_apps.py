@@ -16,13 +16,13 @@ from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-DEMO = SUPPORT.parents[1] / "demo"
+JOBS = SUPPORT.parents[1] / "jobs"
 DEADLINE_S = 280
 
 
 def run(application: str, *arguments: str) -> str:
     """Runs an application of tests/support to its end; returns what it printed."""
-    path = os.pathsep.join(filter(None, (str(SUPPORT), str(DEMO), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(SUPPORT), str(JOBS), os.environ.get("PYTHONPATH"))))
     ended = subprocess.run(
         [sys.executable, SUPPORT / application, *arguments],
         env={**os.environ, "PYTHONPATH": path},

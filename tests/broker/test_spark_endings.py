@@ -480,11 +480,11 @@ def test_the_same_worker_writes_with_a_new_producer_after_an_error_that_ended_th
     def write_fail_write(_: int) -> list[str]:
         import pyarrow as pa
 
-        from kafka_sink.config import sink_config
+        from kafka_sink.config import given_options
         from kafka_sink.errors import KafkaSinkError
         from kafka_sink.spark.writer import KafkaBatchWriter
 
-        writer = KafkaBatchWriter(sink_config({"kafka.bootstrap.servers": servers, "topic": name}))
+        writer = KafkaBatchWriter(given_options({"kafka.bootstrap.servers": servers, "topic": name}))
         endings = []
         for columns in ({"value": ["1"]}, {"value": ["2"], "partition": pa.array([7], pa.int32())}, {"value": ["3"]}):
             try:
