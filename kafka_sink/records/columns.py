@@ -242,7 +242,9 @@ def _as_binary(array: pa.Array) -> pa.Array:
     """As binary or large_binary, null type included. Only dictionaries and views are copied."""
     plain = _decoded(array)
     is_large = plain.type in (pa.large_string(), pa.large_binary(), *_VIEWS)
-    return plain.cast(pa.large_binary() if is_large else pa.binary())
+    binary = pa.large_binary() if is_large else pa.binary()
+    # A cast to what it is already costs as much as the hashes of a few hundred keys.
+    return plain if plain.type == binary else plain.cast(binary)
 
 
 def _as_string(array: pa.Array) -> pa.Array:
@@ -256,7 +258,8 @@ def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 def _numpy(array: pa.Array, dtype: npt.DTypeLike, *, null: int = 0) -> npt.NDArray[np.signedinteger]:
     """An integer or null-type array as `dtype`, with `null` for nulls."""
-    filled = array.cast(pa.from_numpy_dtype(dtype))
+    wanted = pa.from_numpy_dtype(dtype)
+    filled = array if array.type == wanted else array.cast(wanted)
     if filled.null_count:
         filled = filled.fill_null(null)
     numbers: npt.NDArray[np.signedinteger] = filled.to_numpy()
@@ -273,7 +276,7 @@ def _milliseconds(timestamp: pa.Array | None, num_rows: int, now_ms: int) -> Int
     """int64[num_rows], rounded down. Raises TimestampOutOfRange."""
     if timestamp is None or timestamp.null_count == num_rows:
         return np.full(num_rows, now_ms, np.int64)
-    ticks, unit = _numpy(timestamp, np.int64), timestamp.type.unit
+    ticks, unit = _numpy(timestamp.view(pa.int64()), np.int64), timestamp.type.unit
     outside = ticks < 0
     if unit == "s":
         outside |= ticks > _LAST_SECOND
