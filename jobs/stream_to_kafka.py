@@ -44,9 +44,7 @@ import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
 
 PROGRESS_POLL_SECONDS = 1
-STATUS_POLL_SECONDS = 0.002
-# What the status of a query says while tasks run (Spark's MicroBatchExecution.executeOneBatch).
-PROCESSING = frozenset({"Processing new data", "No new data but cleaning up state"})
+LOCK_POLL_SECONDS = 0.01
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -54,9 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     terminate = sigterm()
     spark = session(f"stream to {args.topic}", terminate)
     try:
-        query = start(read(spark, args), args)
-        threading.Thread(target=end_on, args=(terminate, query), daemon=True).start()
-        follow(query)
+        follow(start(read(spark, args), args), terminate)
         if terminate.is_set():
             print("ended by SIGTERM, between two micro-batches", flush=True)
     finally:
@@ -103,38 +99,51 @@ def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     return writer.start()
 
 
-def end_on(terminate: threading.Event, query: StreamingQuery) -> None:
-    terminate.wait()
-    end_after_micro_batch(query)
-
-
-def end_after_micro_batch(query: StreamingQuery) -> None:
-    """Stops the query when no micro-batch has tasks: once the one that is running is committed.
-
-    `query.stop()` cancels the tasks of the moment, and Spark has no other way to stop. Between two micro-batches the
-    query says something else than that it is processing, if only while it asks its source for new rows and plans; with
-    work waiting that takes some hundredths of a second, hence the short pauses. `stop` may then find the next
-    micro-batch planned, but its tasks, which start Python workers, have not sent a row: the next start runs it whole.
-    """
-    while query.isActive and query.status["message"] in PROCESSING:
-        time.sleep(STATUS_POLL_SECONDS)
-    query.stop()
-
-
-def follow(query: StreamingQuery) -> None:
-    """Prints a line for each micro-batch until the query ends, then a total; raises the query's error."""
+def follow(query: StreamingQuery, terminate: threading.Event) -> None:
+    """Prints a line for each micro-batch until the query ends or is held, then a total; raises the query's error."""
     total = Total()
     ended = False
     while not ended:
-        ended = bool(query.awaitTermination(PROGRESS_POLL_SECONDS))
+        held = terminate.is_set()
+        if held:
+            hold_between_micro_batches(query)
+        else:
+            query.awaitTermination(PROGRESS_POLL_SECONDS)
+        ended = not query.isActive
         if ended:
-            # With a timeout, Spark returns as soon as no other micro-batch will begin; the last may be running.
+            # Spark says so as soon as no other micro-batch will begin; the last may be running.
             query.awaitTermination()
         for progress in query.recentProgress:
             # Spark also reports while it waits for files, under the number of the micro-batch to come.
             if progress["batchId"] > total.last_batch_id and progress["numInputRows"]:
                 print(total.add(progress), flush=True)
+        ended |= held
     print(total, flush=True)
+
+
+def hold_between_micro_batches(query: StreamingQuery) -> None:
+    """Returns when every micro-batch that was planned is committed, and no other begins while this process runs.
+
+    `query.stop()` does not do: it cancels the tasks of the moment, and a micro-batch that is being planned at that
+    moment still starts some; their rows are in the topic, not in the checkpoint, and the next start writes them again.
+    What a query has against progress at the wrong time is a lock, which it takes to plan a micro-batch, to commit it
+    and to tell that it is done (Spark's MicroBatchExecution.withProgressLocked). It is fair: who gives it away to the
+    waiting query and takes it again has it back one step later. It is kept once the query waits for it to plan; also
+    once it sleeps until its next trigger, for then it plans. A query that ended by itself is past all that.
+    """
+    execution = query._jsq.streamingQuery()
+    lock, thread = execution.awaitProgressLock(), execution.queryExecutionThread()
+    lock.lock()
+    while thread.isAlive():
+        waits = lock.hasQueuedThread(thread)
+        within = {frame.getMethodName() for frame in thread.getStackTrace()}
+        if "waitTillTime" in within or (waits and "constructNextBatch" in within):
+            return
+        if waits:
+            lock.unlock()
+            lock.lock()
+        else:
+            time.sleep(LOCK_POLL_SECONDS)
 
 
 @dataclass(slots=True)

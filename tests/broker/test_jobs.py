@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import export_to_kafka
+import stream_to_kafka
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
@@ -72,6 +74,11 @@ def values(kafka: LocalKafka, topic: str) -> list[bytes]:
     return [record.value or b"" for _, _, record in read_topic(kafka.bootstrap_servers, topic, 60)]
 
 
+def numbers(log: Path) -> list[int]:
+    """The micro-batches in a checkpoint's log."""
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isdigit())
+
+
 def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -81,7 +88,9 @@ def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
     incoming.mkdir()
     for file in range(files):
         ids = range(file * rows_a_file, (file + 1) * rows_a_file)
-        (incoming / f"{file:02}.json").write_text("".join(f'{{"id": {number}}}\n' for number in ids))
+        arrived = incoming / f"{file:02}.json"
+        arrived.write_text("".join(f'{{"id": {number}}}\n' for number in ids))
+        os.utime(arrived, (file, file))  # Spark takes files in the order of their times
     command = [
         *SPARK_SUBMIT, str(JOBS / "stream_to_kafka.py"), "--source", str(incoming), "--schema", "id BIGINT",
         "--max-files-per-trigger", "1", "--processing-time", "0 seconds", "--checkpoint", str(checkpoint),
@@ -93,12 +102,39 @@ def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
         said = rest(process)
         assert process.wait() == 0, said
     assert "ended by SIGTERM, between two micro-batches" in said
-    # A micro-batch may be planned beyond those, but no row of it is in the topic: the next start writes none again.
-    committed = [file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]
-    assert 1 < len(committed) < files, "SIGTERM came in no micro-batch"
-    written = len(committed) * rows_a_file
+    micro_batches = numbers(checkpoint / "commits")
+    assert micro_batches == numbers(checkpoint / "offsets"), "one was planned that the next start writes again"
+    assert 1 < len(micro_batches) < files, "SIGTERM came in no micro-batch"
+    written = len(micro_batches) * rows_a_file
     assert Counter(values(kafka, name)) == Counter(b"%d" % number for number in range(written))
-    assert f"{written:,} rows in {len(committed)} micro-batches" in said
+    assert f"{written:,} rows in {len(micro_batches)} micro-batches" in said
+
+
+@pytest.mark.parametrize(
+    "moment", ["Getting offsets from", "Writing offsets to log", "Processing new data", "Waiting for next trigger"]
+)
+def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, moment: str
+) -> None:
+    name, rows = topic(1), 50
+    args = stream_to_kafka.parse([
+        "--format", "rate-micro-batch", "--source-option", f"rowsPerBatch={rows}", "--processing-time", "0 seconds",
+        "--checkpoint", str(tmp_path), "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers,
+        "--value", "CAST(value AS STRING)",
+    ])  # fmt: skip
+    query = stream_to_kafka.start(stream_to_kafka.read(spark, args), args)
+    deadline = time.monotonic() + DEADLINE_S
+    while not (query.status["message"].startswith(moment) and query.lastProgress):
+        assert query.isActive and time.monotonic() < deadline, query.status
+    stream_to_kafka.hold_between_micro_batches(query)
+    try:
+        micro_batches = numbers(tmp_path / "commits")
+        assert micro_batches == numbers(tmp_path / "offsets")
+        assert Counter(values(kafka, name)) == Counter(b"%d" % number for number in range(rows * len(micro_batches)))
+        assert query.isActive
+    finally:
+        query._jsq.streamingQuery().awaitProgressLock().unlock()
+        query.stop()
 
 
 def test_sigterm_ends_a_stream_that_waits_for_its_next_trigger(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -51,6 +52,10 @@ class Query:
         self.recentProgress = self.looks.pop(0)
         return not self.looks
 
+    @property
+    def isActive(self) -> bool:
+        return bool(self.looks)
+
 
 def progress(batch_id: int, rows: int, duration_ms: int = 500) -> dict[str, Any]:
     return {"batchId": batch_id, "numInputRows": rows, "batchDuration": duration_ms}
@@ -60,7 +65,7 @@ def test_every_micro_batch_is_printed_once(capsys: pytest.CaptureFixture[str]) -
     first, second, last = progress(0, 2000), progress(1, 1000, 1000), progress(2, 10)
     waiting_for_files = progress(1, 0)
     looks = [[], [first, waiting_for_files], [first, waiting_for_files, second]]
-    job.follow(Query(looks, [last]))  # type: ignore[arg-type]
+    job.follow(Query(looks, [last]), threading.Event())  # type: ignore[arg-type]
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "micro-batch 0 2,000 rows 0.50 s 4,000 rows/s",
         "micro-batch 1 1,000 rows 1.00 s 1,000 rows/s",
@@ -69,34 +74,83 @@ def test_every_micro_batch_is_printed_once(capsys: pytest.CaptureFixture[str]) -
     ]
 
 
-class Running:
-    """A query that says what it is doing, look by look, and notes when it was stopped."""
+class Execution:
+    """A query's insides as `hold_between_micro_batches` sees them: its thread's frames and its lock, step by step.
 
-    isActive = True
+    A step is the methods the thread is in and whether it waits for the lock there. Given the lock it goes on to the
+    next step; without wanting it, it goes on by itself.
+    """
 
-    def __init__(self, *messages: str) -> None:
-        self.messages = list(messages)
-        self.stopped_at = ""
+    def __init__(self, *steps: tuple[str, bool]) -> None:
+        self._jsq = self
+        self.steps = list(steps)
+        self.locked = False
 
-    @property
-    def status(self) -> dict[str, Any]:
-        self.stopped_at = self.messages.pop(0)
-        return {"message": self.stopped_at, "isTriggerActive": True}
+    def streamingQuery(self) -> Execution:
+        return self
 
-    def stop(self) -> None:
-        self.messages.append("stopped")
+    awaitProgressLock = queryExecutionThread = streamingQuery
+
+    def isAlive(self) -> bool:
+        return bool(self.steps)
+
+    def lock(self) -> None:
+        assert not self.locked
+        self.locked = True
+
+    def unlock(self) -> None:
+        assert self.locked
+        self.locked = False
+        assert self.steps.pop(0)[1], "the lock was given away to nobody"
+
+    def hasQueuedThread(self, thread: Execution) -> bool:
+        return thread.steps[0][1]
+
+    def getStackTrace(self) -> list[Execution]:
+        self.within, waits = self.steps[0]
+        if not waits and len(self.steps) > 1:
+            self.steps.pop(0)
+        return [self]
+
+    def getMethodName(self) -> str:
+        return self.within
 
 
-@pytest.mark.parametrize("pause", ["Waiting for next trigger", "Getting offsets from FileStreamSource", "Stopped"])
-def test_a_query_is_stopped_when_no_micro_batch_has_tasks(pause: str) -> None:
-    query = Running("Processing new data", "Processing new data", "No new data but cleaning up state", pause)
-    job.end_after_micro_batch(query)  # type: ignore[arg-type]
-    assert query.stopped_at == pause
-    assert query.messages == ["stopped"]
+RUNS = ("runBatch", False)
+COMMITS = ("markMicroBatchEnd", True)
+TELLS = ("executeOneBatch", True)
+PLANS = ("constructNextBatch", True)
+SLEEPS = ("waitTillTime", False)
 
 
-def test_a_query_that_has_failed_meanwhile_is_not_waited_for() -> None:
-    query = Running("Processing new data")
-    query.isActive = False
-    job.end_after_micro_batch(query)  # type: ignore[arg-type]
-    assert query.messages == ["Processing new data", "stopped"]
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (RUNS, RUNS, COMMITS, RUNS, TELLS, PLANS),
+        (("constructNextBatch", False), RUNS, COMMITS, TELLS, PLANS),
+        (COMMITS, TELLS, SLEEPS),
+        (TELLS, SLEEPS),
+        (PLANS,),
+        (SLEEPS,),
+    ],
+)
+def test_a_query_is_held_where_it_would_plan_its_next_micro_batch(steps: tuple[tuple[str, bool], ...]) -> None:
+    query = Execution(*steps)
+    job.hold_between_micro_batches(query)  # type: ignore[arg-type]
+    assert query.steps == [steps[-1]]
+    assert query.locked
+
+
+def test_a_query_that_has_ended_by_itself_is_not_waited_for() -> None:
+    job.hold_between_micro_batches(Execution())  # type: ignore[arg-type]
+
+
+def test_a_query_that_is_held_is_followed_no_further(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query([[]], [])
+    terminate = threading.Event()
+    terminate.set()
+    monkeypatch.setattr(job, "hold_between_micro_batches", lambda _: query.recentProgress.append(progress(0, 7)))
+    job.follow(query, terminate)  # type: ignore[arg-type]
+    assert "7 rows in 1 micro-batches" in capsys.readouterr().out
