@@ -39,15 +39,14 @@ from kafka_sink.errors import (
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.selector import Selector
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata, MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.core import codec_of, wire
+from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
-from kafka_sink.producer.sender import Sender
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns, plain_bytes
-from kafka_sink.records.compression import Codec, codec_for
+from kafka_sink.records.compression import Codec
 
 # An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
 # processor's cache and out of the memory bound, while a slice still fills several batches.
@@ -94,33 +93,11 @@ class Producer:
             ),
             clock_ms=monotonic_ms,
             rng=rng,
-            settings=_network_settings(config),
+            settings=network_settings(config),
             metrics=self.metrics,
         )
-        self._accumulator = RecordAccumulator(
-            lock=self._changed,
-            buffer_memory=config.buffer_memory,
-            batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            max_request_size=config.max_request_size,
-        )
-        self._metadata = Metadata(
-            max_age_ms=config.metadata_max_age_ms,
-            backoff_initial_ms=config.retry_backoff_ms,
-            backoff_max_ms=config.retry_backoff_max_ms,
-            rng=rng,
-            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
-        )
-        self._sender = Sender(
-            config=config,
-            accumulator=self._accumulator,
-            metadata=self._metadata,
-            network=self._network,
-            codec=_codec(config),
-            lock=self._changed,
-            metrics=self.metrics,
-            rng=rng,
-        )
+        core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
+        self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
         self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
         self._thread.start()
 
@@ -280,7 +257,7 @@ class Write:
 
     def __init__(self, producer: Producer, *, topic: str | None, partitioner: str) -> None:
         self._producer = producer
-        self._codec = _codec(producer.config)
+        self._codec = codec_of(producer.config)
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
         )
@@ -367,12 +344,8 @@ def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
             raise TopicNameInvalid(topic=name)
 
 
-def _codec(config: ProducerConfig) -> Codec:
-    """One a thread: a compressor keeps state while it works."""
-    return codec_for(config.compression_type, config.compression_level)
-
-
-def _network_settings(config: ProducerConfig) -> NetworkSettings:
+def network_settings(config: ProducerConfig) -> NetworkSettings:
+    """What the network takes from a producer's configuration."""
     return NetworkSettings(
         client_id=config.client_id,
         client_software_version=VERSION,

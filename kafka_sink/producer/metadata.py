@@ -74,10 +74,10 @@ class Metadata:
         self,
         *,
         max_age_ms: int,
+        max_idle_ms: int,
         backoff_initial_ms: int,
         backoff_max_ms: int,
         rng: random.Random,
-        max_idle_ms: int = MAX_IDLE_MS,
     ) -> None:
         """`max_idle_ms` must not be shorter than a writer waits for a topic that it wants."""
         self.snapshot = MetadataSnapshot()

@@ -21,17 +21,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kafka_sink.client import network_settings
 from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.producer.accumulator import RecordAccumulator
+from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
-from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata
-from kafka_sink.producer.sender import Sender
+from kafka_sink.producer.core import wire
 from kafka_sink.producer.sequences import _PartitionState
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request
-from kafka_sink.records.compression import codec_for
 from simulation.network import Network
 from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer
@@ -219,46 +217,14 @@ class SimulatedProducer:
             clock_ms=scheduler.clock_ms,
             rng=rng,
             metrics=self.metrics,
-            settings=NetworkSettings(
-                client_id=config.client_id,
-                bootstrap_servers=config.bootstrap_servers,
-                reconnect_backoff_ms=config.reconnect_backoff_ms,
-                reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-                request_timeout_ms=config.request_timeout_ms,
-                connections_max_idle_ms=config.connections_max_idle_ms,
-                socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-                socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-                max_in_flight=config.max_in_flight_requests_per_connection,
-            ),
+            settings=network_settings(config),
             resolve=network.resolve,
             config=config,
         )
-        self.accumulator = RecordAccumulator(
-            lock=self.lock,
-            buffer_memory=config.buffer_memory,
-            batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            max_request_size=config.max_request_size,
-        )
+        core = wire(config, network=self.network, lock=self.lock, metrics=self.metrics, rng=rng)
+        self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.pool = WatchedPool(total_bytes=config.buffer_memory, buffer_bytes=config.batch_size)
         self.accumulator.pool = self.pool
-        self.metadata = Metadata(
-            max_age_ms=config.metadata_max_age_ms,
-            backoff_initial_ms=config.retry_backoff_ms,
-            backoff_max_ms=config.retry_backoff_max_ms,
-            rng=rng,
-            max_idle_ms=max(MAX_IDLE_MS, config.max_block_ms),
-        )
-        self.sender = Sender(
-            config=config,
-            accumulator=self.accumulator,
-            metadata=self.metadata,
-            network=self.network,
-            codec=codec_for(config.compression_type, config.compression_level),
-            lock=self.lock,
-            metrics=self.metrics,
-            rng=rng,
-        )
         self.sender._sequences._partitions.default_factory = partial(_PartitionState, first_sequence)
         self._plan(0)
 

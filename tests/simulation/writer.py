@@ -21,13 +21,13 @@ from kafka_sink.errors import (
     TopicNotFound,
     TopicRecreated,
 )
+from kafka_sink.producer.core import codec_of
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.compression import codec_for
 from simulation.outcome import WriteOutcome
 from simulation.producer import SimulatedProducer
 from simulation.rows import EPOCH_MS, Row, arrow_batch
@@ -51,7 +51,7 @@ class VirtualWrite:
         self._scheduler = scheduler
         self._config = producer.config
         self._outcome = outcome
-        self._codec = codec_for(self._config.compression_type, self._config.compression_level)
+        self._codec = codec_of(self._config)
         self._router = Router(topic=None, batch_bytes=self._config.batch_size, rng=rng, partitioner=outcome.partitioner)
         self._receipts = Receipts()
         self._may_ask_again = True

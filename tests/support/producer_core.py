@@ -15,11 +15,9 @@ import pyarrow as pa
 
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.metrics import Metrics
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.metadata import Metadata
+from kafka_sink.producer.core import codec_of, wire
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.sender import Sender
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -33,7 +31,6 @@ from kafka_sink.protocol.requests import (
     TopicMetadata,
 )
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.compression import codec_for
 
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
@@ -123,7 +120,7 @@ def metadata_response(
 
 
 class Core:
-    """Accumulator, metadata and Sender wired as the client wires them; `now_ms` moves when a test says so."""
+    """A producer's core as it ships; `now_ms` moves when a test says so."""
 
     def __init__(
         self, config: ProducerConfig, leaders: Sequence[int], lock: contextlib.AbstractContextManager[Any]
@@ -131,28 +128,11 @@ class Core:
         self.config = config
         self.now_ms = 0
         self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
-        self.codec = codec_for(config.compression_type, config.compression_level)
+        self.codec = codec_of(config)
         self.receipts = Receipts()
         self.metrics = Metrics()
-        rng = random.Random(1)
-        self.accumulator = RecordAccumulator(
-            lock=lock,
-            buffer_memory=config.buffer_memory,
-            batch_size=config.batch_size,
-            linger_ms=config.linger_ms,
-            max_request_size=config.max_request_size,
-        )
-        self.metadata = Metadata(max_age_ms=300_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=rng)
-        self.sender = Sender(
-            config=config,
-            accumulator=self.accumulator,
-            metadata=self.metadata,
-            network=self.network,
-            codec=self.codec,
-            lock=lock,
-            metrics=self.metrics,
-            rng=rng,
-        )
+        core = wire(config, network=self.network, lock=lock, metrics=self.metrics, rng=random.Random(1))
+        self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.leaders = list(leaders)
         self.metadata.want([TOPIC], 0)
         self.run()

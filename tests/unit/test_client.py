@@ -277,21 +277,6 @@ def test_a_topic_is_in_use_while_rows_for_it_come(producing: Make, network: Loop
     assert "t" in producer._metadata.snapshot.topics
 
 
-@pytest.mark.parametrize(("max_block_ms", "idle_ms"), [(60_000, MAX_IDLE_MS), (900_000, 900_000)])
-def test_a_topic_that_somebody_waits_for_is_in_use(
-    producing: Make, network: LoopbackNetwork, max_block_ms: int, idle_ms: int
-) -> None:
-    producer = producing(max_block_ms=max_block_ms)
-    write = producer.begin(topic="t")
-    write.append(rows(1))
-    producer.flush(write._receipts)
-    for left_ms, known in ((10_000, True), (0, False)):
-        with producer._changed:
-            producer._metadata._used_ms["t"] = client.monotonic_ms() - idle_ms + left_ms
-        refresh(producer, network)
-        assert ("t" in producer._metadata.snapshot.topics) is known
-
-
 def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LoopbackNetwork) -> None:
     producer = producing()
     write = producer.begin(topic="t")

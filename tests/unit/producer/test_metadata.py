@@ -17,7 +17,9 @@ def told(*names: str, leaders: Sequence[int] = (0,), error_code: int = 0) -> Met
 
 
 def fresh() -> Metadata:
-    return Metadata(max_age_ms=10_000, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1))
+    return Metadata(
+        max_age_ms=10_000, max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1)
+    )
 
 
 def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None:

@@ -163,6 +163,7 @@ def test_a_lost_connection_with_five_in_flight_is_resent_in_order_one_at_a_time(
 
 def test_a_new_leader_gets_the_retry() -> None:
     c = make_core(leaders=[0], retry_backoff_ms=1_000)
+    c.run(advance_ms=1_500)  # the pause after the first metadata is over
     (first,) = sending(c)
     c.answer_produce(first, 6)
     c.leaders = [1]
@@ -258,6 +259,7 @@ def test_retries_bound_the_attempts() -> None:
 
 def test_a_topic_made_again_is_another_topic() -> None:
     c = make_core(retry_backoff_ms=1_000)
+    c.run(advance_ms=1_500)  # the pause after the first metadata is over
     (request,) = sending(c)
     assert request.request.partitions[0].topic_id == TOPIC_ID
     c.answer_produce(request, 100)
@@ -441,6 +443,7 @@ def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
 
 def test_a_lost_answer_is_a_reason_to_ask_for_the_leader() -> None:
     c = make_core(leaders=[0], retry_backoff_ms=1_000)
+    c.run(advance_ms=1_500)  # the pause after the first metadata is over
     (request,) = sending(c)
     c.answer(request, None, "no answer within 30000 ms")
     c.run(advance_ms=150)
