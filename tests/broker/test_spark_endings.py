@@ -47,8 +47,8 @@ from spark_writes import (
     pykafka,
     save,
     wait_for_rows,
-    wait_until,
 )
+from waiting import wait_until
 
 ROWS = 6 * ARROW_BATCH_ROWS
 HELD_AFTER = 3 * ARROW_BATCH_ROWS
@@ -368,7 +368,7 @@ def topics_of(client: AdminClient) -> Collection[str]:
 def delete_topic(kafka: LocalKafka, name: str) -> None:
     client = admin(kafka)
     client.delete_topics([name])[name].result(DEADLINE_S)
-    wait_until(lambda: name not in topics_of(client), f"{name} is deleted")
+    wait_until(lambda: name not in topics_of(client), DEADLINE_S, f"{name} is deleted")
 
 
 @pytest.fixture(scope="module")
@@ -437,7 +437,7 @@ def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[Non
         for made in client.create_acls(acls).values():
             made.result(DEADLINE_S)
     try:
-        wait_until(lambda: not allowed(), "the ACL is in force")
+        wait_until(lambda: not allowed(), DEADLINE_S, "the ACL is in force")
         yield
     finally:
         for _, name in reversed(resources):
@@ -447,7 +447,7 @@ def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[Non
             )  # fmt: skip
             for deleted in client.delete_acls([everyones]).values():
                 deleted.result(DEADLINE_S)
-        wait_until(allowed, "the ACL is gone")
+        wait_until(allowed, DEADLINE_S, "the ACL is gone")
 
 
 def acl(name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
@@ -465,7 +465,8 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
     strict_kafka.create_topic("idle", 1)
     save(numbers(spark), strict_kafka, "idle", client_id="idle")
     assert connections_to(strict_kafka.bootstrap_servers)
-    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), "the broker ends idle connections")
+    idle_ended = "the broker ends idle connections"
+    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), DEADLINE_S, idle_ended)
     save(numbers(spark), strict_kafka, "idle", client_id="idle")
     assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
 

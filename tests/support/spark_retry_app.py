@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_writes import ARROW_BATCH_ROWS, DEADLINE_S, connections_to, held, save, wait_until
+from spark_writes import ARROW_BATCH_ROWS, DEADLINE_S, connections_to, held, save
+from waiting import wait_until
 
 bootstrap_servers, topic, other_topic, folder = sys.argv[1:]
 # local[cores, attempts]
@@ -49,9 +50,9 @@ both = held(numbers(12 * ARROW_BATCH_ROWS, 2), gate, after_rows=3 * ARROW_BATCH_
 with ThreadPoolExecutor(1) as thread:
     thread.submit(spark.createDataFrame, [], "value STRING").result()  # makes the session active there
     writing = thread.submit(save, both, bootstrap_servers, other_topic)
-    wait_until(lambda: connected_workers() == 2, "two workers write at once")
+    wait_until(lambda: connected_workers() == 2, DEADLINE_S, "two workers write at once")
     gate.touch()
     writing.result(DEADLINE_S)
-wait_until(lambda: connected_workers() == 1, "one idle worker is left")
+wait_until(lambda: connected_workers() == 1, DEADLINE_S, "one idle worker is left")
 save(both, bootstrap_servers, other_topic)
 spark.stop()
