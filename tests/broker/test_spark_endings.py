@@ -471,6 +471,35 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
     assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
 
 
+def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    save(numbers(spark), kafka, name)
+    assert connections_to(kafka.bootstrap_servers)
+    make_workers_idle_for_a_minute(spark)
+    # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
+    wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "Spark ends idle workers")
+    save(numbers(spark), kafka, name)
+    assert numbers_in(kafka, name) == [*range(ROWS), *range(ROWS)]
+
+
+def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
+    """Puts the time at which Spark last took a worker back a minute earlier. Spark looks at it every 10 s, and has no
+    setting for the one or the other (PythonWorkerFactory's IDLE_WORKER_TIMEOUT_NS and MonitorThread)."""
+    environment = spark.sparkContext._jsc.sc().env()
+    # From the class and not from the object: Py4J would look through all methods of SparkEnv, which name classes that
+    # are not there.
+    spark_env = spark.sparkContext._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+    field = spark_env.getDeclaredField("pythonWorkers")
+    field.setAccessible(True)
+    factories = field.get(environment).values().iterator()
+    while factories.hasNext():
+        factory = factories.next()
+        last_activity = "org$apache$spark$api$python$PythonWorkerFactory$$lastActivityNs"
+        getattr(factory, f"{last_activity}_$eq")(getattr(factory, last_activity)() - 60 * 10**9)
+
+
 def test_the_same_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
