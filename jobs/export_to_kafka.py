@@ -36,14 +36,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
-from pyspark import Accumulator, SparkContext, StatusTracker
+from pyspark import SparkContext, StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
 from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.spark.tally import ReceiptsByPartition, register_with_tally
+from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
 JOB_GROUP = "export_to_kafka"
 POLL_SECONDS = 0.5
@@ -98,7 +98,8 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     write's error."""
     options = sink_options(args)
     records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options))
-    tally = register_with_tally(spark)
+    tally = Tally(spark)
+    kafka_sink.register(spark, interceptors=[tally])
     # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.
     spark.sparkContext.setJobGroup(JOB_GROUP, "export to Kafka", True)
     try:
@@ -121,9 +122,7 @@ def show_failed(receipts: ReceiptsByPartition) -> None:
 
 
 @contextmanager
-def watched(
-    context: SparkContext, tally: Accumulator[ReceiptsByPartition], terminate: threading.Event
-) -> Iterator[None]:
+def watched(context: SparkContext, tally: Tally, terminate: threading.Event) -> Iterator[None]:
     """Prints lines of progress while the block runs; when `terminate` is set, cancels the job group."""
     progress = Progress(context.statusTracker(), started=time.monotonic())
     done = threading.Event()

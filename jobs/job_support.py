@@ -103,7 +103,8 @@ def preset(path: str) -> dict[str, str]:
 
 def sink_options(args: argparse.Namespace) -> dict[str, str]:
     """The sink's options: the preset's, and over them the command line's."""
-    options = dict(args.preset)
+    # --topic is always there, and where it is an expression, an option left by the preset would win over it.
+    options = {name: text for name, text in args.preset.items() if name.lower() != "topic"}
     if args.bootstrap_servers:
         options["kafka.bootstrap.servers"] = args.bootstrap_servers
     if TOPIC_NAME.fullmatch(args.topic):

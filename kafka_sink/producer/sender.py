@@ -16,6 +16,7 @@ Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KI
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -331,20 +332,11 @@ class Sender:
         elif action is Action.SPLIT:
             self._split(batch, reason)
         elif action is Action.FAIL:
-            self._fail(self._rejected(batch, result))
+            self._fail(_rejection(batch, result, self._sequences.former_topic_id(batch)))
             self._accumulator.deallocate(batch)
         else:
             base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
             self._acknowledge(batch, base_offset, now_ms)
-
-    def _rejected(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
-        if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            former = self._sequences.former_topic_id(batch)
-            if former is not None:
-                return TopicRecreated(
-                    topic=batch.topic_partition.topic, old_topic_id=str(former), new_topic_id=str(batch.topic_id)
-                )
-        return _rejected(batch, result)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch):
@@ -459,8 +451,11 @@ def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicR
     )
 
 
-def _rejected(batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
+def _rejection(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None) -> KafkaSinkError:
+    """What the leader's final error about `batch` means. `former_topic_id`: `Sequences.former_topic_id`."""
     topic, partition = batch.topic_partition
+    if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:
+        return TopicRecreated(topic=topic, old_topic_id=str(former_topic_id), new_topic_id=str(batch.topic_id))
     if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailed(topic=topic)
     if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:

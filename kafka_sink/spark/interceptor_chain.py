@@ -39,13 +39,13 @@ class InterceptorChain:
             arrow_batch = _rows_of(interceptor, arrow_batch)
         return arrow_batch
 
-    def check_schema(self, schema: pa.Schema, *, topic_option: bool) -> None:
-        """`columns.check_schema` of what `on_send` returned: SchemaError where that is the DataFrame's own, else
-        InterceptorFailed."""
+    def check_schema(self, returned: pa.Schema, given: pa.Schema, *, topic_option: bool) -> None:
+        """`columns.check_schema` of what `on_send` returned for what it was given: SchemaError where that is the same,
+        else InterceptorFailed."""
         try:
-            check_schema(schema, topic_option=topic_option)
+            check_schema(returned, topic_option=topic_option)
         except SchemaError as wrong:
-            if not self._interceptors:
+            if returned.equals(given):
                 raise
             names = ", ".join(map(_name, self._interceptors))
             problem = f"returned columns that no Kafka record has ({type(wrong).__name__}: {wrong.column!r})"

@@ -1,6 +1,7 @@
-"""The receipts of batch writes, for the process that asked for them.
+"""The receipts of writes, for the process that asked for them: an interceptor that carries an accumulator.
 
-    tally = register_with_tally(spark)
+    tally = Tally(spark)
+    kafka_sink.register(spark, interceptors=[tally])
     df.write.format("pykafka").mode("append").options(...).save()
     tally.value                                  # {TopicPartition: PartitionReceipt}
 
@@ -9,38 +10,37 @@ driver's own process is an accumulator, with each task that ends: so the sum is 
 when it fails. Spark counts a successful task of such a job once, whatever is retried or runs twice by speculation; a
 task that failed is not in the sum, though rows of it may be in the topic.
 
-An accumulator is known by the class that is registered: Spark pickles a class by reference where it can, without what
-was set on it later, so the class is made for the session and has no name to be found by. Spark Connect has no
-accumulators.
+Spark Connect has no accumulators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import pyarrow as pa
-from pyspark import Accumulator, AccumulatorParam
+from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
-from pyspark.sql import types as spark_types
 
-from kafka_sink.config import GivenOptions
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
-from kafka_sink.spark.commit_message import TaskReceipt
-from kafka_sink.spark.source import KafkaDataSource
-from kafka_sink.spark.writer import KafkaBatchWriter
+from kafka_sink.spark.interceptors import Interceptor
 
 ReceiptsByPartition = Mapping[TopicPartition, PartitionReceipt]
 
 
-def register_with_tally(spark: SparkSession) -> Accumulator[ReceiptsByPartition]:
-    """As `kafka_sink.register`; the value that is returned sums up the finished tasks of the session's batch writes.
+class Tally(Interceptor):
+    """Sums up the finished tasks of the writes that go through it; bounded by the number of partitions written to, not
+    by the number of tasks."""
 
-    It is bounded by the number of partitions written to, not by the number of tasks.
-    """
-    none_yet: ReceiptsByPartition = {}
-    tally = spark.sparkContext.accumulator(none_yet, ReceiptsParam())
-    spark.dataSource.register(type("SessionDataSource", (TalliedDataSource,), {"tally": tally}))
-    return tally
+    def __init__(self, spark: SparkSession) -> None:
+        none_yet: ReceiptsByPartition = {}
+        self._sum = spark.sparkContext.accumulator(none_yet, ReceiptsParam())
+
+    @property
+    def value(self) -> ReceiptsByPartition:
+        """The sum so far; for the process that made the tally, not for tasks."""
+        return self._sum.value
+
+    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+        self._sum.add({TopicPartition(one.topic, one.partition): one for one in receipts})
 
 
 class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
@@ -52,23 +52,3 @@ class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
     def addInPlace(self, value1: ReceiptsByPartition, value2: ReceiptsByPartition) -> ReceiptsByPartition:
         added = {key: value1[key].plus(new) if key in value1 else new for key, new in value2.items()}
         return {**value1, **added}
-
-
-class TalliedDataSource(KafkaDataSource):
-    """`format("pykafka")` whose batch writes are counted; its streams are not."""
-
-    tally: Accumulator[ReceiptsByPartition]
-
-    def writer(self, schema: spark_types.StructType, overwrite: bool) -> TalliedWriter:
-        return TalliedWriter(self._checked_options(schema, overwrite), self.tally)
-
-
-class TalliedWriter(KafkaBatchWriter):
-    def __init__(self, options: GivenOptions, tally: Accumulator[ReceiptsByPartition]) -> None:
-        super().__init__(options)
-        self.tally = tally
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        receipt = super().write(iterator)
-        self.tally.add({TopicPartition(one.topic, one.partition): one for one in receipt.partitions})
-        return receipt

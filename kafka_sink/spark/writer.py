@@ -60,7 +60,7 @@ def _write_rows(
         for arrow_batch in arrow_batches:
             to_send = chain.on_send(arrow_batch)
             if to_send.schema is not checked_schema:
-                chain.check_schema(to_send.schema, topic_option=config.topic is not None)
+                chain.check_schema(to_send.schema, arrow_batch.schema, topic_option=config.topic is not None)
                 checked_schema = to_send.schema
             write.append(to_send)
         receipts = write.finish()

@@ -23,6 +23,7 @@ from kafka_sink.producer.batch_split import split
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt
 from read_back import read_topic
+from waiting import wait_until
 
 DEADLINE_S = 60
 DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
@@ -110,9 +111,12 @@ def await_count(kafka: LocalKafka, topic: str, count: int) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "count"})
     try:
         partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-        deadline = time.monotonic() + DEADLINE_S
-        while sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions) < count:
-            assert time.monotonic() < deadline, f"{topic} never had {count} records"
+
+        def written() -> int:
+            ends = (consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions)
+            return sum(end for _, end in ends)
+
+        wait_until(lambda: written() >= count, DEADLINE_S, f"{topic} has {count} records")
     finally:
         consumer.close()
 

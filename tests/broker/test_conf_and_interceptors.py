@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from kafka_sink.broker import LocalKafka
+from kafka_sink.spark.tally import Tally
 from read_back import read_topic
 
 DEADLINE_S = 120
@@ -215,6 +216,22 @@ def test_a_stream_goes_through_interceptors_and_begins_each_micro_batch_with_new
         finish()
     assert values(kafka, name) == Counter(f"{i}a1" for i in range(30))
     assert_each_write_is_whole(traces(folder), "a")
+
+
+def test_a_tally_sums_up_batches_and_streams_beside_other_interceptors(
+    session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    tally = Tally(session)
+    kafka_sink.register(session, interceptors=[tally, tracing(tmp_path / "traces", "", raises_at="77")])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    save(numbers(session, 50), **options)
+    with stream(session, tmp_path, 3, **options) as finish:
+        finish()
+    # A task that fails is not in the sum; it fails before it sends a row.
+    failure_of(numbers(session, 100, 1).where("value = '77'"), **options)
+    (receipt,) = tally.value.values()
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (80, 0, 79)
 
 
 def test_partitions_are_those_of_what_interceptors_return(

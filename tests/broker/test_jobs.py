@@ -25,6 +25,7 @@ import stream_to_kafka
 from kafka_sink import functions as K
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
+from waiting import wait_until
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 SPARK_SUBMIT = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
@@ -264,8 +265,6 @@ def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
-    """Until `file` is there, or the process, which ends at its deadline, is not."""
-    pause = threading.Event()
-    while not file.exists():
-        assert process.poll() is None, rest(process)
-        pause.wait(0.1)
+    """Until `file` is there, while the process is."""
+    wait_until(lambda: file.exists() or process.poll() is not None, DEADLINE_S, f"{file} is there")
+    assert file.exists(), rest(process)

@@ -7,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_sink.broker import KAFKA_VERSIONS, LocalKafka
 from kafka_sink.broker.state import identify
 from kafka_sink.errors import BrokerDied, LocalKafkaError, ToolFailed
+from waiting import wait_until
 
 DEADLINE_SECONDS = 60
 
@@ -143,10 +142,8 @@ def test_a_broker_that_dies_by_itself_is_noticed() -> None:
     with LocalKafka() as kafka:
         kafka.check()
         os.kill(kafka.pid(1), signal.SIGKILL)
-        deadline = time.monotonic() + DEADLINE_SECONDS
         with pytest.raises(BrokerDied, match=r"node 1 .* with status 137"):
-            while time.monotonic() < deadline:
-                kafka.check()
+            wait_until(kafka.check, DEADLINE_SECONDS, "the check raises")
 
 
 def test_kill_9_of_the_process_that_holds_a_cluster() -> None:
@@ -156,8 +153,8 @@ def test_kill_9_of_the_process_that_holds_a_cluster() -> None:
     assert identify(int(pid)) is not None
     holder.kill()
     holder.communicate()
-    eventually(lambda: identify(int(pid)) is None)
-    eventually(lambda: not Path(folder).exists())
+    wait_until(lambda: identify(int(pid)) is None, DEADLINE_SECONDS, "the broker is gone")
+    wait_until(lambda: not Path(folder).exists(), DEADLINE_SECONDS, "its folder is gone")
 
 
 def test_detached_start_status_stop(tmp_path: Path) -> None:
@@ -202,7 +199,7 @@ def test_attached_start_ends_with_its_parent_and_with_sigterm(tmp_path: Path) ->
     parent.kill()
     parent.wait()
     assert parent.stdout.read() == ""  # ends when the last process with this stdout has ended
-    eventually(lambda: not listens(servers))
+    wait_until(lambda: not listens(servers), DEADLINE_SECONDS, "the broker is gone")
 
     with subprocess.Popen(
         [sys.executable, "-m", "kafka_sink.broker", "start", "--dir", tmp_path], stdout=subprocess.PIPE, text=True
@@ -226,10 +223,3 @@ def listens(server: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Endings that need a Spark of their own: a task's second attempt, a worker that is idle for too long, Spark Connect.
+"""Endings that need a Spark of their own: a task's second attempt, and Spark Connect.
 
 There is one Spark a process, so each is an application that is run as users run theirs.
 """
@@ -34,24 +34,24 @@ def run(application: str, *arguments: str) -> str:
     return ended.stdout
 
 
-def test_a_second_attempt_writes_its_task_again_and_a_worker_that_went_for_idling_is_replaced(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    retried, other = topic(1), topic(1)
-    run("spark_retry_app.py", kafka.bootstrap_servers, retried, other, str(tmp_path))
+def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(1)
+    run("spark_retry_app.py", kafka.bootstrap_servers, name)
     rows = list(range(6 * ARROW_BATCH_ROWS))
-    got = numbers_in(kafka, retried)
+    got = numbers_in(kafka, name)
     of_first_attempt = got[: -len(rows)]
     assert of_first_attempt == list(range(len(of_first_attempt)))
     assert got[-len(rows) :] == rows
-    assert sorted(numbers_in(kafka, other)) == sorted([*range(12 * ARROW_BATCH_ROWS)] * 2)
 
 
-def test_spark_connect_writes_batches_and_streams_and_tells_the_errors(
+def test_spark_connect_writes_batches_and_streams_by_options_conf_and_interceptors_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name = topic(1)
-    message = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, str(tmp_path)))
+    name, other = topic(1), topic(1)
+    told = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, other, str(tmp_path)))
     assert numbers_in(kafka, name) == list(range(2_000))
-    assert "kafka_sink.errors.InvalidOption" in message
-    assert "'kafka.compression.type'" in message
+    assert numbers_in(kafka, other) == [-number for number in range(1, 2_000)]
+    assert "kafka_sink.errors.InvalidOption: option 'kafka.compression.type'" in told["option"]
+    assert "kafka_sink.errors.InvalidOption: option 'spark.pykafka.kafka.acks' is '2'" in told["conf"]
+    assert "kafka_sink.errors.InterceptorFailed" in told["interceptor"]
+    assert "Raising: on_send raised RuntimeError" in told["interceptor"]

@@ -47,8 +47,8 @@ from spark_writes import (
     pykafka,
     save,
     wait_for_rows,
-    wait_until,
 )
+from waiting import wait_until
 
 ROWS = 6 * ARROW_BATCH_ROWS
 HELD_AFTER = 3 * ARROW_BATCH_ROWS
@@ -368,7 +368,7 @@ def topics_of(client: AdminClient) -> Collection[str]:
 def delete_topic(kafka: LocalKafka, name: str) -> None:
     client = admin(kafka)
     client.delete_topics([name])[name].result(DEADLINE_S)
-    wait_until(lambda: name not in topics_of(client), f"{name} is deleted")
+    wait_until(lambda: name not in topics_of(client), DEADLINE_S, f"{name} is deleted")
 
 
 @pytest.fixture(scope="module")
@@ -437,7 +437,7 @@ def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[Non
         for made in client.create_acls(acls).values():
             made.result(DEADLINE_S)
     try:
-        wait_until(lambda: not allowed(), "the ACL is in force")
+        wait_until(lambda: not allowed(), DEADLINE_S, "the ACL is in force")
         yield
     finally:
         for _, name in reversed(resources):
@@ -447,7 +447,7 @@ def denied_to_all(kafka: LocalKafka, denied: Denied, topic: str) -> Iterator[Non
             )  # fmt: skip
             for deleted in client.delete_acls([everyones]).values():
                 deleted.result(DEADLINE_S)
-        wait_until(allowed, "the ACL is gone")
+        wait_until(allowed, DEADLINE_S, "the ACL is gone")
 
 
 def acl(name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
@@ -465,9 +465,39 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
     strict_kafka.create_topic("idle", 1)
     save(numbers(spark), strict_kafka, "idle", client_id="idle")
     assert connections_to(strict_kafka.bootstrap_servers)
-    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), "the broker ends idle connections")
+    idle_ended = "the broker ends idle connections"
+    wait_until(lambda: not connections_to(strict_kafka.bootstrap_servers), DEADLINE_S, idle_ended)
     save(numbers(spark), strict_kafka, "idle", client_id="idle")
     assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
+
+
+def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    save(numbers(spark), kafka, name)
+    assert connections_to(kafka.bootstrap_servers)
+    make_workers_idle_for_a_minute(spark)
+    # The worker sees the end of its socket and has to end by itself, beside a Sender thread that lives.
+    wait_until(lambda: not connections_to(kafka.bootstrap_servers), DEADLINE_S, "Spark ends idle workers")
+    save(numbers(spark), kafka, name)
+    assert numbers_in(kafka, name) == [*range(ROWS), *range(ROWS)]
+
+
+def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
+    """Puts the time at which Spark last took a worker back a minute earlier. Spark looks at it every 10 s, and has no
+    setting for the one or the other (PythonWorkerFactory's IDLE_WORKER_TIMEOUT_NS and MonitorThread)."""
+    environment = spark.sparkContext._jsc.sc().env()
+    # From the class and not from the object: Py4J would look through all methods of SparkEnv, which name classes that
+    # are not there.
+    spark_env = spark.sparkContext._jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
+    field = spark_env.getDeclaredField("pythonWorkers")
+    field.setAccessible(True)
+    factories = field.get(environment).values().iterator()
+    while factories.hasNext():
+        factory = factories.next()
+        last_activity = "org$apache$spark$api$python$PythonWorkerFactory$$lastActivityNs"
+        getattr(factory, f"{last_activity}_$eq")(getattr(factory, last_activity)() - 60 * 10**9)
 
 
 def test_the_same_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(

@@ -290,6 +290,20 @@ ACCUMULATOR: tuple[Mutant, ...] = (
         f"{TESTS_PRODUCER}/test_buffer_pool.py::test_a_large_row_takes_neighbours",
     ),
     Mutant(
+        "buffers of an uneven batch.size share bytes once they are halved",
+        f"{PRODUCER}/accumulator.py",
+        "        self._batch_size = even_batch_size(batch_size)\n",
+        "        self._batch_size = batch_size\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte",
+    ),
+    Mutant(
+        "a batch.size is even for all halvings but the last",
+        "kafka_sink/config.py",
+        "    return batch_size - batch_size % halves\n",
+        "    return batch_size - batch_size % max(1, halves // 2)\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte",
+    ),
+    Mutant(
         "memory is handed out while it is overdrawn",
         f"{PRODUCER}/buffer_pool.py",
         "        if count * self.buffer_bytes <= self.available_bytes:\n",
@@ -530,6 +544,14 @@ METADATA: tuple[Mutant, ...] = (
         "        if self._asking_for is not None:\n",
         f"{TESTS_PRODUCER}/test_metadata.py::"
         "test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_next",
+    ),
+    Mutant(
+        "a deleted topic is brought back by who had forgotten it",
+        f"{PRODUCER}/metadata.py",
+        "        never_seen = not self._wanted <= self._ever_seen\n",
+        "        never_seen = not self._wanted <= set(self.snapshot.topics)\n",
+        f"{TESTS_PRODUCER}/test_metadata.py::"
+        "test_a_topic_that_is_forgotten_is_still_one_that_was_there_and_is_not_brought_back",
     ),
     Mutant(
         "a broker that lags behind brings an old leader back",

@@ -1,26 +1,21 @@
-"""Writes in a Spark that gives a task a second attempt and keeps one idle worker.
+"""A write in a Spark that gives a task a second attempt.
 
-python spark_retry_app.py BOOTSTRAP_SERVERS TOPIC OTHER_TOPIC FOLDER writes 60,000 rows to TOPIC in a task that fails
-in its first attempt. Then it writes to OTHER_TOPIC in two workers at once, one of which has to go when it is idle (as
-all do after a minute), and again; it ends with an error when that is not seen.
+python spark_retry_app.py BOOTSTRAP_SERVERS TOPIC writes 60,000 rows to TOPIC in a task that fails in its first attempt.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from spark_writes import ARROW_BATCH_ROWS, DEADLINE_S, connections_to, held, save, wait_until
+from spark_writes import ARROW_BATCH_ROWS, save
 
-bootstrap_servers, topic, other_topic, folder = sys.argv[1:]
+bootstrap_servers, topic = sys.argv[1:]
 # local[cores, attempts]
-builder = SparkSession.builder.master("local[2, 2]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.python.factory.idleWorkerMaxPoolSize", "1").getOrCreate()
+spark = SparkSession.builder.master("local[2, 2]").config("spark.ui.enabled", "false").getOrCreate()
 
 
 def fail_once(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -33,25 +28,6 @@ def fail_once(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         yield arrow_batch
 
 
-def numbers(count: int, tasks: int) -> DataFrame:
-    return spark.range(0, count, 1, tasks).selectExpr("cast(id AS STRING) AS value")
-
-
-def connected_workers() -> int:
-    return len(set(connections_to(bootstrap_servers).values()))
-
-
-rows = numbers(6 * ARROW_BATCH_ROWS, 1)
+rows = spark.range(0, 6 * ARROW_BATCH_ROWS, 1, 1).selectExpr("cast(id AS STRING) AS value")
 save(rows.mapInArrow(fail_once, rows.schema), bootstrap_servers, topic)
-
-gate = Path(folder) / "gate"
-both = held(numbers(12 * ARROW_BATCH_ROWS, 2), gate, after_rows=3 * ARROW_BATCH_ROWS)
-with ThreadPoolExecutor(1) as thread:
-    thread.submit(spark.createDataFrame, [], "value STRING").result()  # makes the session active there
-    writing = thread.submit(save, both, bootstrap_servers, other_topic)
-    wait_until(lambda: connected_workers() == 2, "two workers write at once")
-    gate.touch()
-    writing.result(DEADLINE_S)
-wait_until(lambda: connected_workers() == 1, "one idle worker is left")
-save(both, bootstrap_servers, other_topic)
 spark.stop()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+import waiting
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
+from waiting import wait_until
+
+# A worker cannot import it; what `held` takes of it travels by value.
+cloudpickle.register_pickle_by_value(waiting)
 
 DEADLINE_S = 120
 # What Spark puts into one Arrow batch.
 ARROW_BATCH_ROWS = 10_000
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Returns when `condition` holds; fails after DEADLINE_S."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {DEADLINE_S} s")
-        time.sleep(0.02)
 
 
 def pykafka(writer: Any, kafka: LocalKafka | str, topic: str | None, **options: str) -> Any:
@@ -67,11 +63,8 @@ def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
     def hold(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         passed = 0
         for arrow_batch in arrow_batches:
-            deadline = time.monotonic() + deadline_s
-            while passed >= after_rows and not os.path.exists(path):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{path} did not come")
-                time.sleep(0.02)
+            if passed >= after_rows:
+                wait_until(lambda: os.path.exists(path), deadline_s, f"{path} is there")
             yield arrow_batch
             passed += arrow_batch.num_rows
 
@@ -96,7 +89,7 @@ def wait_for_rows(kafka: LocalKafka, topic: str, *, more_than: int = 0, writing:
             writing.result()
         return end_offset(kafka, topic) > more_than
 
-    wait_until(there, f"rows in {topic}")
+    wait_until(there, DEADLINE_S, f"rows in {topic}")
 
 
 def numbers_in(kafka: LocalKafka, topic: str) -> list[int]:

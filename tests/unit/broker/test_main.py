@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from waiting import wait_until
 
 DIES = "print('last words'); sys.exit(1)"
 TIMEOUT_SECONDS = 60
@@ -70,10 +71,10 @@ def test_interrupted_before_it_answers(java: Any, tmp_path: Path) -> None:
 
 
 def wait_for_call(java: Any, main_class: str, started: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while main_class not in java.calls:
-        assert started.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(
+        lambda: main_class in java.calls or started.poll() is not None, TIMEOUT_SECONDS, f"{main_class} is called"
+    )
+    assert started.poll() is None
 
 
 def test_nothing_runs(tmp_path: Path) -> None:

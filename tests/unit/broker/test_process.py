@@ -11,14 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kafka_sink.broker.process import LeashedProcess, run
 from kafka_sink.broker.state import identify
+from waiting import wait_until
 
 DEADLINE_SECONDS = 20
 WAIT = "import signal; signal.pause()"
@@ -106,8 +105,8 @@ def test_kill_9_of_the_owner(tmp_path: Path, command: str, prelude: str) -> None
     try:
         owner.kill()
         owner.wait()
-        eventually(lambda: identify(pid) is None and identify(leash_pid) is None)
-        eventually(lambda: not folder.exists())
+        wait_until(lambda: identify(pid) is None and identify(leash_pid) is None, DEADLINE_SECONDS, "both are gone")
+        wait_until(lambda: not folder.exists(), DEADLINE_SECONDS, "the folder is gone")
     finally:
         with contextlib.suppress(ProcessLookupError):  # the fork, where there is one
             os.killpg(owner.pid, signal.SIGKILL)
@@ -118,7 +117,7 @@ def test_kill_9_of_the_leash(tmp_path: Path) -> None:
     owner, pid, leash_pid = start_owner(tmp_path / "data", WAIT, "")
     try:
         os.kill(leash_pid, signal.SIGKILL)
-        eventually(lambda: identify(pid) is None)
+        wait_until(lambda: identify(pid) is None, DEADLINE_SECONDS, "the process is gone")
     finally:
         owner.kill()
         owner.wait()
@@ -149,10 +148,3 @@ def start_owner(folder: Path, command: str, prelude: str) -> tuple[subprocess.Po
     pid, leash_pid = map(int, owner.stdout.readline().split())
     owner.stdout.close()
     return owner, pid, leash_pid
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)

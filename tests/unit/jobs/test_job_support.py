@@ -93,6 +93,12 @@ def test_the_command_line_wins_over_the_preset(tmp_path: Path) -> None:
     assert job_support.sink_options(parse("--topic", "t", "--preset", preset))["kafka.bootstrap.servers"] == "a:1"
 
 
+@pytest.mark.parametrize("name", ["topic", "Topic"])
+def test_an_expression_for_the_topic_wins_over_the_topic_of_the_preset(tmp_path: Path, name: str) -> None:
+    preset = written(tmp_path, f"{name} = of-the-preset\nkafka.linger.ms = 5")
+    assert job_support.sink_options(parse("--topic", "(region)", "--preset", preset)) == {"kafka.linger.ms": "5"}
+
+
 def test_the_value_is_the_row_as_json_unless_asked_otherwise() -> None:
     assert selected("--topic", "t") == ("to_json(struct(*)) AS value",)
 

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -209,6 +210,18 @@ def test_buffers_shrink_so_that_every_partition_can_have_two() -> None:
     while not c.append(waiting):
         drain_everything(c)
     assert c.accumulator.pool.buffer_bytes == LEAST_BUFFER_BYTES
+
+
+@pytest.mark.parametrize("batch_size", [4 * LEAST_BUFFER_BYTES + 3, 4 * LEAST_BUFFER_BYTES + 2, 100_003])
+def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_size: int) -> None:
+    c = make_core(leaders=[0] * 40, batch_size=batch_size, buffer_memory=64 * LEAST_BUFFER_BYTES)
+    # The first partitions get whole buffers; what comes back of them is for several each.
+    c.append(routed([b"v"] * 40, list(range(40))))
+    drain_everything(c)
+    assert c.append(routed([b"v"] * 40, list(range(40))))
+    buffers = sorted((batch.buffer.start, batch.buffer.size) for batch in c.accumulator.queued())
+    assert len(buffers) == 40
+    assert all(start + size <= following for (start, size), (following, _) in pairwise(buffers))
 
 
 def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory_back() -> None:

@@ -173,6 +173,22 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
 
 
+def test_a_topic_that_is_forgotten_is_still_one_that_was_there_and_is_not_brought_back() -> None:
+    metadata = fresh()
+    metadata.want(["old"], 0)
+    metadata.request((), 0)
+    metadata.update(told("old"), 0)
+    metadata.want_nothing()
+    metadata.want(["other"], MAX_IDLE_MS)
+    metadata.request((), MAX_IDLE_MS)
+    metadata.update(told("other"), MAX_IDLE_MS)
+    assert set(metadata.snapshot.topics) == {"other"}
+    metadata.want(["old"], MAX_IDLE_MS + 1)
+    request = metadata.request((), MAX_IDLE_MS + 1)
+    assert request.topics == ("old", "other")
+    assert not request.allow_auto_topic_creation
+
+
 def test_a_topic_with_batches_pending_is_in_use() -> None:
     metadata = fresh()
     metadata.want(["pending", "idle"], 0)

@@ -308,6 +308,15 @@ def test_what_on_send_returns_is_checked(using: Any, make: Any, says: str) -> No
     assert producer.batches == []
 
 
+def test_columns_that_interceptors_left_as_they_were_are_not_theirs_to_answer_for(using: Any) -> None:
+    producer = using(Remembering())
+    producer.topic = None
+    without_topic = given_options({"kafka.bootstrap.servers": "localhost:9092"})
+    with pytest.raises(MissingColumn, match="'topic' option"):
+        KafkaBatchWriter(without_topic, [Noting("1", [])]).write(batches(1))
+    assert producer.batches == []
+
+
 def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(using: Any) -> None:
     """Every new schema is checked, and no topic is needed but the one that comes out."""
 
