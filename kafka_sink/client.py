@@ -241,6 +241,11 @@ class Producer:
             if not receipts.settled:
                 raise self._sender.failure or ProducerClosed(reason="its sender thread is gone")
 
+    @property
+    def produces_by_name(self) -> bool:
+        """Whether the brokers take a batch for whatever topic has its name by now (Produce < 13)."""
+        return self._sender.produces_by_name
+
     def rest(self) -> None:
         """Its write is over; until the next one it asks the cluster for nothing."""
         with self._changed:
@@ -329,9 +334,20 @@ class Write:
         return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
 
     def finish(self) -> tuple[PartitionReceipt, ...]:
-        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError."""
+        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError.
+
+        Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
+        took the first ones away with the old one: so they are asked which topic it is, after the last row.
+        """
         self._producer.flush(self._receipts)
+        if self._producer.produces_by_name:
+            self._resolve(frozenset(self._topic_ids), monotonic_ms(), ask_again=True)
         return self._receipts.partitions()
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        """Topic -> its id; None where the brokers have none."""
+        return {topic: None if topic_id is None else str(topic_id) for topic, topic_id in self._topic_ids.items()}
 
 
 def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:

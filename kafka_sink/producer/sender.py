@@ -140,6 +140,8 @@ class Sender:
         self._producer_id_attempts = 0
         self._producer_id_not_before_ms = 0
         self._next_expiry_ms = 0
+        # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
+        self.produces_by_name = False
         self.failure: KafkaSinkError | None = None
 
     # --- what goes out ------------------------------------------------------------------------------------------------
@@ -304,6 +306,7 @@ class Sender:
         if isinstance(answer.response, ProduceResponse):
             names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
             for result in answer.response.partitions:
+                self.produces_by_name |= result.topic is not None
                 topic = names[result.topic_id] if result.topic is None else result.topic
                 self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
         elif self._acks == 0 and answer.error is None:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.errors import CommitRefused
+from kafka_sink.errors import CommitRefused, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReceipt(WriterCommitMessage):
     """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
-    sum over `partitions` is what leaders acknowledged; `write` returns only when they agree."""
+    sum over `partitions` is what leaders acknowledged; `write` returns only when they agree. `topic_ids`: which topics
+    they were, by name; one that is made again has another id."""
 
     spark_partition_id: int
     attempt_number: int
     record_count: int
     partitions: tuple[PartitionReceipt, ...]
+    topic_ids: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def check_all_present(
     messages: Sequence[WriterCommitMessage | None], *, micro_batch_id: int | None
 ) -> tuple[TaskReceipt, ...]:
-    """The receipts, if every task gave one. `micro_batch_id` is None for a batch write. Raises CommitRefused."""
+    """The receipts, if every task gave one and all wrote to the same topics. `micro_batch_id` is None for a batch
+    write. Raises CommitRefused, TopicRecreated."""
     missing = [index for index, message in enumerate(messages) if message is None]
     if missing:
         raise CommitRefused(micro_batch_id=micro_batch_id, missing=missing, tasks=len(messages))
-    return tuple(message for message in messages if isinstance(message, TaskReceipt))
+    receipts = tuple(message for message in messages if isinstance(message, TaskReceipt))
+    _check_topics(receipts)
+    return receipts
+
+
+def _check_topics(receipts: Sequence[TaskReceipt]) -> None:
+    """A topic that is made again between two tasks takes the rows of the first one with it; the second one's attempt
+    that notices fails, and the next finds nothing wrong."""
+    seen: dict[str, str | None] = {}
+    for receipt in receipts:
+        for topic, topic_id in receipt.topic_ids.items():
+            first_id = seen.setdefault(topic, topic_id)
+            if first_id != topic_id:
+                raise TopicRecreated(topic=topic, old_topic_id=str(first_id), new_topic_id=str(topic_id))

@@ -72,6 +72,7 @@ def _write_rows(
         attempt_number=context.attemptNumber() if context else 0,
         record_count=write.record_count,
         partitions=receipts,
+        topic_ids=write.topic_ids,
     )
 
 

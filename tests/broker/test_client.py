@@ -12,12 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from comparison import Record
 from kafka_sink.broker import LocalKafka
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, RecordTooLarge
+from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, RecordTooLarge, TopicRecreated
 from kafka_sink.producer import sender
 from kafka_sink.producer.batch_split import split
 from kafka_sink.producer.producer_batch import ProducerBatch
@@ -340,6 +341,12 @@ def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_o
         assert_each_number_once_in_order(read(cluster, "idle"), 200)
 
 
+def delete_topic(kafka: LocalKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result()
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, DEADLINE_S, f"{topic} is gone")
+
+
 @pytest.mark.parametrize("version", ["3.9.2"])
 def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
     with LocalKafka(nodes=1, kafka_version=version) as cluster:
@@ -349,3 +356,13 @@ def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
             write.append(numbered(0, 10_000))
             write.finish()
         assert_each_number_once_in_order(read(cluster, "t"), 10_000)
+
+        # It takes batches for whatever topic has the name by now, so only asking it shows that rows went with the old.
+        with pytest.raises(TopicRecreated), lease(config(cluster)) as producer:
+            write = producer.begin(topic="t")
+            write.append(numbered(0, 10))
+            producer.flush(write._receipts)
+            delete_topic(cluster, "t")
+            cluster.create_topic("t", 2)
+            write.append(numbered(10, 10))
+            write.finish()

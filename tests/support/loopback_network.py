@@ -28,13 +28,15 @@ NODE = 0
 @dataclass
 class LoopbackNetwork:
     """`partitions`, `topic_id` and `topic_error` of every topic may be changed at any time; while `holding`, no Produce
-    is answered; `produce_code` answers every Produce from then on. `produced` keeps what arrived: (topic id,
+    is answered; `produce_code` answers every Produce from then on, `by_name` as a broker does that knows no topic ids in
+    Produce. `produced` keeps what arrived: (topic id,
     partition)."""
 
     partitions: int = 1
     topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
     produce_code: int = 0
     topic_error: int = 0
+    by_name: bool = False
     produced: list[tuple[uuid.UUID | None, int]] = field(default_factory=list)
     last_error: str = ""
     _answers: list[ClientResponse] = field(default_factory=list)
@@ -109,7 +111,9 @@ class LoopbackNetwork:
     def _produce(self, request: ProduceRequest, token: object) -> ClientResponse:
         # In another order than asked, as real brokers do.
         results = tuple(
-            ProduceResult(p.topic, p.topic_id, p.partition, self.produce_code, None, 100, -1)
+            ProduceResult(
+                p.topic if self.by_name else None, p.topic_id, p.partition, self.produce_code, None, 100, -1
+            )
             for p in reversed(request.partitions)
         )
         return ClientResponse(NODE, request, token, ProduceResponse(0, results), None, 0)

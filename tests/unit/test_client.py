@@ -290,6 +290,26 @@ def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, netw
     assert {topic_id for topic_id, _ in network.produced} == {old}
 
 
+@pytest.mark.parametrize("by_name", [True, False])
+def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same(
+    producing: Make, network: LoopbackNetwork, by_name: bool
+) -> None:
+    network.by_name = by_name
+    write = producing().begin(topic="t")
+    write.append(rows(1))
+    first_id = str(network.topic_id)
+    assert write.topic_ids == {"t": first_id}
+    assert len(write.finish()) == 1
+    write.append(rows(1))
+    network.topic_id = uuid.uuid4()
+    if by_name:
+        with pytest.raises(TopicRecreated):
+            write.finish()
+    else:
+        # They would have refused the batch.
+        write.finish()
+
+
 def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
     producing: Make, network: LoopbackNetwork
 ) -> None:

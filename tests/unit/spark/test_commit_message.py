@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
-from kafka_sink.errors import CommitRefused
+from kafka_sink.errors import CommitRefused, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 
@@ -23,6 +24,14 @@ def test_a_missing_receipt_is_refused_with_the_task_that_left_none(micro_batch_i
     assert failure.value.missing == (1, 3)
     assert named in str(failure.value)
     assert "1, 3" in str(failure.value)
+
+
+def test_a_topic_made_again_between_two_tasks_takes_the_rows_of_the_first_with_it() -> None:
+    to_old, to_new = (replace(RECEIPT, topic_ids={"u": "same", "t": topic_id}) for topic_id in ("old", "new"))
+    assert check_all_present([to_old, to_old, RECEIPT], micro_batch_id=4) == (to_old, to_old, RECEIPT)
+    with pytest.raises(TopicRecreated) as failure:
+        check_all_present([to_old, to_new], micro_batch_id=4)
+    assert (failure.value.topic, failure.value.old_topic_id, failure.value.new_topic_id) == ("t", "old", "new")
 
 
 def test_a_receipt_survives_pickling() -> None:

@@ -44,6 +44,7 @@ class Remembering:
         self.left_with: type[BaseException] | None = None
         self.expected = CONFIG.producer
         self.topic: str | None = "t"
+        self.topic_ids = {"t": "an id"}
 
     def begin(self, *, topic: str | None, partitioner: str) -> Remembering:
         assert topic == self.topic
@@ -112,7 +113,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     receipt = make(OPTIONS).write(iterator)
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
-    assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),))
+    assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"})
 
 
 def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> None:
