@@ -143,12 +143,12 @@ class RecordAccumulator:
                 created_ms=now_ms,
             )
             queue.append(batch)
-            self._lingering.append(batch)
-            filling.receipts.opened()
             places.append(place)
             batches.append(batch)
             limit = self._limits.get(topic_partition.topic)
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
+        self._lingering += batches
+        filling.receipts.opened(len(batches))
         filling.adopt(places, batches, limits)
 
     def _check_in(self, filling: Filling, places: Int64s, full: list[ProducerBatch]) -> None:

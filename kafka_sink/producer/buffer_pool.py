@@ -63,6 +63,10 @@ class BufferPool:
 
     def try_allocate(self, size_bytes: int) -> Buffer | None:
         """A buffer of at least `size_bytes`, content undefined; None when that much is not available now."""
+        # Nearly always; with thousands of partitions it is worth not to work it out.
+        if size_bytes <= self.buffer_bytes <= self.total_bytes - self._allocated_bytes and self._free:
+            self._allocated_bytes += self.buffer_bytes
+            return self._free.pop()
         count = -(-size_bytes // self.buffer_bytes)
         buffer = None
         if count * self.buffer_bytes <= self.available_bytes:

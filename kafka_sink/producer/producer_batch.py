@@ -37,6 +37,9 @@ class BatchState(Enum):
     IN_FLIGHT = auto()
     DONE = auto()
 
+    # Enum's own is a Python function, and each step of each batch looks its state up in the table.
+    __hash__ = object.__hash__
+
 
 TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
     (BatchState.OPEN, "close"): BatchState.CLOSED,
@@ -178,7 +181,7 @@ class ProducerBatch:
             max_timestamp=self.max_timestamp,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
-            base_sequence=NO_SEQUENCE if producer == NO_PRODUCER else base_sequence,
+            base_sequence=NO_SEQUENCE if producer.producer_id == NO_PRODUCER.producer_id else base_sequence,
             record_count=self.record_count,
         )
 

@@ -66,8 +66,8 @@ class Receipts:
         """Nothing more is to come: every batch was answered, or the write has failed."""
         return self.pending_batches == 0 or self.failure is not None
 
-    def opened(self) -> None:
-        self.pending_batches += 1
+    def opened(self, batch_count: int = 1) -> None:
+        self.pending_batches += batch_count
 
     def split(self, part_count: int) -> None:
         """Instead of one batch, `part_count` will be acknowledged."""

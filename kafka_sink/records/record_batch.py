@@ -30,10 +30,9 @@ MAGIC = 2
 NO_PARTITION_LEADER_EPOCH = -1
 TRANSACTIONAL_BIT = 0x10
 
-_BEFORE_CRC = struct.Struct(">qiib")
+_HEADER = struct.Struct(">qiibIhiqqqhii")
 _CRC = struct.Struct(">I")
-_AFTER_CRC = struct.Struct(">hiqqqhii")
-_CRC_OFFSET = _BEFORE_CRC.size
+_CRC_OFFSET = 17
 _ATTRIBUTES_OFFSET = _CRC_OFFSET + _CRC.size
 _LENGTH_END = 12
 
@@ -56,10 +55,15 @@ def write_header(
     The records, compressed or not as `codec_id` says, already lie behind; they are read for the CRC.
     Timestamps are milliseconds. `record_count` >= 1; offset deltas are 0 to record_count - 1.
     """
-    _BEFORE_CRC.pack_into(batch, 0, 0, len(batch) - _LENGTH_END, NO_PARTITION_LEADER_EPOCH, MAGIC)
-    _AFTER_CRC.pack_into(
+    unknown_crc = 0  # until the rest of the header is there
+    _HEADER.pack_into(
         batch,
-        _ATTRIBUTES_OFFSET,
+        0,
+        0,
+        len(batch) - _LENGTH_END,
+        NO_PARTITION_LEADER_EPOCH,
+        MAGIC,
+        unknown_crc,
         codec_id | (TRANSACTIONAL_BIT if is_transactional else 0),
         record_count - 1,
         base_timestamp,

@@ -441,6 +441,52 @@ def test_hashes_need_a_place_each(hashes: Any) -> None:
         _kernel.murmur2(arguments()["key"], hashes)
 
 
+def many_arguments() -> dict[str, Any]:
+    """Forty rows of 0 to 39 bytes for eight batches: more than the kernel prefetches ahead."""
+    rows, batches = 40, 8
+    offsets = np.cumsum([0, *range(rows)]).tolist()
+    return {
+        "value": column(offsets, bytes(offsets[-1]), rows=rows),
+        "key": None,
+        "headers": None,
+        "order": np.arange(rows - 1, -1, -1),
+        "timestamp_ms": np.full(rows, 5),
+        "places": np.arange(batches),
+        "next_row": np.arange(0, rows, 5),
+        "end_row": np.arange(0, rows, 5) + 5,
+        "memory": np.zeros(300 * batches, np.uint8),
+        "base_timestamp": np.full(batches, 5),
+        "end": 300 * np.arange(batches),
+        "limit": 300 * np.arange(1, batches + 1),
+        "record_count": np.zeros(batches, np.int64),
+        "max_timestamp": np.full(batches, 5),
+    }
+
+
+@needs_kernel
+def test_all_forty_rows_are_right_as_they_are() -> None:
+    given = many_arguments()
+    _kernel.fill(*given.values())
+    assert given["next_row"].tolist() == given["end_row"].tolist()
+
+
+@needs_kernel
+@pytest.mark.parametrize("wrong", [-1, 2**40, -(2**40), 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("name", ["value", "order", "places", "next_row", "end_row", "end", "limit"])
+def test_what_is_wrong_ahead_is_a_value_error_in_its_turn(name: str, wrong: int) -> None:
+    """What is to come is prefetched, so it is looked at before its turn, when it is checked, has come."""
+    for batch in range(8):
+        given = many_arguments()
+        if name == "value":
+            _, offsets, data, *_ = given["value"]
+            wrong_offsets = [*offsets[: 5 * batch], wrong, *offsets[5 * batch + 1 :]]
+            given["value"] = column(wrong_offsets, data, rows=40, dtype=np.int64)
+        else:
+            given[name][5 * batch if name == "order" else batch] = wrong
+        with pytest.raises(ValueError):
+            _kernel.fill(*given.values())
+
+
 # Numbers as they come, the wrong ones often near a bound.
 NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
 NUMBER_ARRAYS = st.lists(NUMBERS, max_size=6).map(int64s)
