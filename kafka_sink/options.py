@@ -252,7 +252,7 @@ SECTIONS: tuple[Section, ...] = (
     )),
     Section("How long to wait", "All in milliseconds.", (
         Option("kafka.max.block.ms", "max_block_ms", MILLISECONDS_OR_NONE, 60_000,
-               "how long a write waits for metadata or for buffer memory before it fails"),
+               "how long a write waits for metadata, or for buffer memory while none comes back, before it fails"),
         Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", MILLISECONDS, 120_000,
                "how long a batch may take from its first row to its acknowledgement, retries included; at least "
                "kafka.linger.ms + kafka.request.timeout.ms"),
@@ -276,7 +276,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.reconnect.backoff.max.ms", "reconnect_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,
                "longest pause between attempts to connect, also where kafka.reconnect.backoff.ms is longer"),
         Option("kafka.connections.max.idle.ms", "connections_max_idle_ms", MILLISECONDS, 540_000,
-               "idle connections, and idle producers, are closed after this"),
+               "idle connections are closed after this, idle producers when the worker's next write begins"),
         Option("kafka.socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", MILLISECONDS, 10_000,
                "how long one address of a broker may take to accept a connection; doubles with each failure, with "
                "jitter"),

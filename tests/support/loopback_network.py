@@ -28,9 +28,8 @@ NODE = 0
 @dataclass
 class LoopbackNetwork:
     """`partitions`, `topic_id` and `topic_error` of every topic may be changed at any time; while `holding`, no Produce
-    is answered; `produce_code` answers every Produce from then on, `by_name` as a broker does that knows no topic ids in
-    Produce. `produced` keeps what arrived: (topic id,
-    partition)."""
+    is answered; `produce_code` answers every Produce from then on, `by_name` as a broker does that knows no topic ids
+    in Produce. `produced` keeps what arrived: (topic id, partition)."""
 
     partitions: int = 1
     topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
