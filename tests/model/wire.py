@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +20,10 @@ from typing import Any
 import kio.serial
 from kio.serial.errors import SerialError
 
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
+from model.settings import API_NAMES, API_VERSIONS
 
-_NAMES = {PRODUCE: "Produce", METADATA: "Metadata", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId"}
-_PACKAGES = {
-    PRODUCE: "produce", METADATA: "metadata", API_VERSIONS: "api_versions", INIT_PRODUCER_ID: "init_producer_id"
-}  # fmt: skip
+# kio's packages are named after the API, in snake case.
+_PACKAGES = {api_key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for api_key, name in API_NAMES.items()}
 # API key, version and correlation id: the same in every version of the header.
 _HEADER_START = struct.Struct(">hhi")
 
@@ -54,7 +53,7 @@ def decode_request(frame: bytes, api_versions: Mapping[int, tuple[int, int]]) ->
         if api_key == API_VERSIONS:
             return Request(api_key, version, correlation_id, None)
         raise NotARequest(f"API {api_key} version {version}")
-    message_type = getattr(kio_module(api_key, version, "request"), f"{_NAMES[api_key]}Request")
+    message_type = getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request")
     try:
         _, header_size = _reader(message_type.__header_schema__)(frame, 0)
         message, size = _reader(message_type)(frame, header_size)

@@ -1,0 +1,227 @@
+"""A transactional producer for tests, of the model and of real brokers alike: one request a call, kio's bytes, codes.
+
+It keeps no state but where coordinators are: a test says which ids go into each request, so it plays the zombie as well
+as the producer.
+
+`call` sends one message to a broker and waits for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from model.byte_client import ByteClient, record_batch
+from model.settings import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+)
+from model.wire import build, kio_module
+
+GROUP, TRANSACTION = 0, 1
+# Of a coordinator that is not there yet, or of an id that is busy.
+COMES_TO_PASS = frozenset({14, 15, 16, 51})
+
+
+class Versions(NamedTuple):
+    """Of the requests whose version decides what a broker does."""
+
+    produce: int
+    end_txn: int
+    txn_offset_commit: int
+
+
+VERSION_1 = Versions(produce=11, end_txn=4, txn_offset_commit=4)
+VERSION_2 = Versions(produce=12, end_txn=5, txn_offset_commit=5)
+
+
+class Producer(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = Producer(-1, -1)
+
+
+class Ended(NamedTuple):
+    """`producer`: what goes on; None where EndTxn does not say, and after an error."""
+
+    code: int
+    producer: Producer | None
+
+
+@dataclass
+class TransactionClient:
+    """`call(node_id, api_key, version, message)` returns kio's answer; `pause` lets some time pass."""
+
+    call: Callable[[int, int, int, Any], Any]
+    leader_of: Callable[[str, int], int]
+    pause: Callable[[], None]
+    versions: Versions = VERSION_2
+    _coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    # --- coordinators -------------------------------------------------------------------------------------------------
+
+    def find_coordinator(self, key: str, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
+        """Code and node id."""
+        kio_version = kio_module(FIND_COORDINATOR, version, "request")
+        message = build(kio_version.FindCoordinatorRequest, key=key, key_type=key_type, coordinator_keys=(key,))
+        answer = self.call(self.leader_of("", 0), FIND_COORDINATOR, version, message)
+        found = answer.coordinators[0] if version >= 4 else answer
+        return int(found.error_code), int(found.node_id)
+
+    def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
+        """Asked for once, until `forget_coordinators`."""
+        while (key_type, key) not in self._coordinators:
+            code, node_id = self.find_coordinator(key, key_type)
+            if code == 0:
+                self._coordinators[key_type, key] = node_id
+            else:
+                assert code in COMES_TO_PASS, code
+                self.pause()
+        return self._coordinators[key_type, key]
+
+    def forget_coordinators(self) -> None:
+        self._coordinators.clear()
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def try_init(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        expected: Producer = NOBODY,
+        version: int = 4,
+    ) -> tuple[int, Producer]:
+        kio_version = kio_module(INIT_PRODUCER_ID, version, "request")
+        message = build(
+            kio_version.InitProducerIdRequest, transactional_id=transactional_id,
+            transaction_timeout=timedelta(milliseconds=timeout_ms), producer_id=expected.producer_id,
+            producer_epoch=expected.producer_epoch,
+        )  # fmt: skip
+        answer = self.call(self.coordinator(transactional_id), INIT_PRODUCER_ID, version, message)
+        return int(answer.error_code), Producer(int(answer.producer_id), int(answer.producer_epoch))
+
+    def init(self, transactional_id: str, **fields: Any) -> Producer:
+        """Until it is there."""
+        while True:
+            code, producer = self.try_init(transactional_id, **fields)
+            if code == 0:
+                return producer
+            assert code in COMES_TO_PASS, code
+            if code == 16:
+                self.forget_coordinators()
+            self.pause()
+
+    # --- a transaction ------------------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, topics: Mapping[str, Sequence[int]], version: int = 3
+    ) -> dict[tuple[str, int], int]:
+        kio_version = kio_module(ADD_PARTITIONS_TO_TXN, version, "request")
+        message = kio_version.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=tuple(
+                kio_version.AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
+                for topic, partitions in topics.items()
+            ),
+        )
+        answer = self.call(self.coordinator(transactional_id), ADD_PARTITIONS_TO_TXN, version, message)
+        return {
+            (topic.name, partition.partition_index): int(partition.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+
+    def add_offsets(self, transactional_id: str, producer: Producer, group: str, version: int = 3) -> int:
+        kio_version = kio_module(ADD_OFFSETS_TO_TXN, version, "request")
+        message = kio_version.AddOffsetsToTxnRequest(
+            transactional_id=transactional_id, group_id=group, **producer._asdict()
+        )
+        answer = self.call(self.coordinator(transactional_id), ADD_OFFSETS_TO_TXN, version, message)
+        return int(answer.error_code)
+
+    def produce(
+        self,
+        transactional_id: str | None,
+        producer: Producer,
+        topic: str,
+        partition: int = 0,
+        *,
+        base_sequence: int = 0,
+        values: Sequence[bytes] = (b"v",),
+        acks: int = -1,
+        is_transactional: bool = True,
+        version: int | None = None,
+    ) -> int:
+        """The partition's code. Of a partition that the transaction does not have yet, under version 1, too."""
+        version = version if version is not None else self.versions.produce
+        kio_version = kio_module(PRODUCE, version, "request")
+        records = record_batch(
+            *values, base_sequence=base_sequence, is_transactional=is_transactional, **producer._asdict()
+        )
+        data = kio_version.PartitionProduceData(index=partition, records=records)
+        message = kio_version.ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout=timedelta(seconds=10),
+            topic_data=(build(kio_version.TopicProduceData, name=topic, partition_data=(data,)),),
+        )  # fmt: skip
+        answer = self.call(self.leader_of(topic, partition), PRODUCE, version, message)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    def write(
+        self, transactional_id: str, producer: Producer, topic: str, partition: int = 0, **fields: Any
+    ) -> int:
+        """`produce` as a producer of this version does it, and again while the transaction before is completed."""
+        while True:
+            if self.versions.end_txn < VERSION_2.end_txn:
+                code = self.add_partitions(transactional_id, producer, {topic: [partition]})[topic, partition]
+            if self.versions.end_txn >= VERSION_2.end_txn or code == 0:
+                code = self.produce(transactional_id, producer, topic, partition, **fields)
+            if code != 51:
+                return code
+            self.pause()
+
+    def end(
+        self, transactional_id: str, producer: Producer, is_commit: bool, *, version: int | None = None
+    ) -> Ended:
+        version = version if version is not None else self.versions.end_txn
+        kio_version = kio_module(END_TXN, version, "request")
+        message = kio_version.EndTxnRequest(
+            transactional_id=transactional_id, committed=is_commit, **producer._asdict()
+        )
+        answer = self.call(self.coordinator(transactional_id), END_TXN, version, message)
+        code = int(answer.error_code)
+        if code or version < VERSION_2.end_txn:
+            return Ended(code, None)
+        return Ended(code, Producer(int(answer.producer_id), int(answer.producer_epoch)))
+
+    def end_surely(self, transactional_id: str, producer: Producer, is_commit: bool, **fields: Any) -> Ended:
+        """Until the markers of an earlier end are written."""
+        while (ended := self.end(transactional_id, producer, is_commit, **fields)).code == 51:
+            self.pause()
+        return ended
+
+
+def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
+    """Of a model cluster."""
+    cluster = client.cluster
+
+    def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
+        sent = client.send(node_id, api_key, version, message)
+        client.run_until(lambda: sent in client.answers, limit_ms=60_000)
+        return client.answers[sent]
+
+    def leader_of(topic: str, partition: int) -> int:
+        leader = cluster.leader(topic, partition) if topic else None
+        return leader if leader is not None else cluster.controller.image.alive[0]
+
+    return TransactionClient(call, leader_of, lambda: client.run(1), versions)
