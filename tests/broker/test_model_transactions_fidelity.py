@@ -102,6 +102,7 @@ def test_a_scenario_is_answered_alike(
     real = Trace(client, name, name, lambda: time.sleep((TIMEOUT_MS + 2 * SWEEP_MS) / 1_000))
     SCENARIOS[scenario](real)
     transactions, cluster = model_client(kind, name)
+    wait_until_led(transactions, name)
     modelled = Trace(transactions, name, name, lambda: cluster.run(TIMEOUT_MS + 2 * SWEEP_MS))
     SCENARIOS[scenario](modelled)
     assert modelled.steps == real.steps

@@ -18,8 +18,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
-from model.settings import API_NAMES, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from model.wire import build, kio_module
+from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.wire import build, kio_module, response_type
 
 
 def record_batch(
@@ -58,7 +58,7 @@ def encode_request(api_key: int, version: int, correlation_id: int, message: Any
 
 def decode_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     """Correlation id and message."""
-    message_type = getattr(kio_module(api_key, version, "response"), f"{API_NAMES[api_key]}Response")
+    message_type = response_type(api_key, version)
     header, size = kio.serial.entity_reader(message_type.__header_schema__)(frame, 0)
     message, message_size = kio.serial.entity_reader(message_type)(frame, size)
     assert size + message_size == len(frame)

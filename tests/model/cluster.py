@@ -5,8 +5,9 @@ The seam for tests and simulations. What comes over a connection goes to `receiv
 same seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, topics that go, come back and grow, transactions. Not modelled: consumers,
-retention, quotas that are measured, a controller that fails, SASL and TLS.
+purgatory, lagging metadata, throttling, topics that go, come back and grow, transactions, the offsets of groups that
+nobody joins. Not modelled: members of groups, Fetch, retention, quotas that are measured, a controller that fails, SASL
+and TLS.
 
 Source: the Kafka classes named in each module.
 """
@@ -24,9 +25,11 @@ from model import isolation
 from model.broker import PORT, Broker, Outgoing, host_of
 from model.controller import Controller
 from model.find_coordinator_api import FindCoordinatorApi
+from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.inter_broker import InterBroker
 from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.offsets_api import OffsetsApi
 from model.partition import Partition
 from model.produce_api import ProduceApi
 from model.record_batches import RecordBatch, Refused
@@ -34,6 +37,7 @@ from model.replica_manager import ReplicaManager
 from model.replication import Replication
 from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, TopicSettings
 from model.timeline import Timeline
+from model.transaction_admin_api import TransactionAdminApi
 from model.transaction_api import TransactionApi
 from model.transaction_coordinator import TransactionCoordinator
 from model.transaction_partitions import TransactionPartitions
@@ -68,6 +72,16 @@ class Cluster:
             )
             for node_id in node_ids
         }  # fmt: skip
+        self.transaction_partitions = {
+            node_id: TransactionPartitions(self.replicas[node_id], self.transaction_coordinators, self._inter_broker)
+            for node_id in node_ids
+        }
+        self.group_coordinators = {
+            node_id: GroupCoordinator(
+                self.replicas[node_id], self.transaction_partitions[node_id], settings, self._timeline, rng
+            )
+            for node_id in node_ids
+        }
         for node_id in node_ids:
             self._serve(node_id)
         # When the last image on its way to each broker arrives: they arrive in order.
@@ -81,7 +95,7 @@ class Cluster:
         broker, replicas, coordinator = (
             self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
         )  # fmt: skip
-        partitions = TransactionPartitions(replicas, self.transaction_coordinators, self._inter_broker)
+        partitions = self.transaction_partitions[node_id]
         produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
         broker.serve({PRODUCE: produce.produce})
         find_coordinator = FindCoordinatorApi(
@@ -89,6 +103,8 @@ class Cluster:
         )
         broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
         broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
+        broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
+        broker.serve(OffsetsApi(broker, replicas, self.group_coordinators[node_id]).handlers)
 
     def _create_internal_topic(self, topic: str) -> None:
         create_internal_topic(self.controller, self.settings, topic, len(self.node_ids))
@@ -163,6 +179,7 @@ class Cluster:
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
             self.transaction_coordinators[node_id].crash()
+            self.group_coordinators[node_id].crash()
             self._inter_broker.broker_died(node_id)
             self._detect(node_id)
         if lose_disk:

@@ -18,12 +18,13 @@ _REPLICATION_FACTOR = 3
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode, without its sign."""
+    """String.hashCode, without its sign: Kafka's Utils.abs."""
     value = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(encoded), 2):
         value = (31 * value + int.from_bytes(encoded[at : at + 2], "big")) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF
+    signed = value - 2**32 if value >= 2**31 else value
+    return abs(signed) if signed != -(2**31) else 0
 
 
 def partition_for(image: ClusterImage, topic: str, name: str) -> TopicIdPartition | None:

@@ -9,7 +9,7 @@ KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 3, 8, 9, 10
@@ -37,13 +37,15 @@ class Generation:
     NOT_ENOUGH_REPLICAS_AFTER_APPEND. `verifies_transactions`: a leader asks the coordinator whether a partition is in
     its producer's transaction before the first batch (KIP-890); before, it believed every producer.
     `transaction_version`: the level of the finalized feature, None where brokers know no such feature. 2 makes
-    coordinators bump the epoch of a transaction that they end by themselves.
+    coordinators bump the epoch of a transaction that they end by themselves. `new_group_coordinator`: KIP-848's, which
+    tells a group that it does not know from one without that member.
     """
 
     api_versions: Mapping[int, tuple[int, int]]
     strict_min_isr: bool
     verifies_transactions: bool
     transaction_version: int | None
+    new_group_coordinator: bool
 
 
 _KAFKA_3_3_APIS = {
@@ -62,13 +64,19 @@ _KAFKA_4_APIS = _KAFKA_3_9_APIS | {
     LIST_TRANSACTIONS: (0, 2),
 }  # fmt: skip
 
-KAFKA_3_3 = Generation(_KAFKA_3_3_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None)
-KAFKA_3_9 = Generation(_KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=0)
-KAFKA_4 = Generation(_KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2)
-# Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
-KAFKA_4_TRANSACTION_VERSION_1 = Generation(
-    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=1
+KAFKA_3_3 = Generation(
+    _KAFKA_3_3_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
+    new_group_coordinator=False,
+)  # fmt: skip
+KAFKA_3_9 = Generation(
+    _KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=None,
+    new_group_coordinator=False,
+)  # fmt: skip
+KAFKA_4 = Generation(
+    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True
 )
+# Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
+KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
 
 
 class Truncation(Enum):

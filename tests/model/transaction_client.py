@@ -17,10 +17,17 @@ from model.byte_client import ByteClient, record_batch
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
     PRODUCE,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
 )
 from model.wire import build, kio_module
 
@@ -54,6 +61,25 @@ class Ended(NamedTuple):
 
     code: int
     producer: Producer | None
+
+
+class Offset(NamedTuple):
+    """As OffsetFetch tells it: -1 for none."""
+
+    code: int
+    offset: int
+    metadata: str | None
+
+
+class Described(NamedTuple):
+    """As DescribeTransactions tells it."""
+
+    code: int
+    state: str
+    timeout_ms: int
+    producer: Producer
+    partitions: tuple[tuple[str, int], ...]
+    start_ms: int
 
 
 @dataclass
@@ -210,6 +236,161 @@ class TransactionClient:
             self.pause()
         return ended
 
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def commit_offset(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        metadata: str | None = "",
+        partition: int = 0,
+        generation: int = -1,
+        member_id: str = "",
+        version: int | None = None,
+    ) -> int:
+        """The partition's code of TxnOffsetCommit. Under version 1 the group is to be added before."""
+        version = version if version is not None else self.versions.txn_offset_commit
+        kio_version = kio_module(TXN_OFFSET_COMMIT, version, "request")
+        asked = kio_version.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        message = kio_version.TxnOffsetCommitRequest(
+            transactional_id=transactional_id, group_id=group, generation_id=generation, member_id=member_id,
+            group_instance_id=None, topics=(kio_version.TxnOffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
+            **producer._asdict(),
+        )  # fmt: skip
+        answer = self.call(self.coordinator(group, GROUP), TXN_OFFSET_COMMIT, version, message)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def mark(
+        self, transactional_id: str, producer: Producer, group: str, topic: str, offset: int, **fields: Any
+    ) -> int:
+        """`commit_offset` as a producer of this version does it, until the coordinators are there and idle."""
+        # The group's topic comes to be when its coordinator is looked for.
+        self.coordinator(group, GROUP)
+        while True:
+            code = 0
+            if self.versions.end_txn < VERSION_2.end_txn:
+                code = self.add_offsets(transactional_id, producer, group)
+            if code == 0:
+                code = self.commit_offset(transactional_id, producer, group, topic, offset, **fields)
+            if code not in COMES_TO_PASS:
+                return code
+            if code == 16:
+                self.forget_coordinators()
+            self.pause()
+
+    def commit_offset_outside(
+        self, group: str, topic: str, offset: int, *, metadata: str | None = "", partition: int = 0,
+        generation: int = -1, member_id: str = "", version: int = 8,
+    ) -> int:  # fmt: skip
+        """The partition's code of OffsetCommit."""
+        kio_version = kio_module(OFFSET_COMMIT, version, "request")
+        asked = kio_version.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        message = build(
+            kio_version.OffsetCommitRequest, group_id=group, generation_id_or_member_epoch=generation,
+            member_id=member_id, group_instance_id=None,
+            topics=(kio_version.OffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
+        )  # fmt: skip
+        while True:
+            answer = self.call(self.coordinator(group, GROUP), OFFSET_COMMIT, version, message)
+            code = int(answer.topics[0].partitions[0].error_code)
+            if code not in COMES_TO_PASS:
+                return code
+            self.pause()
+
+    def fetch_offsets(
+        self, groups: Sequence[str], topic: str | None, *, partition: int = 0, require_stable: bool = True,
+        version: int = 8,
+    ) -> dict[str, tuple[int, ...] | Offset]:  # fmt: skip
+        """By group its offset on the partition, or of `topic` None all that it has, as (code, ...) for an error of the
+        group. The groups must have one coordinator."""
+        kio_version = kio_module(OFFSET_FETCH, version, "request")
+        topics = None
+        if topic is not None:
+            topics = (kio_version.OffsetFetchRequestTopics(name=topic, partition_indexes=(partition,)),)
+        asked = tuple(
+            build(kio_version.OffsetFetchRequestGroup, group_id=group, topics=topics, member_id=None)
+            for group in groups
+        )
+        message = kio_version.OffsetFetchRequest(groups=asked, require_stable=require_stable)
+        while True:
+            answer = self.call(self.coordinator(groups[0], GROUP), OFFSET_FETCH, version, message)
+            if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
+                return {str(group.group_id): _offsets(group) for group in answer.groups}
+            self.pause()
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Described:
+        kio_version = kio_module(DESCRIBE_TRANSACTIONS, 0, "request")
+        message = kio_version.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+        while True:
+            answer = self.call(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, message)
+            (state,) = answer.transaction_states
+            if int(state.error_code) not in COMES_TO_PASS:
+                break
+            self.pause()
+        return Described(
+            int(state.error_code), state.transaction_state, round(state.transaction_timeout.total_seconds() * 1_000),
+            Producer(int(state.producer_id), int(state.producer_epoch)) if not state.error_code else NOBODY,
+            tuple(sorted((topic.topic, partition) for topic in state.topics for partition in topic.partitions)),
+            int(state.transaction_start_time),
+        )  # fmt: skip
+
+    def list(self, node_id: int, *, version: int = 2, **filters: Any) -> tuple[int, dict[str, str], tuple[str, ...]]:
+        """Code, states by id, and states that the broker does not know."""
+        kio_version = kio_module(LIST_TRANSACTIONS, version, "request")
+        fields = {"state_filters": (), "producer_id_filters": (), **filters}
+        message = build(kio_version.ListTransactionsRequest, **fields)
+        answer = self.call(node_id, LIST_TRANSACTIONS, version, message)
+        states = {str(state.transactional_id): str(state.transaction_state) for state in answer.transaction_states}
+        return int(answer.error_code), states, tuple(answer.unknown_state_filters)
+
+    def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
+        """Code, and of each producer with an open transaction there its first offset."""
+        kio_version = kio_module(DESCRIBE_PRODUCERS, 0, "request")
+        asked = kio_version.TopicRequest(name=topic, partition_indexes=(partition,))
+        message = kio_version.DescribeProducersRequest(topics=(asked,))
+        answer = self.call(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, message)
+        described = answer.topics[0].partitions[0]
+        return int(described.error_code), {
+            Producer(int(producer.producer_id), int(producer.producer_epoch)): int(producer.current_txn_start_offset)
+            for producer in described.active_producers
+            if producer.current_txn_start_offset >= 0
+        }
+
+    def write_marker(
+        self, producer: Producer, is_commit: bool, topic: str, partition: int = 0, *, coordinator_epoch: int = 0,
+        version: int = 1,
+    ) -> int:  # fmt: skip
+        kio_version = kio_module(WRITE_TXN_MARKERS, version, "request")
+        topics = (kio_version.WritableTxnMarkerTopic(name=topic, partition_indexes=(partition,)),)
+        marker = build(
+            kio_version.WritableTxnMarker, transaction_result=is_commit, topics=topics,
+            coordinator_epoch=coordinator_epoch, transaction_version=2, **producer._asdict(),
+        )  # fmt: skip
+        message = kio_version.WriteTxnMarkersRequest(markers=(marker,))
+        answer = self.call(self.leader_of(topic, partition), WRITE_TXN_MARKERS, version, message)
+        return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def _offsets(group: Any) -> tuple[int, ...] | Offset:
+    if group.error_code:
+        return (int(group.error_code),)
+    found = [
+        Offset(int(partition.error_code), int(partition.committed_offset), partition.metadata)
+        for topic in group.topics
+        for partition in topic.partitions
+    ]
+    return found[0] if found else ()
+
 
 def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
     """Of a model cluster."""
@@ -221,7 +402,7 @@ def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> Tr
         return client.answers[sent]
 
     def leader_of(topic: str, partition: int) -> int:
-        leader = cluster.leader(topic, partition) if topic else None
+        leader = cluster.leader(topic, partition) if cluster.topic_id(topic) is not None else None
         return leader if leader is not None else cluster.controller.image.alive[0]
 
     return TransactionClient(call, leader_of, lambda: client.run(1), versions)

@@ -253,7 +253,8 @@ class TransactionCoordinator:
             for entry in self._entries()
             if (not filters.states or entry.metadata.state.value in filters.states)
             and (not filters.producer_ids or entry.metadata.producer_id in filters.producer_ids)
-            and (filters.duration_ms < 0 or now_ms - entry.metadata.start_ms > filters.duration_ms)
+            # What never began has, for Kafka, been open since 1970.
+            and (entry.metadata.start_ms < 0 or now_ms - entry.metadata.start_ms > filters.duration_ms)
             and (not filters.pattern or pattern.fullmatch(entry.transactional_id))
         ]
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.transaction_client import COMES_TO_PASS, NOBODY, VERSION_2, Ended, Producer, TransactionClient
+from model.internal_topics import java_hash
+from model.transaction_client import COMES_TO_PASS, GROUP, NOBODY, VERSION_2, Ended, Producer, TransactionClient
 
 TIMEOUT_MS = 1_000
 
@@ -61,6 +62,29 @@ class Trace:
         ended = self.client.end_surely(self.x, producer, is_commit)
         self.told("commit" if is_commit else "abort", ended)
         return following(ended, producer)
+
+    def mark(self, producer: Producer, offset: int, **fields: Any) -> None:
+        """An offset of the group that has the id's name."""
+        self.told("mark", self.client.mark(self.x, producer, self.x, self.topic, offset, **fields))
+
+    def fetch(self, topic: str | None = "", **fields: Any) -> None:
+        wanted = self.topic if topic == "" else topic
+        self.told("fetch", self.client.fetch_offsets([self.x], wanted, **fields)[self.x])
+
+    def settle(self) -> None:
+        """Until the coordinator has completed what was ended."""
+        while self.client.describe(self.x).state.startswith("Prepare"):
+            self.client.pause()
+
+    def describe(self) -> None:
+        """Without the time."""
+        self.settle()
+        described = self.client.describe(self.x)
+        self.told("describe", (*described[:-1], described.start_ms >= 0))
+
+    def open_producers(self, partition: int = 0) -> None:
+        code, producers = self.client.open_producers(self.topic, partition)
+        self.told("open", (code, *producers.items()))
 
     def commit(self, producer: Producer) -> Producer:
         return self.end(producer, True)
@@ -192,7 +216,7 @@ def producer_that_says_who_it_is(trace: Trace) -> None:
     trace.try_init("late", expected=first)
     trace.try_init("other", expected=Producer(first.producer_id + 10**6, 0))
     trace.write(third)
-    trace.init(expected=third)
+    trace.try_init("in a transaction", expected=third)
     trace.init()
 
 
@@ -263,13 +287,209 @@ def sequences(trace: Trace) -> None:
     trace.commit(second)
 
 
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def offset_of_a_commit(trace: Trace) -> None:
+    producer = trace.init()
+    trace.mark(producer, 5, metadata="five")
+    trace.fetch()
+    trace.fetch(require_stable=False)
+    trace.fetch(None)
+    producer = trace.commit(producer)
+    trace.settle()
+    trace.fetch()
+    trace.mark(producer, 6, metadata=None)
+    trace.fetch()
+    trace.fetch(require_stable=False)
+    trace.fetch(None, require_stable=False)
+    trace.commit(producer)
+    trace.settle()
+    trace.fetch()
+    trace.fetch(None)
+    trace.fetch(partition=1)
+    trace.fetch(trace.topic + "-unknown")
+
+
+def offset_of_an_abort(trace: Trace) -> None:
+    producer = trace.init()
+    trace.mark(producer, 5)
+    trace.write(producer)
+    trace.abort(producer)
+    trace.settle()
+    trace.fetch()
+
+
+def offsets_of_two_transactions(trace: Trace) -> None:
+    """The one that was written last wins, in whichever order they are committed."""
+    for number, is_reversed in enumerate((False, True)):
+        group = f"{trace.x}-{number}"
+        ids = [f"{trace.x}-{number}-{place}" for place in range(2)]
+        producers = [trace.client.init(each) for each in ids]
+        for place, (each, producer) in enumerate(zip(ids, producers, strict=True)):
+            trace.told("mark", trace.client.mark(each, producer, group, trace.topic, 10 + place))
+        for place in reversed(range(2)) if is_reversed else range(2):
+            trace.told("commit", trace.client.end_surely(ids[place], producers[place], True).code)
+            while trace.client.describe(ids[place]).state.startswith("Prepare"):
+                trace.client.pause()
+            trace.told("fetch", trace.client.fetch_offsets([group], trace.topic)[group])
+
+
+def offsets_that_are_refused(trace: Trace) -> None:
+    producer = trace.init()
+    trace.told("unknown topic", trace.client.mark(trace.x, producer, trace.x, trace.topic + "-unknown", 1))
+    trace.mark(producer, 1, generation=3, member_id="m")
+    trace.mark(producer, 1, metadata="x" * 4_097)
+    trace.mark(producer, 1, member_id="m")
+    trace.fetch()
+    following = trace.commit(producer)
+    trace.settle()
+    trace.fetch()
+    trace.mark(following, 2, metadata="x" * 4_096)
+    trace.mark(following, 3, generation=3, member_id="m")
+    trace.mark(following, 3, member_id="m")
+    trace.told("no group", trace.client.commit_offset(trace.x, following, "", trace.topic, 1))
+    trace.commit(following)
+    trace.settle()
+    trace.fetch()
+
+
+def offset_of_a_zombie(trace: Trace) -> None:
+    old = trace.init()
+    trace.mark(old, 1)
+    new = trace.init()
+    for ids in (old, Producer(old.producer_id + 10**6, 0)):
+        trace.told("late mark", trace.client.commit_offset(trace.x, ids, trace.x, trace.topic, 2))
+        trace.told("late add", trace.client.add_offsets(trace.x, ids, trace.x))
+    trace.fetch()
+    trace.mark(new, 3)
+    trace.commit(new)
+    trace.settle()
+    trace.fetch()
+
+
+def offset_without_its_group_in_the_transaction(trace: Trace) -> None:
+    producer = trace.init()
+    trace.client.coordinator(trace.x, GROUP)
+    # Of a group whose coordinator is surely there.
+    trace.mark(producer, 1)
+    producer = trace.abort(producer)
+    trace.settle()
+    for version in (3, 4):
+        code = trace.client.commit_offset(trace.x, producer, trace.x, trace.topic, 1, version=version)
+        trace.told(f"version {version}", code)
+    trace.abort(producer)
+
+
+def offsets_outside_of_transactions(trace: Trace) -> None:
+    commit = trace.client.commit_offset_outside
+    trace.told("commit", commit(trace.x, trace.topic, 7, metadata="seven"))
+    trace.fetch()
+    trace.told("too large", commit(trace.x, trace.topic, 8, metadata="x" * 4_097))
+    trace.told("unknown topic", commit(trace.x, trace.topic + "-unknown", 8))
+    trace.told("member", commit(trace.x, trace.topic, 8, generation=3, member_id="m"))
+    trace.told("member of nothing", commit(trace.x + "-unknown", trace.topic, 8, generation=3, member_id="m"))
+    trace.told("and in version 9", commit(trace.x + "-unknown", trace.topic, 8, generation=3, member_id="m", version=9))
+    trace.told("no group", commit("", trace.topic, 8))
+    trace.fetch()
+    producer = trace.init()
+    trace.mark(producer, 9)
+    trace.told("commit", commit(trace.x, trace.topic, 10))
+    trace.fetch()
+    trace.fetch(require_stable=False)
+    trace.commit(producer)
+    trace.settle()
+    trace.fetch()
+
+
+def offsets_of_several_groups(trace: Trace) -> None:
+    # Names that one partition of four keeps together.
+    groups = sorted((f"{trace.x}-{number}" for number in range(40)), key=lambda group: java_hash(group) % 4)[:3]
+    for number, group in enumerate(groups[:2]):
+        trace.told("commit", trace.client.commit_offset_outside(group, trace.topic, number))
+    for version in (8, 9):
+        for topic in (trace.topic, None):
+            fetched = trace.client.fetch_offsets(groups, topic, version=version)
+            trace.told("fetch", tuple(fetched.items()))
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def described(trace: Trace) -> None:
+    trace.told("unknown", trace.client.describe(trace.x)[:-1])
+    producer = trace.init(timeout_ms=4_711)
+    trace.describe()
+    trace.write(producer, 1)
+    trace.mark(producer, 1)
+    trace.describe()
+    producer = trace.commit(producer)
+    trace.describe()
+    trace.write(producer, 0, base_sequence=0)
+    trace.abort(producer)
+    trace.describe()
+
+
+def listed(trace: Trace) -> None:
+    ids = [f"{trace.x}-{number}" for number in range(3)]
+    version = 2 if trace.is_version_2 else 1
+    producers = [trace.client.init(each) for each in ids]
+    for number in (0, 1):
+        trace.told("write", trace.client.write(ids[number], producers[number], trace.topic))
+    trace.told("commit", trace.client.end_surely(ids[1], producers[1], True).code)
+    while trace.client.describe(ids[1]).state.startswith("Prepare"):
+        trace.client.pause()
+    filters: list[dict[str, Any]] = [
+        {}, {"state_filters": ("Ongoing",)}, {"state_filters": ("Ongoing", "Empty", "Nonsense")},
+        {"state_filters": ("Nonsense",)}, {"producer_id_filters": (producers[2].producer_id,)},
+        {"duration_filter": 10**6}, {"duration_filter": -1},
+    ]  # fmt: skip
+    if version == 2:
+        patterns = ("", trace.x + ".*", trace.x + "-[01]", trace.x, ".*", "(")
+        filters += [{"transactional_id_pattern": pattern} for pattern in patterns]
+    node_id = trace.client.coordinator(ids[0])
+    for fields in filters:
+        code, states, unknown = trace.client.list(node_id, version=version, **fields)
+        ours = tuple((name, state) for name, state in sorted(states.items()) if name in ids)
+        trace.told("list", (code, ours, unknown))
+
+
+def open_and_ended_by_an_operator(trace: Trace) -> None:
+    older = trace.init()
+    producer = trace.init()
+    trace.open_producers()
+    trace.write(producer)
+    trace.open_producers()
+    trace.told("unknown", trace.client.open_producers(trace.topic + "-unknown")[0])
+    trace.told("older epoch", trace.client.write_marker(older, True, trace.topic))
+    trace.told("unknown", trace.client.write_marker(producer, True, trace.topic + "-unknown"))
+    trace.told("marker", trace.client.write_marker(producer, True, trace.topic))
+    trace.open_producers()
+    trace.told("again", trace.client.write_marker(producer, False, trace.topic))
+    trace.told("older coordinator", trace.client.write_marker(producer, False, trace.topic, coordinator_epoch=-1))
+    trace.describe()
+    trace.write(producer, base_sequence=1)
+    trace.open_producers()
+    if trace.is_version_2:
+        later = Producer(producer.producer_id, 2)
+        trace.told("same epoch", trace.client.write_marker(producer, True, trace.topic, version=2))
+        trace.told("next epoch", trace.client.write_marker(later, True, trace.topic, version=2))
+        trace.open_producers()
+    trace.commit(producer)
+    trace.settle()
+    trace.open_producers()
+
+
 SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
     scenario.__name__: scenario
     for scenario in (
         commit_commit, commit_abort, abort_abort, abort_commit, commit_of_nothing, abort_of_nothing,
         commit_and_abort_of_nothing_after_a_transaction, commit_init_and_the_old_commit,
         late_commit_in_the_next_transaction, late_abort_in_the_next_transaction, commit_after_the_timeout,
-        end_of_somebody_else, zombie, producer_that_says_who_it_is, producer_that_says_who_it_is_after_an_end, bad_inits,
-        partition_not_added, bad_partitions, outside_of_the_transaction, sequences,
+        end_of_somebody_else, zombie, producer_that_says_who_it_is, producer_that_says_who_it_is_after_an_end,
+        bad_inits, partition_not_added, bad_partitions, outside_of_the_transaction, sequences,
+        offset_of_a_commit, offset_of_an_abort, offsets_of_two_transactions, offsets_that_are_refused,
+        offset_of_a_zombie, offset_without_its_group_in_the_transaction, offsets_outside_of_transactions,
+        offsets_of_several_groups, described, listed, open_and_ended_by_an_operator,
     )
 }  # fmt: skip

@@ -14,13 +14,14 @@ import io
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 import kio.serial
 from kio.serial.errors import SerialError
+from kio.static.primitive import i64
 
-from model.settings import API_NAMES, API_VERSIONS
+from model.settings import API_NAMES, API_VERSIONS, DESCRIBE_TRANSACTIONS
 
 # kio's packages are named after the API, in snake case.
 _PACKAGES = {api_key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for api_key, name in API_NAMES.items()}
@@ -84,6 +85,23 @@ def build(entity_type: Any, **fields: Any) -> Any:
 def kio_module(api_key: int, version: int, direction: str) -> Any:
     """kio's classes of one version of a request or response."""
     return importlib.import_module(f"kio.schema.{_PACKAGES[api_key]}.v{version}.{direction}")
+
+
+@functools.cache
+def response_type(api_key: int, version: int) -> Any:
+    """What a client reads an answer with: kio's class, but for DescribeTransactions, whose start time is a number of ms
+    then. kio reads no time before 1970, and a transaction that never began tells -1."""
+    kio_version = kio_module(api_key, version, "response")
+    kio_type = getattr(kio_version, f"{API_NAMES[api_key]}Response")
+    if api_key != DESCRIBE_TRANSACTIONS:
+        return kio_type
+    started = ("transaction_start_time", i64, field(metadata={"kafka_type": "int64"}))
+    state: Any = _variant_of(kio_version.TransactionState, started)
+    return _variant_of(kio_type, ("transaction_states", tuple.__class_getitem__((state, ...))))
+
+
+def _variant_of(kio_type: Any, changed: tuple[Any, ...]) -> Any:
+    return make_dataclass(kio_type.__name__, [changed], bases=(kio_type,), frozen=True, slots=True, kw_only=True)
 
 
 @functools.cache
