@@ -329,14 +329,15 @@ class TransactionClient:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> Described:
+        while (described := self.describe_once(transactional_id)).code in COMES_TO_PASS:
+            self.pause()
+        return described
+
+    def describe_once(self, transactional_id: str) -> Described:
         kio_version = kio_module(DESCRIBE_TRANSACTIONS, 0, "request")
         message = kio_version.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
-        while True:
-            answer = self.call(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, message)
-            (state,) = answer.transaction_states
-            if int(state.error_code) not in COMES_TO_PASS:
-                break
-            self.pause()
+        answer = self.call(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, message)
+        (state,) = answer.transaction_states
         return Described(
             int(state.error_code), state.transaction_state, round(state.transaction_timeout.total_seconds() * 1_000),
             Producer(int(state.producer_id), int(state.producer_epoch)) if not state.error_code else NOBODY,
