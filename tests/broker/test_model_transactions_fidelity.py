@@ -6,6 +6,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,14 +14,17 @@ import pytest
 from kafka_sink.broker import LocalKafka
 from model.byte_client import ByteClient, decode_response, encode_request
 from model.cluster import Cluster
-from model.settings import KAFKA_3_9, KAFKA_4, ClusterSettings, Generation, TransactionSettings
+from model.settings import INIT_PRODUCER_ID, KAFKA_3_9, KAFKA_4, ClusterSettings, Generation, TransactionSettings
 from model.transaction_client import NOBODY, VERSION_1, VERSION_2, TransactionClient, Versions, transaction_client
-from model.transaction_trace import SCENARIOS, TIMEOUT_MS, Trace
+from model.transaction_trace import LONG_SCENARIOS, SCENARIOS, TIMEOUT_MS, Trace
+from model.wire import kio_module
 
 DEADLINE_S = 20
 POLL_S = 0.005
 # Real brokers are told to look more often than every 10 s, and the model with them.
 SWEEP_MS = 500
+# What a producer can get: the one above is for fencing.
+LAST_EPOCH = 2**15 - 2
 
 
 class Kind(NamedTuple):
@@ -55,11 +59,11 @@ def brokers() -> Iterator[Callable[[str], LocalKafka]]:
 
 
 def real_client(kafka: LocalKafka, versions: Versions) -> TransactionClient:
-    host, port = kafka.bootstrap_servers.rsplit(":", 1)
+    address = address_of(kafka)
 
     def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
         frame = encode_request(api_key, version, 1, message)
-        with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
+        with socket.create_connection(address, timeout=DEADLINE_S) as connection:
             connection.sendall(len(frame).to_bytes(4, "big") + frame)
             reader = connection.makefile("rb")
             size = int.from_bytes(reader.read(4), "big")
@@ -89,20 +93,54 @@ def wait_until_led(client: TransactionClient, topic: str) -> None:
             time.sleep(POLL_S)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_is_answered_alike(
-    brokers: Callable[[str], LocalKafka], request: pytest.FixtureRequest, scenario: str, kind: Kind
-) -> None:
-    kafka = brokers(kind.kafka_version)
-    name = f"{scenario}-{kind.versions.end_txn}"
+def spend_epochs(kafka: LocalKafka, transactional_id: str) -> None:
+    """The same request, many times over one connection; brokers answer in order."""
+    kio_version = kio_module(INIT_PRODUCER_ID, 4, "request")
+    message = kio_version.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout=timedelta(minutes=1)
+    )
+    frame = encode_request(INIT_PRODUCER_ID, 4, 1, message)
+    with socket.create_connection(address_of(kafka), timeout=DEADLINE_S) as connection:
+        reader = connection.makefile("rb")
+        producer_epoch = 0
+        while (left := LAST_EPOCH - 1 - producer_epoch) > 0:
+            count = min(left, 1_000)
+            connection.sendall((len(frame).to_bytes(4, "big") + frame) * count)
+            for _ in range(count):
+                answer = reader.read(int.from_bytes(reader.read(4), "big"))
+            producer_epoch = decode_response(INIT_PRODUCER_ID, 4, answer)[1].producer_epoch
+
+
+def address_of(kafka: LocalKafka) -> tuple[str, int]:
+    host, port = kafka.bootstrap_servers.rsplit(":", 1)
+    return host, int(port)
+
+
+def compare(kafka: LocalKafka, kind: Kind, name: str, scenario: Callable[[Trace], None]) -> None:
+    name = f"{name}-{kind.versions.end_txn}"
     kafka.create_topic(name, 2)
     client = real_client(kafka, kind.versions)
     wait_until_led(client, name)
-    real = Trace(client, name, name, lambda: time.sleep((TIMEOUT_MS + 2 * SWEEP_MS) / 1_000))
-    SCENARIOS[scenario](real)
+    wait_s = (TIMEOUT_MS + 2 * SWEEP_MS) / 1_000
+    real = Trace(client, name, name, lambda: time.sleep(wait_s), lambda: spend_epochs(kafka, name))
+    scenario(real)
     transactions, cluster = model_client(kind, name)
     wait_until_led(transactions, name)
-    modelled = Trace(transactions, name, name, lambda: cluster.run(TIMEOUT_MS + 2 * SWEEP_MS))
-    SCENARIOS[scenario](modelled)
+    modelled = Trace(
+        transactions, name, name, lambda: cluster.run(TIMEOUT_MS + 2 * SWEEP_MS),
+        lambda: cluster.cluster.spend_epochs(name),
+    )  # fmt: skip
+    scenario(modelled)
     assert modelled.steps == real.steps
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_is_answered_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: Kind) -> None:
+    compare(brokers(kind.kafka_version), kind, scenario, SCENARIOS[scenario])
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("scenario", LONG_SCENARIOS)
+def test_a_spent_epoch_is_followed_alike(brokers: Callable[[str], LocalKafka], scenario: str, kind: Kind) -> None:
+    compare(brokers(kind.kafka_version), kind, scenario, LONG_SCENARIOS[scenario])

@@ -17,6 +17,7 @@ from model.transaction_client import (
     Producer,
     TransactionClient,
     Versions,
+    send_only,
     transaction_client,
 )
 
@@ -181,6 +182,23 @@ def test_a_stable_offset_is_never_older_than_what_was_acknowledged() -> None:
     transactions.forget_coordinators()
     stale = fetch(transactions, require_stable=False)
     assert (stale.offset, fetch(transactions).offset) == (0, 1)
+
+
+def test_a_stable_offset_waits_until_it_is_committed() -> None:
+    client, transactions = offsets(nodes=3)
+    assert transactions.commit_offset_outside("g", "t", 1) == NONE
+    for node_id in client.cluster.node_ids:
+        client.cluster.isolate(node_id)
+    send_only(client, transactions, lambda: transactions.commit_offset_outside("g", "t", 2))
+    client.disconnect(transactions.coordinator("g", GROUP))
+    assert fetch(transactions, require_stable=False).offset == 1
+    sent = send_only(client, transactions, lambda: fetch(transactions))
+    client.run(1_000)
+    assert sent not in client.answers
+    for node_id in client.cluster.node_ids:
+        client.cluster.isolate(node_id, False)
+    client.run(1_000)
+    assert client.answers[sent].groups[0].topics[0].partitions[0].committed_offset == 2
 
 
 def test_a_group_may_commit_outside_of_transactions() -> None:

@@ -29,7 +29,7 @@ from model.transaction_client import (
 from model.wire import kio_module
 
 NONE, LOADING, NOT_AVAILABLE, NOT_COORDINATOR, INVALID_EPOCH, CONCURRENT = 0, 14, 15, 16, 47, 51
-FENCED, NOT_FOUND, INVALID_PATTERN = 90, 105, 128
+COORDINATOR_FENCED, NOT_FOUND, INVALID_PATTERN = 52, 105, 128
 
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 
@@ -269,3 +269,11 @@ def test_an_operator_can_end_a_transaction_that_hangs() -> None:
     assert transactions.open_producers("t", dead) == (NONE, {})
     assert committed(client, dead) == [b"v"]
     assert transactions.write_marker(producer, False, "t", dead) == INVALID_EPOCH
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
+    _, transactions = three_brokers()
+    producer = transactions.init("x")
+    assert transactions.write("x", producer, "t") == NONE
+    assert transactions.write_marker(producer, True, "t", coordinator_epoch=3) == NONE
+    assert transactions.write_marker(producer, False, "t", coordinator_epoch=2) == COORDINATOR_FENCED

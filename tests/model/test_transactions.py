@@ -15,6 +15,7 @@ from model.transaction_client import (
     Producer,
     TransactionClient,
     Versions,
+    send_only,
     transaction_client,
 )
 
@@ -261,6 +262,47 @@ def test_unknown_partitions_are_not_added_and_nor_is_the_rest() -> None:
     producer = transactions.init("x")
     assert transactions.add_partitions("x", producer, {"t": [0, 9]}) == {("t", 0): 55, ("t", 9): 3}
     assert transactions.end("x", producer, True).code == INVALID_TXN_STATE
+
+
+@both_versions
+def test_a_marker_ends_what_a_coordinator_is_being_asked(versions: Versions) -> None:
+    """Its yes comes too late: the batch would open a transaction that nobody ends."""
+    client, transactions = transactional(versions, transactions=TransactionSettings(inter_broker_ms=(50, 50)))
+    producer = transactions.init("x")
+    if versions == VERSION_1:
+        assert transactions.add_partitions("x", producer, {"t": [0]}) == {("t", 0): NONE}
+    sent = send_only(client, transactions, lambda: transactions.produce("x", producer, "t"))
+    client.run(10)
+    # Over another connection: the first one waits.
+    client.disconnect(0)
+    assert transactions.write_marker(producer, False, "t") == NONE
+    client.run(200)
+    assert (sent in client.answers, uncommitted(client)) == (False, [])
+
+
+def test_a_batch_does_not_pass_one_that_came_before_it_to_be_verified() -> None:
+    """The first one lost its coordinator, and will come again."""
+    client, transactions = transactional(VERSION_1, nodes=3, transactions=TransactionSettings(inter_broker_ms=(50, 50)))
+    producer = transactions.init("x")
+    other = next(partition for partition in (0, 1) if partition != transactions.coordinator("x"))
+    transactions.add_partitions("x", producer, {"t": [other]})
+    send_only(client, transactions, lambda: transactions.produce("x", producer, "t", other))
+    client.cluster.crash(transactions.coordinator("x"))
+    client.run(5_000)
+    transactions.forget_coordinators()
+    assert transactions.produce("x", producer, "t", other, base_sequence=1) == 45
+    assert transactions.produce("x", producer, "t", other, base_sequence=0) == NONE
+    assert transactions.produce("x", producer, "t", other, base_sequence=1) == NONE
+
+
+def test_an_open_transaction_does_not_expire_with_its_producer() -> None:
+    client, transactions = transactional(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=100)
+    producer = begun(transactions)
+    client.run(5_000)
+    assert transactions.open_producers("t") == (NONE, {producer: 0})
+    transactions.end("x", producer, True)
+    client.run(5_000)
+    assert transactions.open_producers("t") == (NONE, {})
 
 
 def test_a_batch_without_the_bit_is_outside_of_the_transaction_unless_one_is_open() -> None:

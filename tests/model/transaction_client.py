@@ -407,3 +407,26 @@ def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> Tr
         return leader if leader is not None else cluster.controller.image.alive[0]
 
     return TransactionClient(call, leader_of, lambda: client.run(1), versions)
+
+
+class _Sent(Exception):
+    """Nothing is waited for."""
+
+
+def send_only(client: ByteClient, transactions: TransactionClient, request: Callable[[], object]) -> int:
+    """Of a model cluster: the first message of `request` goes out. Its correlation id, by which the answer comes."""
+    sent: list[int] = []
+    call = transactions.call
+
+    def send(node_id: int, api_key: int, version: int, message: Any) -> Any:
+        sent.append(client.send(node_id, api_key, version, message))
+        raise _Sent
+
+    transactions.call = send
+    try:
+        request()
+    except _Sent:
+        return sent[0]
+    finally:
+        transactions.call = call
+    raise AssertionError("nothing was sent")

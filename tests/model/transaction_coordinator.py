@@ -315,8 +315,6 @@ class TransactionCoordinator:
 
         def written(code: ErrorCode) -> None:
             code = COORDINATOR_CODES.get(code, code)
-            if not self._shards.is_current(shard):
-                code = ErrorCode.not_coordinator
             entry.is_busy = False
             if code is ErrorCode.none:
                 entry.metadata = target

@@ -18,12 +18,14 @@ TIMEOUT_MS = 1_000
 @dataclass
 class Trace:
     """One scenario: `x` is its transactional id, `topic` has two partitions. `steps` collects what was answered.
-    `time_out` waits until a transaction that was begun TIMEOUT_MS ago is surely gone."""
+    `time_out` waits until a transaction that was begun TIMEOUT_MS ago is surely gone; `spend_epochs` initialises the
+    producer until one epoch is left."""
 
     client: TransactionClient
     x: str
     topic: str
     time_out: Callable[[], None]
+    spend_epochs: Callable[[], None]
     steps: list[tuple[str, Any]] = field(default_factory=list)
     _seen: dict[int, int] = field(default_factory=dict)
 
@@ -480,6 +482,42 @@ def open_and_ended_by_an_operator(trace: Trace) -> None:
     trace.open_producers()
 
 
+def spent_epoch(trace: Trace) -> None:
+    trace.init()
+    trace.spend_epochs()
+    last = trace.init()
+    trace.write(last)
+    following = trace.commit(last)
+    trace.settle()
+    trace.describe()
+    trace.commit(last)
+    trace.abort(last)
+    if not trace.is_version_2:
+        following = trace.init()
+    trace.try_init("known", expected=last)
+    trace.write(following)
+    trace.commit(following)
+    trace.try_init("known, later", expected=last)
+    trace.init()
+
+
+def spent_epoch_of_a_zombie(trace: Trace) -> None:
+    trace.init()
+    trace.spend_epochs()
+    last = begun(trace)
+    following = trace.init()
+    trace.produce(last, base_sequence=1)
+    trace.commit(last)
+    trace.write(following)
+    trace.commit(following)
+    trace.settle()
+    trace.describe()
+
+
+# Those that initialise 32,765 producers.
+LONG_SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
+    scenario.__name__: scenario for scenario in (spent_epoch, spent_epoch_of_a_zombie)
+}
 SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
     scenario.__name__: scenario
     for scenario in (
