@@ -22,6 +22,7 @@ from model.answering import Handlers
 from model.connection import Connection
 from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicImage
+from model.internal_topics import INTERNAL_TOPICS
 from model.replica_manager import ReplicaManager
 from model.settings import API_VERSIONS, METADATA, ClusterSettings
 from model.timeline import Timeline
@@ -244,6 +245,7 @@ class Broker:
             error_code=code,
             name=name,
             topic_id=topic.topic_id if topic is not None else None,
+            is_internal=name in INTERNAL_TOPICS,
             partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
         )
 

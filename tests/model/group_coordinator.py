@@ -114,14 +114,10 @@ class GroupCoordinator:
                 raise Refused(ErrorCode.invalid_group_id, "an empty group")
             unknown_group = ErrorCode.illegal_generation if self._is_new else ErrorCode.unknown_member_id
             shard = self._check_commit(group, member, unknown_group)
-            partition = self._replicas.replica(shard.key)
+            verification = self._begin_verification(shard, write)
         except Refused as refused:
             on_done(dict.fromkeys(offsets, COORDINATOR_CODES.get(refused.code, refused.code)))
             return
-        verification = None
-        if self._verifies:
-            verification = partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
-
         def append() -> None:
             codes, records = self._records(group, offsets)
             data = encode_state(records, self._timeline.now_ms, write.producer_id, write.producer_epoch)
@@ -141,6 +137,15 @@ class GroupCoordinator:
             append()
         else:
             self._transactions.add_or_verify(write, [(CONSUMER_OFFSETS, shard.key.partition)], verified)
+
+    def _begin_verification(
+        self, shard: Shard[CommittedOffsets], write: TransactionalWrite
+    ) -> Verification | None:
+        """None if nobody need be asked. Raises Refused."""
+        partition = self._replicas.replica(shard.key)
+        if not self._verifies:
+            return None
+        return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
 
     def _check_commit(self, group: str, member: Member, unknown_group: ErrorCode) -> Shard[CommittedOffsets]:
         """Raises Refused."""
@@ -183,9 +188,19 @@ class GroupCoordinator:
                 on_done(dict.fromkeys(codes, code))
 
         if data:
-            self._replicas.append_as_coordinator(shard.key, data, written, verification)
+            self._append(shard, data, written, verification)
         else:
             on_done(codes)
+
+    def _append(
+        self,
+        shard: Shard[CommittedOffsets],
+        data: bytes,
+        on_done: Callable[[ErrorCode], None],
+        verification: Verification | None = None,
+    ) -> None:
+        timeout_ms = self._settings.offsets_commit_timeout_ms
+        self._replicas.append_as_coordinator(shard.key, data, timeout_ms, on_done, verification)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -213,7 +228,8 @@ class GroupCoordinator:
             code = COORDINATOR_CODES.get(code, code)
             on_done(code, fetched if code is ErrorCode.none else {})
 
-        self._replicas.when_committed(shard.key, partition.log.end_offset, read)
+        timeout_ms = self._settings.offsets_commit_timeout_ms
+        self._replicas.when_committed(shard.key, partition.log.end_offset, timeout_ms, read)
 
     def _fetched(
         self,
@@ -260,7 +276,7 @@ class GroupCoordinator:
             tombstones: dict[Key, object] = {tuple(key): None for key in self._all_of(shard).of_topics(deleted)}
             if tombstones:
                 data = encode_state(tombstones, self._timeline.now_ms)
-                self._replicas.append_as_coordinator(shard.key, data, lambda _: None)
+                self._append(shard, data, lambda _: None)
 
 
 def _as_committers_know(code: ErrorCode) -> ErrorCode:

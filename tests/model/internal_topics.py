@@ -14,6 +14,7 @@ from model.settings import ClusterSettings, TopicSettings
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 _REPLICATION_FACTOR = 3
 
 

@@ -174,7 +174,7 @@ class Partition:
         batch = parse_batch(records)
         if batch.producer_id >= 0:
             self._check_verified(batch, verification, now_ms)
-            self._producers.check_epoch(batch, now_ms)
+            self._producers.check_epoch(batch.producer_id, batch.producer_epoch, now_ms)
         return self._place(batch, now_ms)
 
     def append_marker(self, marker: EndTransactionMarker, now_ms: int) -> Appended:
@@ -210,7 +210,10 @@ class Partition:
         self, producer_id: int, producer_epoch: int, base_sequence: int, starts_at_0: bool, now_ms: int
     ) -> Verification | None:
         """What the coordinator's word is to be kept with, until the batch comes to be appended. None: the transaction
-        is known to be open here, nobody need be asked."""
+        is known to be open here, nobody need be asked. Raises Refused for an epoch that is known to be over: since
+        Kafka 4.0 no coordinator is asked about that."""
+        if self._settings.generation.transaction_version is not None:
+            self._producers.check_epoch(producer_id, producer_epoch, now_ms)
         if self._producers.has_open_transaction(producer_id, producer_epoch, now_ms):
             return None
         return self._verifications.begin(producer_id, producer_epoch, base_sequence, starts_at_0)

@@ -151,11 +151,15 @@ class ProduceApi:
         unverified = {}
         for result, batch in transactional:
             partition = self._replicas.partitions.get(result.key) if result.key is not None else None
-            if batch.producer_id >= 0 and partition is not None and partition.is_leader:
+            if batch.producer_id < 0 or partition is None or not partition.is_leader:
+                continue
+            try:
                 result.verification = partition.verify(
                     batch.producer_id, batch.producer_epoch, batch.base_sequence,
                     request.version >= _ADDS_PARTITIONS, self._timeline.now_ms,
                 )  # fmt: skip
+            except Refused as refused:
+                result.code = refused.code
             if result.verification is not None:
                 unverified[result.name, result.partition] = result
         return unverified

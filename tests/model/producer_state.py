@@ -85,9 +85,9 @@ class ProducerState:
         if entry.has_open_transaction and not batch.is_transactional:
             raise Refused(ErrorCode.invalid_txn_state, "not transactional in a transaction")
 
-    def check_epoch(self, batch: RecordBatch, now_ms: int) -> None:
-        """What a coordinator's own transactional batch, which has no sequence, is held to."""
-        self._check_epoch(self._entry(batch.producer_id, now_ms), batch.producer_epoch)
+    def check_epoch(self, producer_id: int, producer_epoch: int, now_ms: int) -> None:
+        """All that a batch without a sequence is held to."""
+        self._check_epoch(self._entry(producer_id, now_ms), producer_epoch)
 
     def _check_epoch(self, entry: ProducerEntry | None, producer_epoch: int) -> None:
         if entry is not None and producer_epoch < entry.producer_epoch:

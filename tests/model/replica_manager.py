@@ -106,25 +106,34 @@ class ReplicaManager:
         self,
         key: TopicIdPartition,
         records: bytes,
+        timeout_ms: int,
         on_complete: Callable[[ErrorCode], None],
         verification: Verification | None = None,
     ) -> None:
-        """With acks=all. `on_complete` gets the outcome, perhaps before this returns."""
-        now_ms = self._timeline.now_ms
-        self._append_internally(
-            key, lambda: self.replica(key).append_as_coordinator(records, now_ms, verification), on_complete
-        )
+        """With acks=all. `on_complete` gets the outcome, perhaps before this returns; after `timeout_ms` that is
+        REQUEST_TIMED_OUT, whatever becomes of the batch."""
+
+        def append() -> Appended:
+            return self.replica(key).append_as_coordinator(records, self._timeline.now_ms, verification)
+
+        self._append_internally(key, append, timeout_ms, on_complete)
 
     def append_marker(
         self, key: TopicIdPartition, marker: EndTransactionMarker, on_complete: Callable[[ErrorCode], None]
     ) -> None:
         """With acks=all, likewise."""
-        self._append_internally(
-            key, lambda: self.replica(key).append_marker(marker, self._timeline.now_ms), on_complete
-        )
+
+        def append() -> Appended:
+            return self.replica(key).append_marker(marker, self._timeline.now_ms)
+
+        self._append_internally(key, append, self._settings.transactions.request_timeout_ms, on_complete)
 
     def _append_internally(
-        self, key: TopicIdPartition, append: Callable[[], Appended], on_complete: Callable[[ErrorCode], None]
+        self,
+        key: TopicIdPartition,
+        append: Callable[[], Appended],
+        timeout_ms: int,
+        on_complete: Callable[[ErrorCode], None],
     ) -> None:
         try:
             appended = append()
@@ -132,13 +141,12 @@ class ReplicaManager:
             on_complete(refused.code)
             return
         self.appended(key)
-        self.when_committed(key, appended.next_offset, on_complete)
+        self.when_committed(key, appended.next_offset, timeout_ms, on_complete)
 
     def when_committed(
-        self, key: TopicIdPartition, next_offset: int, on_complete: Callable[[ErrorCode], None]
+        self, key: TopicIdPartition, next_offset: int, timeout_ms: int, on_complete: Callable[[ErrorCode], None]
     ) -> None:
         """What ends before `next_offset` is below the high watermark, or cannot get there."""
-        timeout_ms = self._settings.transactions.request_timeout_ms
         self.purgatory.add({key: next_offset}, timeout_ms, lambda codes: on_complete(codes[key]))
 
     def replica(self, key: TopicIdPartition) -> Partition:

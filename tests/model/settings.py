@@ -111,6 +111,7 @@ class TransactionSettings:
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     request_timeout_ms: int = 30_000
+    offsets_commit_timeout_ms: int = 5_000
     marker_retry_ms: int = 20
     add_partitions_retry_ms: int = 20
     add_partitions_retry_max_ms: int = 100

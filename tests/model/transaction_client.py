@@ -231,8 +231,10 @@ class TransactionClient:
         return Ended(code, Producer(int(answer.producer_id), int(answer.producer_epoch)))
 
     def end_surely(self, transactional_id: str, producer: Producer, is_commit: bool, **fields: Any) -> Ended:
-        """Until the markers of an earlier end are written."""
-        while (ended := self.end(transactional_id, producer, is_commit, **fields)).code == 51:
+        """Until the coordinator is there, and the markers of an earlier end are written."""
+        while (ended := self.end(transactional_id, producer, is_commit, **fields)).code in COMES_TO_PASS:
+            if ended.code == 16:
+                self.forget_coordinators()
             self.pause()
         return ended
 

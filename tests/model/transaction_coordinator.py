@@ -144,7 +144,7 @@ class TransactionCoordinator:
             self._check_idle(entry)
             check_expected(entry.metadata, expected)
             if entry.metadata.state is ONGOING:
-                target = fenced(entry.metadata, self._server_version, self._timeline.now_ms)
+                target = self._fenced(entry)
             else:
                 target = initialised(
                     entry.metadata, timeout_ms, expected, self._new_producer_id, self._timeline.now_ms
@@ -322,7 +322,7 @@ class TransactionCoordinator:
             on_done(code)
 
         records = encode_state({(entry.transactional_id,): _to_json(target)}, self._timeline.now_ms)
-        self._replicas.append_as_coordinator(shard.key, records, written)
+        self._replicas.append_as_coordinator(shard.key, records, self._settings.request_timeout_ms, written)
 
     def _end(
         self, shard: Shard[TransactionShard], entry: TransactionEntry, target: TransactionMetadata, on_done: OnCode
@@ -338,6 +338,9 @@ class TransactionCoordinator:
                 self._send_markers(shard, entry)
 
         self._write(shard, entry, target, decided)
+
+    def _fenced(self, entry: TransactionEntry) -> TransactionMetadata:
+        return fenced(entry.metadata, self._server_version, self._new_producer_id, self._timeline.now_ms)
 
     def _continue_with(self, shard: Shard[TransactionShard]) -> None:
         """Of a partition just read."""
@@ -400,7 +403,7 @@ class TransactionCoordinator:
         now_ms = self._timeline.now_ms
         for shard, entry in self._open_transactions():
             if not entry.is_busy and has_timed_out(entry.metadata, now_ms):
-                self._end(shard, entry, fenced(entry.metadata, self._server_version, now_ms), lambda _: None)
+                self._end(shard, entry, self._fenced(entry), lambda _: None)
         self._plan_sweep()
 
 

@@ -171,11 +171,7 @@ def ended(
         raise Refused(ErrorCode.concurrent_transactions, now.state.value)
     if what is End.NOTHING:
         return now
-    next_producer_id = NO_PRODUCER_ID
-    if transaction_version >= 2 and now.is_epoch_exhausted:
-        next_producer_id = new_producer_id()
-    prepared = _prepared(now, is_commit, transaction_version, now_ms)
-    return replace(prepared, next_producer_id=next_producer_id)
+    return _prepared(now, is_commit, transaction_version, new_producer_id, now_ms)
 
 
 def _check_ender(now: TransactionMetadata, producer_id: int, producer_epoch: int) -> None:
@@ -203,23 +199,33 @@ def _is_repeated_end(now: TransactionMetadata, producer_id: int, producer_epoch:
     return is_epoch_before or is_over_the_edge
 
 
-def fenced(now: TransactionMetadata, transaction_version: int, now_ms: int) -> TransactionMetadata:
+def fenced(
+    now: TransactionMetadata, transaction_version: int, new_producer_id: Callable[[], int], now_ms: int
+) -> TransactionMetadata:
     """The coordinator aborts an open transaction by itself: a new producer is there, or its time is over. The epoch
     grows once either way, and the old producer has lost it."""
     if transaction_version >= 2:
-        return _prepared(now, False, transaction_version, now_ms)
+        return _prepared(now, False, transaction_version, new_producer_id, now_ms)
     fenced_epoch = min(now.producer_epoch + 1, MAX_EPOCH)
     without_epoch = replace(now, producer_epoch=fenced_epoch, last_producer_epoch=NO_EPOCH)
-    return _prepared(without_epoch, False, transaction_version, now_ms)
+    return _prepared(without_epoch, False, transaction_version, new_producer_id, now_ms)
 
 
 def _prepared(
-    now: TransactionMetadata, is_commit: bool, transaction_version: int, now_ms: int
+    now: TransactionMetadata,
+    is_commit: bool,
+    transaction_version: int,
+    new_producer_id: Callable[[], int],
+    now_ms: int,
 ) -> TransactionMetadata:
     raised = now
     if transaction_version >= 2:
         producer_epoch = min(now.producer_epoch + 1, MAX_EPOCH)
-        raised = replace(now, producer_epoch=producer_epoch, last_producer_epoch=now.producer_epoch)
+        next_producer_id = new_producer_id() if now.is_epoch_exhausted else NO_PRODUCER_ID
+        raised = replace(
+            now, producer_epoch=producer_epoch, last_producer_epoch=now.producer_epoch,
+            next_producer_id=next_producer_id,
+        )  # fmt: skip
     return replace(
         raised,
         state=PREPARE_COMMIT if is_commit else PREPARE_ABORT,

@@ -191,7 +191,7 @@ def end_of_somebody_else(trace: Trace) -> None:
     trace.commit(Producer(producer.producer_id + 10**6, 0))
     trace.commit(Producer(producer.producer_id, 7))
     trace.abort(Producer(producer.producer_id, 1))
-    trace.told("another id", trace.client.end(trace.x + "-unknown", producer, True))
+    trace.told("another id", trace.client.end_surely(trace.x + "-unknown", producer, True))
     trace.commit(producer)
 
 
