@@ -21,8 +21,8 @@ from model.transaction_client import (
     transaction_client,
 )
 
-NONE, UNKNOWN_TOPIC, METADATA_TOO_LARGE, ILLEGAL_GENERATION, INVALID_EPOCH, UNSTABLE = 0, 3, 12, 22, 47, 88
-INVALID_TXN_STATE, ABORTABLE = 48, 120
+NONE, UNKNOWN_TOPIC, METADATA_TOO_LARGE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNSTABLE = 0, 3, 12, 16, 22, 88
+INVALID_EPOCH, INVALID_TXN_STATE, ABORTABLE = 47, 48, 120
 NOTHING, PENDING = Offset(NONE, -1, ""), Offset(UNSTABLE, -1, "")
 
 both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
@@ -105,6 +105,22 @@ def test_what_is_refused_leaves_the_transaction_open_and_committed_without_it(
     client.run(100)
     assert fetch(transactions).offset == (5 if code == NONE else -1)
     assert len(client.cluster.read_committed("t", 0)) == 1
+
+
+@both_versions
+def test_a_broker_that_is_not_the_coordinator_leaves_the_transaction_as_it_is(versions: Versions) -> None:
+    client, transactions = offsets(versions, nodes=3)
+    producer = transactions.init("x")
+    assert transactions.write("x", producer, "t") == NONE
+    coordinator = transactions.coordinator("g", GROUP)
+    other = next(node for node in client.cluster.node_ids if node != coordinator)
+    call = transactions.call
+    transactions.call = lambda node_id, *request: call(other, *request)
+    assert transactions.commit_offset("x", producer, "g", "t", 5) == NOT_COORDINATOR
+    transactions.call = call
+    assert transactions.end("x", producer, True).code == NONE
+    client.run(100)
+    assert (fetch(transactions), len(client.cluster.read_committed("t", 0))) == (NOTHING, 1)
 
 
 def test_version_1_needs_the_group_in_the_transaction() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,14 +131,12 @@ class Run:
         producer = self.init()
         self.told[row] = False
         none = frozenset({0})
-        # Under version 1 sequences go on from where they were in this epoch: a new epoch starts at 0.
-        for partition in PARTITIONS:
-            if self.versions == VERSION_1:
-                added = {"t": [partition]}
-                self.until(none, lambda: transactions.add_partitions("x", producer, added)["t", partition])  # noqa: B023
-            self.until(none, lambda: transactions.produce("x", producer, "t", partition, values=[row]))  # noqa: B023
         if self.versions == VERSION_1:
+            topics = {"t": PARTITIONS}
+            self.until(none, lambda: max(transactions.add_partitions("x", producer, topics).values()))
             self.until(none, lambda: transactions.add_offsets("x", producer, "g"))
+        for partition in PARTITIONS:
+            self.until(none, partial(transactions.produce, "x", producer, "t", partition, values=[row]))
         self.until(none, lambda: transactions.commit_offset("x", producer, "g", "t", number))
         is_commit = self.rng.random() < 0.7
         if is_commit:

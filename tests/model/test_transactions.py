@@ -146,6 +146,16 @@ def test_version_2_tells_the_epoch_that_follows_and_version_1_keeps_it() -> None
     assert transactions.write("x", producer, "t", base_sequence=1) == NONE
 
 
+@both_versions
+def test_another_process_may_end_what_one_has_written(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    producer = begun(transactions)
+    client.disconnect(0)
+    assert transaction_client(client, versions).end("x", producer, True).code == NONE
+    client.run(100)
+    assert committed(client) == [b"v"]
+
+
 # --- producers --------------------------------------------------------------------------------------------------------
 
 
