@@ -3,28 +3,28 @@
 It acts by the last image of the cluster it has received, right or wrong: that decides whom it answers NOT_LEADER, what
 it tells of topics, and whether it still takes itself for a leader.
 
-Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-951 (the new leader in a
-Produce answer).
+What a request does is its API's business (`produce_api`, `transaction_api` and so on, which `cluster` puts together);
+ApiVersions and Metadata are here.
+
+Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-584 (features).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from model.answering import Handlers
 from model.connection import Connection
 from model.controller import Controller
-from model.image import NO_LEADER, PartitionState, TopicIdPartition, TopicImage
-from model.partition import Appended
-from model.purgatory import Codes
-from model.record_batches import Refused
+from model.image import NO_LEADER, PartitionState, TopicImage
+from model.internal_topics import INTERNAL_TOPICS
 from model.replica_manager import ReplicaManager
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.settings import API_VERSIONS, METADATA, ClusterSettings
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
@@ -46,17 +46,6 @@ class Outgoing(NamedTuple):
     frame: bytes | None
 
 
-@dataclass(slots=True)
-class ProduceResult:
-    """Of one partition. `topic`: its name or its id, whichever the request used."""
-
-    topic: Any
-    partition: int
-    key: TopicIdPartition | None
-    code: ErrorCode
-    appended: Appended | None = None
-
-
 class Broker:
     """`outgoing` collects what it sends."""
 
@@ -71,7 +60,7 @@ class Broker:
     ) -> None:
         self.node_id = node_id
         self.replicas = replicas
-        self._api_versions = settings.generation.api_versions
+        self._generation = settings.generation
         self._timeline = timeline
         self._controller = controller
         self._outgoing = outgoing
@@ -79,12 +68,14 @@ class Broker:
         self._producer_ids: deque[int] = deque()
         self._refusals: dict[int, deque[ErrorCode]] = {}
         self._throttle_times_ms: deque[int] = deque()
-        self._handlers: Mapping[int, Callable[[Connection, Request], None]] = {
-            PRODUCE: self._produce,
+        self._handlers: dict[int, Callable[[Connection, Request], None]] = {
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
-            INIT_PRODUCER_ID: self._init_producer_id,
         }
+
+    def serve(self, handlers: Handlers) -> None:
+        """More APIs."""
+        self._handlers |= handlers
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -138,7 +129,7 @@ class Broker:
             if frame is None:
                 break
             try:
-                request = decode_request(frame, self._api_versions)
+                request = decode_request(frame, self._generation.api_versions)
             except NotARequest:
                 self._close(connection)
             else:
@@ -152,8 +143,9 @@ class Broker:
         if not connection.is_gone:
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, None))
 
-    def _answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
-        """`fields`: those of kio's response of the newest version."""
+    def answer(self, connection: Connection, request: Request, entity: str, **fields: Any) -> None:
+        if self._connections.get(connection.connection_id) is not connection:
+            return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
         kio_version = kio_module(request.api_key, request.version, "response")
         message = build(
@@ -166,19 +158,29 @@ class Broker:
         if throttle_time_ms:
             connection.is_throttled = True
             self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
+        self._handle_next(connection)
+
+    def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
+        if self._connections.get(connection.connection_id) is not connection:
+            return
+        connection.is_busy = False
+        if is_failed:
+            self._close(connection)
+        else:
+            self._handle_next(connection)
 
     def _unthrottle(self, connection: Connection) -> None:
         connection.is_throttled = False
         self._handle_next(connection)
 
-    def _next_refusal(self, api_key: int) -> ErrorCode:
+    def next_refusal(self, api_key: int) -> ErrorCode:
         refusals = self._refusals.get(api_key)
         return refusals.popleft() if refusals else ErrorCode.none
 
-    # --- ApiVersions, InitProducerId ----------------------------------------------------------------------------------
+    # --- ApiVersions, producer ids ------------------------------------------------------------------------------------
 
     def _tell_api_versions(self, connection: Connection, request: Request) -> None:
-        code, api_versions = self._next_refusal(API_VERSIONS), self._api_versions
+        code, api_versions = self.next_refusal(API_VERSIONS), self._generation.api_versions
         if request.message is None:
             # KIP-511: in version 0, which anybody can read, with the range to choose from.
             request = Request(API_VERSIONS, 0, request.correlation_id, None)
@@ -188,29 +190,37 @@ class Broker:
             kio_version.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
             for api_key, (lowest, highest) in sorted(api_versions.items())
         )
-        self._answer(connection, request, "ApiVersionsResponse", error_code=code, api_keys=api_keys)
+        self.answer(
+            connection, request, "ApiVersionsResponse",
+            error_code=code, api_keys=api_keys, finalized_features_epoch=0,
+            finalized_features=self._finalized_features(kio_version),
+        )  # fmt: skip
 
-    def _init_producer_id(self, connection: Connection, request: Request) -> None:
-        code = self._next_refusal(INIT_PRODUCER_ID)
-        if request.message.transactional_id is not None:
-            code = ErrorCode.coordinator_not_available
-        if code is not ErrorCode.none:
-            ids = {"producer_id": -1, "producer_epoch": -1}
-        else:
-            if not self._producer_ids:
-                self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
-            ids = {"producer_id": self._producer_ids.popleft(), "producer_epoch": 0}
-        self._answer(connection, request, "InitProducerIdResponse", error_code=code, **ids)
+    def _finalized_features(self, kio_version: Any) -> tuple[Any, ...]:
+        """A level of 0 is not told: that feature is as good as not there (KIP-584)."""
+        level = self._generation.transaction_version
+        if not level or not hasattr(kio_version, "FinalizedFeatureKey"):
+            return ()
+        feature = kio_version.FinalizedFeatureKey(
+            name="transaction.version", max_version_level=level, min_version_level=level
+        )
+        return (feature,)
+
+    def new_producer_id(self) -> int:
+        """One that nobody has had."""
+        if not self._producer_ids:
+            self._producer_ids.extend(self._controller.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
+        return self._producer_ids.popleft()
 
     # --- Metadata -----------------------------------------------------------------------------------------------------
 
     def _metadata(self, connection: Connection, request: Request) -> None:
-        code = self._next_refusal(METADATA)
+        code = self.next_refusal(METADATA)
         kio_version = kio_module(METADATA, request.version, "response")
         asked = request.message.topics
         names = self.replicas.image.topics if asked is None else [topic.name for topic in asked]
         topics = [self._topic_metadata(kio_version, self.replicas.image.topics.get(name), name, code) for name in names]
-        self._answer(
+        self.answer(
             connection,
             request,
             "MetadataResponse",
@@ -235,6 +245,7 @@ class Broker:
             error_code=code,
             name=name,
             topic_id=topic.topic_id if topic is not None else None,
+            is_internal=name in INTERNAL_TOPICS,
             partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
         )
 
@@ -249,99 +260,4 @@ class Broker:
             replica_nodes=state.replicas,
             isr_nodes=state.isr,
             offline_replicas=tuple(node_id for node_id in state.replicas if node_id not in self.replicas.image.alive),
-        )
-
-    # --- Produce ------------------------------------------------------------------------------------------------------
-
-    def _produce(self, connection: Connection, request: Request) -> None:
-        message = request.message
-        refusal = self._next_refusal(PRODUCE)
-        results = [
-            self._produce_one(topic_data, data, message.acks, refusal)
-            for topic_data in message.topic_data
-            for data in topic_data.partition_data
-        ]
-        for result in results:
-            if result.appended is not None and result.key is not None:
-                self.replicas.appended(result.key)
-        if message.acks == 0:
-            self._end_unanswered(connection, results)
-            return
-        required_offsets = {
-            result.key: result.appended.next_offset
-            for result in results
-            if result.appended is not None and result.key is not None
-        }
-        if message.acks == 1:
-            self._answer_produce(connection, request, results)
-            return
-
-        def on_complete(codes: Codes) -> None:
-            for result in results:
-                if result.appended is not None and result.key is not None:
-                    result.code = codes[result.key]
-            self._answer_produce(connection, request, results)
-            self._handle_next(connection)
-
-        timeout_ms = round(message.timeout.total_seconds() * 1_000)
-        self.replicas.purgatory.add(required_offsets, timeout_ms, on_complete)
-
-    def _produce_one(self, topic_data: Any, data: Any, acks: int, refusal: ErrorCode) -> ProduceResult:
-        by_id = hasattr(topic_data, "topic_id")
-        reference = topic_data.topic_id if by_id else topic_data.name
-        topic = self.replicas.image.topic_of(reference) if by_id else self.replicas.image.topics.get(reference)
-        result = ProduceResult(reference, data.index, None, refusal)
-        if topic is None:
-            result.code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-        elif not 0 <= data.index < len(topic.partitions):
-            result.code = ErrorCode.unknown_topic_or_partition
-        elif refusal is ErrorCode.none:
-            result.key = TopicIdPartition(topic.topic_id, data.index)
-            try:
-                result.appended = self.replicas.append(result.key, data.records or b"", acks)
-            except Refused as refused:
-                result.code = refused.code
-        return result
-
-    def _end_unanswered(self, connection: Connection, results: list[ProduceResult]) -> None:
-        """acks=0: the only thing a client can be told is that its connection ends."""
-        connection.is_busy = False
-        if any(result.code is not ErrorCode.none for result in results):
-            self._close(connection)
-
-    def _answer_produce(self, connection: Connection, request: Request, results: list[ProduceResult]) -> None:
-        kio_version = kio_module(PRODUCE, request.version, "response")
-        # Brokers answer in the order of their hash maps: the reverse is an order that no client may rely on.
-        topics: dict[Any, list[Any]] = {}
-        for result in reversed(results):
-            topics.setdefault(result.topic, []).append(self._partition_produced(kio_version, result))
-        responses = tuple(
-            build(
-                kio_version.TopicProduceResponse,
-                name=topic,
-                topic_id=topic,
-                partition_responses=tuple(partitions),
-            )
-            for topic, partitions in topics.items()
-        )
-        self._answer(connection, request, "ProduceResponse", responses=responses)
-
-    def _partition_produced(self, kio_version: Any, result: ProduceResult) -> Any:
-        fields: dict[str, Any] = {}
-        if result.code is ErrorCode.not_leader_or_follower and hasattr(kio_version, "LeaderIdAndEpoch"):
-            state = self.replicas.image.state_of(result.key) if result.key is not None else None
-            if state is not None:
-                fields["current_leader"] = kio_version.LeaderIdAndEpoch(
-                    leader_id=state.leader, leader_epoch=state.leader_epoch
-                )
-        return build(
-            kio_version.PartitionProduceResponse,
-            index=result.partition,
-            error_code=result.code,
-            base_offset=result.appended.base_offset if result.appended is not None else -1,
-            log_append_time=None,
-            log_start_offset=0 if result.appended is not None else -1,
-            record_errors=(),
-            error_message=None,
-            **fields,
         )

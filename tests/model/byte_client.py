@@ -18,10 +18,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from model.wire import build, kio_module
-
-NAMES = {PRODUCE: "Produce", METADATA: "Metadata", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId"}
+from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
+from model.wire import build, kio_module, response_type
 
 
 def record_batch(
@@ -30,11 +28,12 @@ def record_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_ms: int = 0,
+    is_transactional: int = 0,
 ) -> bytes:
     """One uncompressed batch, a record for each value."""
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=producer_id, producer_epoch=producer_epoch,
-        base_sequence=base_sequence, batch_size=10**9,
+        magic=2, compression_type=0, is_transactional=is_transactional, producer_id=producer_id,
+        producer_epoch=producer_epoch, base_sequence=base_sequence, batch_size=10**9,
     )  # fmt: skip
     for offset, value in enumerate(values):
         builder.append(offset, timestamp=timestamp_ms, key=None, value=value, headers=[])
@@ -59,7 +58,7 @@ def encode_request(api_key: int, version: int, correlation_id: int, message: Any
 
 def decode_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     """Correlation id and message."""
-    message_type = getattr(kio_module(api_key, version, "response"), f"{NAMES[api_key]}Response")
+    message_type = response_type(api_key, version)
     header, size = kio.serial.entity_reader(message_type.__header_schema__)(frame, 0)
     message, message_size = kio.serial.entity_reader(message_type)(frame, size)
     assert size + message_size == len(frame)

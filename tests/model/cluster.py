@@ -5,8 +5,9 @@ The seam for tests and simulations. What comes over a connection goes to `receiv
 same seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, topics that go, come back and grow. Not modelled: transactions, consumers,
-retention, quotas that are measured, a controller that fails, SASL and TLS.
+purgatory, lagging metadata, throttling, topics that go, come back and grow, transactions, the offsets of groups that
+nobody joins. Not modelled: members of groups, Fetch, retention, quotas that are measured, a controller that fails, SASL
+and TLS.
 
 Source: the Kafka classes named in each module.
 """
@@ -20,15 +21,26 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from model.broker import Broker, Outgoing
+from model import isolation
+from model.broker import PORT, Broker, Outgoing, host_of
 from model.controller import Controller
+from model.find_coordinator_api import FindCoordinatorApi
+from model.group_coordinator import GroupCoordinator
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
+from model.inter_broker import InterBroker
+from model.internal_topics import TRANSACTION_STATE, coordinator_of, create_internal_topic
+from model.offsets_api import OffsetsApi
 from model.partition import Partition
-from model.record_batches import RecordBatch
+from model.produce_api import ProduceApi
+from model.record_batches import RecordBatch, Refused
 from model.replica_manager import ReplicaManager
 from model.replication import Replication
-from model.settings import ClusterSettings, TopicSettings
+from model.settings import FIND_COORDINATOR, PRODUCE, ClusterSettings, TopicSettings
 from model.timeline import Timeline
+from model.transaction_admin_api import TransactionAdminApi
+from model.transaction_api import TransactionApi
+from model.transaction_coordinator import TransactionCoordinator
+from model.transaction_partitions import TransactionPartitions
 
 
 class Cluster:
@@ -50,11 +62,52 @@ class Cluster:
             self.brokers[node_id] = Broker(
                 node_id, settings, self._timeline, self.controller, replicas, self._outgoing
             )
+        self._inter_broker = InterBroker(
+            self._timeline, rng, settings.transactions.inter_broker_ms, self.replicas
+        )
+        self.transaction_coordinators = {
+            node_id: TransactionCoordinator(
+                self.replicas[node_id], self.replicas, self._inter_broker, settings, self._timeline, rng,
+                self.brokers[node_id].new_producer_id,
+            )
+            for node_id in node_ids
+        }  # fmt: skip
+        self.transaction_partitions = {
+            node_id: TransactionPartitions(self.replicas[node_id], self.transaction_coordinators, self._inter_broker)
+            for node_id in node_ids
+        }
+        self.group_coordinators = {
+            node_id: GroupCoordinator(
+                self.replicas[node_id], self.transaction_partitions[node_id], settings, self._timeline, rng
+            )
+            for node_id in node_ids
+        }
+        for node_id in node_ids:
+            self._serve(node_id)
         # When the last image on its way to each broker arrives: they arrive in order.
         self._images_arrive_ms: dict[int, int] = dict.fromkeys(node_ids, 0)
         self._fenced_after_crash: dict[int, Callable[[], None]] = {}
         for replicas in self.replicas.values():
             replicas.apply(self.controller.image)
+
+    def _serve(self, node_id: int) -> None:
+        """The APIs of one broker."""
+        broker, replicas, coordinator = (
+            self.brokers[node_id], self.replicas[node_id], self.transaction_coordinators[node_id]
+        )  # fmt: skip
+        partitions = self.transaction_partitions[node_id]
+        produce = ProduceApi(broker, replicas, partitions, self.settings, self._timeline)
+        broker.serve({PRODUCE: produce.produce})
+        find_coordinator = FindCoordinatorApi(
+            broker, replicas, lambda other: (host_of(other), PORT), self._create_internal_topic
+        )
+        broker.serve({FIND_COORDINATOR: find_coordinator.find_coordinator})
+        broker.serve(TransactionApi(broker, replicas, coordinator, broker.new_producer_id).handlers)
+        broker.serve(TransactionAdminApi(broker, replicas, coordinator, self._timeline).handlers)
+        broker.serve(OffsetsApi(broker, replicas, self.group_coordinators[node_id]).handlers)
+
+    def _create_internal_topic(self, topic: str) -> None:
+        create_internal_topic(self.controller, self.settings, topic, len(self.node_ids))
 
     # --- the wire and the time ----------------------------------------------------------------------------------------
 
@@ -125,6 +178,9 @@ class Cluster:
         if self.is_alive(node_id):
             self._stop_fetching(node_id)
             self.brokers[node_id].crash()
+            self.transaction_coordinators[node_id].crash()
+            self.group_coordinators[node_id].crash()
+            self._inter_broker.broker_died(node_id)
             self._detect(node_id)
         if lose_disk:
             self.replicas[node_id].partitions.clear()
@@ -167,6 +223,14 @@ class Cluster:
         if not isolated:
             for key in replicas.partitions:
                 self._replication.wake(node_id, key)
+
+    def spend_epochs(self, transactional_id: str) -> None:
+        """The id's next producer gets the last epoch there is. It must be known, without an open transaction. Raises
+        Refused if it is not, or while its coordinator is moving."""
+        node_id = coordinator_of(self.controller.image, TRANSACTION_STATE, transactional_id)
+        if node_id == NO_LEADER:
+            raise Refused(ErrorCode.coordinator_not_available, transactional_id)
+        self.transaction_coordinators[node_id].spend_epochs(transactional_id)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
         """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""
@@ -222,6 +286,24 @@ class Cluster:
         leader = self.leader(topic, partition)
         replica = self.replica(topic, partition, leader) if leader is not None else None
         return replica.log.read(0, replica.high_watermark) if replica is not None else []
+
+    def read_committed(self, topic: str, partition: int) -> list[RecordBatch]:
+        """What a reader with isolation.level=read_committed sees; empty without a leader."""
+        high_watermark = self._high_watermark_of_leader(topic, partition)
+        return isolation.read_committed(self.committed(topic, partition), high_watermark)
+
+    def read_uncommitted(self, topic: str, partition: int) -> list[RecordBatch]:
+        """What any other reader sees: the rows of open and of aborted transactions, too."""
+        return isolation.read_uncommitted(self.committed(topic, partition))
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """0 without a leader."""
+        high_watermark = self._high_watermark_of_leader(topic, partition)
+        return isolation.last_stable_offset(self.committed(topic, partition), high_watermark)
+
+    def _high_watermark_of_leader(self, topic: str, partition: int) -> int:
+        leader = self.leader(topic, partition)
+        return self.high_watermark(topic, partition, leader) if leader is not None else 0
 
     # --- how decisions get to brokers ---------------------------------------------------------------------------------
 

@@ -53,3 +53,7 @@ class ClusterImage:
     def state_of(self, key: TopicIdPartition) -> PartitionState | None:
         topic = self.topic_of(key.topic_id)
         return topic.partitions[key.partition] if topic is not None else None
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        found = self.topics.get(topic)
+        return found is not None and 0 <= partition < len(found.partitions)

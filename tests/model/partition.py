@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from model.control_batches import EndTransactionMarker, encode_marker
 from model.image import NO_LEADER, PartitionState, TopicIdPartition
 from model.partition_log import EpochAndOffset, PartitionLog
-from model.producer_state import ProducerState
-from model.record_batches import RecordBatch, Refused, check_batch
+from model.producer_state import ProducerEntry, ProducerState
+from model.record_batches import RecordBatch, Refused, check_batch, parse_batch
 from model.settings import ClusterSettings, TopicSettings, Truncation
+from model.verification import Verification, Verifications
 
 UNKNOWN_OFFSET = -1
 # Before any time there is, however long a replica may lag.
@@ -70,6 +72,7 @@ class Partition:
         self._producers = ProducerState(
             settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
         )
+        self._verifications = Verifications()
         self._high_watermark = 0
         self._high_watermark_moved_ms = 0
         self._high_watermark_checkpoint = 0
@@ -137,6 +140,7 @@ class Partition:
         self._high_watermark = min(self._high_watermark_checkpoint, self.log.end_offset)
         self._state = PartitionState(replicas=(), isr=(), leader=NO_LEADER, leader_epoch=-1, partition_epoch=-1)
         self.followers = {}
+        self._verifications = Verifications()
         self._producers.rebuild(self.log.batches, now_ms)
 
     # --- as leader ----------------------------------------------------------------------------------------------------
@@ -146,18 +150,46 @@ class Partition:
         wanted = self._topic.min_insync_replicas
         return min(wanted, len(self._state.replicas)) if self._settings.generation.strict_min_isr else wanted
 
-    def append_as_leader(self, batch: RecordBatch, acks: int, now_ms: int) -> Appended:
-        """Raises Refused, and then has appended nothing."""
-        if not self.is_leader:
-            raise Refused(ErrorCode.not_leader_or_follower, f"{self.leader_id} leads")
-        if acks == -1 and len(self.isr) < self._min_insync_replicas:
-            raise Refused(ErrorCode.not_enough_replicas, f"ISR {self.isr}")
+    def append_as_leader(
+        self, batch: RecordBatch, acks: int, now_ms: int, verification: Verification | None = None
+    ) -> Appended:
+        """A client's batch. `verification`: begun by `verify`, if it was to be. Raises Refused, and then has appended
+        nothing."""
+        self._check_leads(acks)
         check_batch(batch, self._topic.max_message_bytes)
         if batch.producer_id >= 0:
             duplicate = self._producers.find_duplicate(batch, now_ms)
             if duplicate is not None:
                 return Appended(duplicate.base_offset, duplicate.next_offset)
-            self._producers.check(batch, now_ms)
+            self._check_verified(batch, verification, now_ms)
+            starts_at_0 = verification is not None and verification.starts_at_0
+            self._producers.check(batch, now_ms, starts_at_0=starts_at_0)
+        return self._place(batch, now_ms)
+
+    def append_as_coordinator(
+        self, records: bytes, now_ms: int, verification: Verification | None = None
+    ) -> Appended:
+        """A batch of a coordinator that lives on this broker, with acks=all. Raises Refused."""
+        self._check_leads(-1)
+        batch = parse_batch(records)
+        if batch.producer_id >= 0:
+            self._check_verified(batch, verification, now_ms)
+            self._producers.check_epoch(batch.producer_id, batch.producer_epoch, now_ms)
+        return self._place(batch, now_ms)
+
+    def append_marker(self, marker: EndTransactionMarker, now_ms: int) -> Appended:
+        """With acks=all. Raises Refused."""
+        self._check_leads(-1)
+        self._producers.check_marker(marker, now_ms)
+        return self._place(parse_batch(encode_marker(marker, now_ms)), now_ms)
+
+    def _check_leads(self, acks: int) -> None:
+        if not self.is_leader:
+            raise Refused(ErrorCode.not_leader_or_follower, f"{self.leader_id} leads")
+        if acks == -1 and len(self.isr) < self._min_insync_replicas:
+            raise Refused(ErrorCode.not_enough_replicas, f"ISR {self.isr}")
+
+    def _place(self, batch: RecordBatch, now_ms: int) -> Appended:
         for follower in self.followers.values():
             if follower.long_polling:
                 follower.caught_up_ms = follower.last_fetch_ms = now_ms
@@ -169,6 +201,36 @@ class Partition:
         self.log.append(batch)
         if batch.producer_id >= 0:
             self._producers.update(batch, now_ms)
+        if batch.is_transactional:
+            self._verifications.end(batch.producer_id)
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def verify(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, starts_at_0: bool, now_ms: int
+    ) -> Verification | None:
+        """What the coordinator's word is to be kept with, until the batch comes to be appended. None: the transaction
+        is known to be open here, nobody need be asked. Raises Refused for an epoch that is known to be over: since
+        Kafka 4.0 no coordinator is asked about that."""
+        if self._settings.generation.transaction_version is not None:
+            self._producers.check_epoch(producer_id, producer_epoch, now_ms)
+        if self._producers.has_open_transaction(producer_id, producer_epoch, now_ms):
+            return None
+        return self._verifications.begin(producer_id, producer_epoch, base_sequence, starts_at_0)
+
+    def _check_verified(self, batch: RecordBatch, verification: Verification | None, now_ms: int) -> None:
+        if not batch.is_transactional or not self._settings.generation.verifies_transactions:
+            return
+        if self._producers.has_open_transaction(batch.producer_id, batch.producer_epoch, now_ms):
+            return
+        if verification is None or not self._verifications.holds(batch.producer_id, verification):
+            raise Refused(ErrorCode.invalid_txn_state, "not part of an open transaction")
+        if batch.base_sequence > verification.lowest_sequence:
+            raise Refused(ErrorCode.out_of_order_sequence_number, f"{verification.lowest_sequence} came before")
+
+    def active_producers(self, now_ms: int) -> dict[int, ProducerEntry]:
+        """By producer id."""
+        return self._producers.active(now_ms)
 
     def check_enough_replicas(self, required_offset: int) -> ErrorCode | None:
         """What a request with acks=all gets for its batch that ends before `required_offset`; None: it must wait."""

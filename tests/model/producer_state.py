@@ -1,12 +1,14 @@
-"""What one replica remembers of idempotent producers: the last five batches of each (KIP-98).
+"""What one replica remembers of producers: five batches of each, and the transaction that it has open here (KIP-98).
 
 Leader and followers keep it alike, from the batches in their logs; after a truncation it is made again from what is
 left. So a new leader knows exactly the batches it has.
 
 Non-obvious: the state expires by the timestamps of the records, not by the time they came, and is looked through at
-intervals only. Here that is computed when the producer comes back, which nobody can tell from doing it in time.
+intervals only. Here that is computed when the producer comes back, which nobody can tell from doing it in time. A
+marker leaves the producer without batches when it raises the epoch, and with them when it does not.
 
-Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka.
+Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo in Kafka; KIP-890 (markers of transaction version 2
+and what a producer without state may begin with), KAFKA-19999 (such a marker sent again).
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from model.control_batches import EndTransactionMarker, decode_marker
 from model.record_batches import RecordBatch, Refused, next_sequence
 
 REMEMBERED_BATCHES = 5
+NO_OFFSET = -1
 
 
 class BatchMetadata(NamedTuple):
@@ -32,10 +36,23 @@ class BatchMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
+    """`transaction_start_offset`: NO_OFFSET without an open transaction."""
+
     producer_epoch: int
     last_timestamp_ms: int = -1
     appended_ms: int = -1
     batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    transaction_start_offset: int = NO_OFFSET
+    coordinator_epoch: int = -1
+
+    @property
+    def has_open_transaction(self) -> bool:
+        return self.transaction_start_offset != NO_OFFSET
+
+    def raise_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches.clear()
 
 
 class ProducerState:
@@ -52,27 +69,62 @@ class ProducerState:
         wanted = (batch.base_sequence, batch.last_sequence)
         return next((known for known in entry.batches if known[:2] == wanted), None)
 
-    def check(self, batch: RecordBatch, now_ms: int) -> None:
+    def check(self, batch: RecordBatch, now_ms: int, *, starts_at_0: bool = False) -> None:
         """Raises Refused unless `batch`, which is no duplicate, follows on what its producer wrote last. Of a producer
-        without state anything is taken."""
+        without state anything is taken, or with `starts_at_0` only its first batch."""
         entry = self._entry(batch.producer_id, now_ms)
+        self._check_epoch(entry, batch.producer_epoch)
+        if starts_at_0 and batch.base_sequence != 0 and (entry is None or not entry.batches):
+            raise Refused(ErrorCode.out_of_order_sequence_number, f"{batch.base_sequence} without a state")
         if entry is None:
             return
-        if batch.producer_epoch < entry.producer_epoch:
-            raise Refused(ErrorCode.invalid_producer_epoch, f"{batch.producer_epoch} < {entry.producer_epoch}")
-        is_new_epoch = batch.producer_epoch > entry.producer_epoch
-        expected = 0 if is_new_epoch else next_sequence(entry.batches[-1].last_sequence)
+        is_fresh = batch.producer_epoch > entry.producer_epoch or not entry.batches
+        expected = 0 if is_fresh else next_sequence(entry.batches[-1].last_sequence)
         if batch.base_sequence != expected:
             raise Refused(ErrorCode.out_of_order_sequence_number, f"{batch.base_sequence}, not {expected}")
+        if entry.has_open_transaction and not batch.is_transactional:
+            raise Refused(ErrorCode.invalid_txn_state, "not transactional in a transaction")
+
+    def check_epoch(self, producer_id: int, producer_epoch: int, now_ms: int) -> None:
+        """All that a batch without a sequence is held to."""
+        self._check_epoch(self._entry(producer_id, now_ms), producer_epoch)
+
+    def _check_epoch(self, entry: ProducerEntry | None, producer_epoch: int) -> None:
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise Refused(ErrorCode.invalid_producer_epoch, f"{producer_epoch} < {entry.producer_epoch}")
+
+    def check_marker(self, marker: EndTransactionMarker, now_ms: int) -> None:
+        """Raises Refused for a marker of an older transaction, or of a coordinator that has been replaced."""
+        entry = self._entry(marker.producer_id, now_ms)
+        if entry is None:
+            return
+        self._check_epoch(entry, marker.producer_epoch)
+        raises_epoch = marker.producer_epoch > entry.producer_epoch
+        # Version 2 raises the epoch with every marker: any other is late, unless it is the last one sent again.
+        if marker.transaction_version >= 2 and not raises_epoch and entry.has_open_transaction:
+            raise Refused(ErrorCode.invalid_producer_epoch, f"{marker.producer_epoch} is open")
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise Refused(ErrorCode.transaction_coordinator_fenced, f"{marker.coordinator_epoch}")
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int, now_ms: int) -> bool:
+        entry = self._entry(producer_id, now_ms)
+        return entry is not None and entry.producer_epoch == producer_epoch and entry.has_open_transaction
 
     def update(self, batch: RecordBatch, now_ms: int) -> None:
         """`batch` is in the log. A follower, or a log that is read again, gets here without `check`."""
         entry = self._entries.get(batch.producer_id)
-        if entry is None or entry.producer_epoch != batch.producer_epoch:
+        if entry is None:
             entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch)
-        entry.batches.append(
-            BatchMetadata(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset)
-        )
+        entry.raise_epoch(batch.producer_epoch)
+        if batch.is_control:
+            entry.transaction_start_offset = NO_OFFSET
+            entry.coordinator_epoch = decode_marker(batch).coordinator_epoch
+        else:
+            entry.batches.append(
+                BatchMetadata(batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset)
+            )
+            if batch.is_transactional and not entry.has_open_transaction:
+                entry.transaction_start_offset = batch.base_offset
         entry.last_timestamp_ms = batch.max_timestamp
         entry.appended_ms = now_ms
 
@@ -83,10 +135,15 @@ class ProducerState:
             if batch.producer_id >= 0:
                 self.update(batch, now_ms)
 
+    def active(self, now_ms: int) -> dict[int, ProducerEntry]:
+        """Every producer that is remembered, by its id."""
+        entries = {producer_id: self._entry(producer_id, now_ms) for producer_id in list(self._entries)}
+        return {producer_id: entry for producer_id, entry in entries.items() if entry is not None}
+
     def _entry(self, producer_id: int, now_ms: int) -> ProducerEntry | None:
         entry = self._entries.get(producer_id)
-        if entry is None:
-            return None
+        if entry is None or entry.has_open_transaction:
+            return entry
         last_check_ms = now_ms - now_ms % self._check_interval_ms
         # Only a check after the last append can have found the entry as it is now.
         if last_check_ms > entry.appended_ms and last_check_ms - entry.last_timestamp_ms >= self._expiration_ms:

@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LEADER_EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
 _CRC_STARTS_AT = 21
 _MAGIC_AT = 16
 # Of a message of magic 0, which no batch is shorter than.
@@ -52,6 +53,14 @@ class RecordBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL_BIT)
 
     @property
     def next_offset(self) -> int:
@@ -121,14 +130,19 @@ def check_batch(batch: RecordBatch, max_message_bytes: int) -> None:
         raise Refused(ErrorCode.corrupt_message, "wrong CRC")
     if batch.record_count <= 0 or batch.last_offset_delta + 1 != batch.record_count:
         raise Refused(ErrorCode.invalid_record, f"{batch.record_count} records, last delta {batch.last_offset_delta}")
-    if batch.attributes & _CONTROL_BIT:
+    if batch.is_control:
         raise Refused(ErrorCode.invalid_record, "a control batch from a client")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise Refused(ErrorCode.invalid_record, f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-    if batch.attributes & _TRANSACTIONAL_BIT:
-        raise Refused(ErrorCode.invalid_txn_state, "no transaction is ever open in the model")
     if not batch.attributes & _CODEC_BITS and _count_records(batch.data) != batch.record_count:
         raise Refused(ErrorCode.invalid_record, f"not {batch.record_count} records")
+
+
+def changed_attributes(data: bytes, bits: int) -> bytes:
+    """With these bits set in the attributes of a batch, and the CRC of that."""
+    (attributes,) = _ATTRIBUTES.unpack_from(data, _CRC_STARTS_AT)
+    covered = _ATTRIBUTES.pack(attributes | bits) + data[_CRC_STARTS_AT + _ATTRIBUTES.size :]
+    return data[: _CRC_STARTS_AT - 4] + crc32c.crc32c(covered).to_bytes(4, "big") + covered
 
 
 def _count_records(data: bytes) -> int:

@@ -6,10 +6,11 @@ Source: ReplicaManager in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
+from model.control_batches import EndTransactionMarker
 from model.controller import Controller
 from model.image import ClusterImage, PartitionState, TopicIdPartition, TopicImage
 from model.partition import Appended, Partition
@@ -18,10 +19,12 @@ from model.record_batches import Refused, parse_batch
 from model.replication import Replication
 from model.settings import ClusterSettings
 from model.timeline import Planned, Timeline
+from model.verification import Verification
 
 
 class ReplicaManager:
-    """Acts by `image`, the last one received. `is_isolated`: its followers do not fetch."""
+    """Acts by `image`, the last one received. `is_isolated`: its followers do not fetch. `lives`: how often the
+    process was started; what was begun in one life ends with it."""
 
     def __init__(
         self,
@@ -34,9 +37,12 @@ class ReplicaManager:
         self.node_id = node_id
         self.partitions: dict[TopicIdPartition, Partition] = {}
         self.is_alive = True
+        self.lives = 1
         self.is_isolated = False
         self.image = ClusterImage()
         self.purgatory = Purgatory(timeline, self._check_enough_replicas)
+        # Told of every new image, after it is acted on.
+        self.listeners: list[Callable[[], None]] = []
         self._settings = settings
         self._timeline = timeline
         self._controller = controller
@@ -54,6 +60,7 @@ class ReplicaManager:
     def start(self) -> None:
         """From disk, without a part in anything until an image tells."""
         self.is_alive = True
+        self.lives += 1
         self.image = ClusterImage()
         for partition in self.partitions.values():
             partition.restart(self._timeline.now_ms)
@@ -71,6 +78,8 @@ class ReplicaManager:
         for key in [key for key in self.partitions if key not in hosted]:
             del self.partitions[key]
             self.purgatory.check(key)
+        for listener in self.listeners:
+            listener()
 
     def _apply_state(self, topic: TopicImage, key: TopicIdPartition, state: PartitionState) -> None:
         partition = self.partitions.get(key)
@@ -84,15 +93,68 @@ class ReplicaManager:
             self._replication.wake(self.node_id, key)
         self._watch_lag(partition)
 
-    def append(self, key: TopicIdPartition, records: bytes, acks: int) -> Appended:
+    def append(
+        self, key: TopicIdPartition, records: bytes, acks: int, verification: Verification | None = None
+    ) -> Appended:
         """As leader. `appended` is to follow when the whole request is appended. Raises Refused."""
         batch = parse_batch(records)
         if acks not in (-1, 0, 1):
             raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+        return self.replica(key).append_as_leader(batch, acks, self._timeline.now_ms, verification)
+
+    def append_as_coordinator(
+        self,
+        key: TopicIdPartition,
+        records: bytes,
+        timeout_ms: int,
+        on_complete: Callable[[ErrorCode], None],
+        verification: Verification | None = None,
+    ) -> None:
+        """With acks=all. `on_complete` gets the outcome, perhaps before this returns; after `timeout_ms` that is
+        REQUEST_TIMED_OUT, whatever becomes of the batch."""
+
+        def append() -> Appended:
+            return self.replica(key).append_as_coordinator(records, self._timeline.now_ms, verification)
+
+        self._append_internally(key, append, timeout_ms, on_complete)
+
+    def append_marker(
+        self, key: TopicIdPartition, marker: EndTransactionMarker, on_complete: Callable[[ErrorCode], None]
+    ) -> None:
+        """With acks=all, likewise."""
+
+        def append() -> Appended:
+            return self.replica(key).append_marker(marker, self._timeline.now_ms)
+
+        self._append_internally(key, append, self._settings.transactions.request_timeout_ms, on_complete)
+
+    def _append_internally(
+        self,
+        key: TopicIdPartition,
+        append: Callable[[], Appended],
+        timeout_ms: int,
+        on_complete: Callable[[ErrorCode], None],
+    ) -> None:
+        try:
+            appended = append()
+        except Refused as refused:
+            on_complete(refused.code)
+            return
+        self.appended(key)
+        self.when_committed(key, appended.next_offset, timeout_ms, on_complete)
+
+    def when_committed(
+        self, key: TopicIdPartition, next_offset: int, timeout_ms: int, on_complete: Callable[[ErrorCode], None]
+    ) -> None:
+        """What ends before `next_offset` is below the high watermark, or cannot get there."""
+        self.purgatory.add({key: next_offset}, timeout_ms, lambda codes: on_complete(codes[key]))
+
+    def replica(self, key: TopicIdPartition) -> Partition:
+        """Raises Refused without one."""
         partition = self.partitions.get(key)
         if partition is None:
             raise Refused(ErrorCode.not_leader_or_follower, "no replica here")
-        return partition.append_as_leader(batch, acks, self._timeline.now_ms)
+        return partition
 
     def appended(self, key: TopicIdPartition) -> None:
         """A leader without followers has committed by now; the others' followers fetch."""

@@ -1,35 +1,82 @@
-"""What a model cluster is set to: brokers' own options under Kafka's names, times of the model, two generations.
+"""What a model cluster is set to: brokers' own options under Kafka's names, times of the model, generations.
 
 Times of the model are ranges in virtual ms, both ends included, drawn from the cluster's rng each time.
 
-Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation).
+Source: server.properties' defaults; KIP-966 (what min.insync.replicas means since Kafka 3.7), KIP-101 (truncation),
+KIP-890 (transaction.version, and that leaders verify transactions since Kafka 3.6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+PRODUCE, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 3, 8, 9, 10
+API_VERSIONS, INIT_PRODUCER_ID = 18, 22
+ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
+DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
+
+API_NAMES = {
+    PRODUCE: "Produce", METADATA: "Metadata", OFFSET_COMMIT: "OffsetCommit", OFFSET_FETCH: "OffsetFetch",
+    FIND_COORDINATOR: "FindCoordinator", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId",
+    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn", ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn", END_TXN: "EndTxn",
+    WRITE_TXN_MARKERS: "WriteTxnMarkers", TXN_OFFSET_COMMIT: "TxnOffsetCommit",
+    DESCRIBE_PRODUCERS: "DescribeProducers", DESCRIBE_TRANSACTIONS: "DescribeTransactions",
+    LIST_TRANSACTIONS: "ListTransactions",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`api_versions`: API key -> (lowest, highest). `strict_min_isr`: the high watermark waits while the ISR is below
-    min.insync.replicas, and that is never more than there are replicas (KIP-966); before, it moved, and the waiting
-    request was answered with NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+    """`api_versions`: API key -> (lowest, highest), as far as the model speaks them: AddPartitionsToTxn only in its
+    clients' form (up to 3), OffsetFetch only for several groups (from 8), both offset APIs only with names (up to 9).
+
+    `strict_min_isr`: the high watermark waits while the ISR is below min.insync.replicas, and that is never more than
+    there are replicas (KIP-966); before, it moved, and the waiting request was answered with
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND. `verifies_transactions`: a leader asks the coordinator whether a partition is in
+    its producer's transaction before the first batch (KIP-890); before, it believed every producer.
+    `transaction_version`: the level of the finalized feature, None where brokers know no such feature. 2 makes
+    coordinators bump the epoch of a transaction that they end by themselves. `new_group_coordinator`: KIP-848's, which
+    tells a group that it does not know from one without that member.
+    """
 
     api_versions: Mapping[int, tuple[int, int]]
     strict_min_isr: bool
+    verifies_transactions: bool
+    transaction_version: int | None
+    new_group_coordinator: bool
 
+
+_KAFKA_3_3_APIS = {
+    PRODUCE: (0, 9), METADATA: (0, 12), OFFSET_COMMIT: (2, 8), OFFSET_FETCH: (8, 8), FIND_COORDINATOR: (0, 4),
+    API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4), ADD_PARTITIONS_TO_TXN: (0, 3), ADD_OFFSETS_TO_TXN: (0, 3),
+    END_TXN: (0, 3), WRITE_TXN_MARKERS: (1, 1), TXN_OFFSET_COMMIT: (0, 3), DESCRIBE_PRODUCERS: (0, 0),
+    DESCRIBE_TRANSACTIONS: (0, 0), LIST_TRANSACTIONS: (0, 0),
+}  # fmt: skip
+_KAFKA_3_9_APIS = _KAFKA_3_3_APIS | {
+    PRODUCE: (0, 11), OFFSET_COMMIT: (2, 9), OFFSET_FETCH: (8, 9), FIND_COORDINATOR: (0, 6), API_VERSIONS: (0, 4),
+    INIT_PRODUCER_ID: (0, 5), ADD_OFFSETS_TO_TXN: (0, 4), END_TXN: (0, 4), TXN_OFFSET_COMMIT: (0, 4),
+    LIST_TRANSACTIONS: (0, 1),
+}  # fmt: skip
+_KAFKA_4_APIS = _KAFKA_3_9_APIS | {
+    PRODUCE: (3, 13), METADATA: (0, 13), END_TXN: (0, 5), WRITE_TXN_MARKERS: (1, 2), TXN_OFFSET_COMMIT: (0, 5),
+    LIST_TRANSACTIONS: (0, 2),
+}  # fmt: skip
 
 KAFKA_3_3 = Generation(
-    {PRODUCE: (0, 9), METADATA: (0, 12), API_VERSIONS: (0, 3), INIT_PRODUCER_ID: (0, 4)}, strict_min_isr=False
-)
+    _KAFKA_3_3_APIS, strict_min_isr=False, verifies_transactions=False, transaction_version=None,
+    new_group_coordinator=False,
+)  # fmt: skip
+KAFKA_3_9 = Generation(
+    _KAFKA_3_9_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=None,
+    new_group_coordinator=False,
+)  # fmt: skip
 KAFKA_4 = Generation(
-    {PRODUCE: (3, 13), METADATA: (0, 13), API_VERSIONS: (0, 4), INIT_PRODUCER_ID: (0, 5)}, strict_min_isr=True
+    _KAFKA_4_APIS, strict_min_isr=True, verifies_transactions=True, transaction_version=2, new_group_coordinator=True
 )
+# Upgraded, with the feature left as it was: the APIs say one thing and the feature another, and the feature counts.
+KAFKA_4_TRANSACTION_VERSION_1 = replace(KAFKA_4, transaction_version=1)
 
 
 class Truncation(Enum):
@@ -45,6 +92,32 @@ class Truncation(Enum):
 class TopicSettings:
     min_insync_replicas: int = 1
     max_message_bytes: int = 1_048_588
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """`coordinator_load_ms`: from a broker that hears it is coordinator to one that answers as such.
+
+    `leaderless_partitions_lose_markers`: a coordinator takes a partition without a leader for a deleted one, and the
+    transaction is complete without it: there it stays open for ever (KAFKA-20734).
+    """
+
+    internal_topic_partitions: int = 4
+    transaction_max_timeout_ms: int = 900_000
+    transaction_abort_timed_out_cleanup_interval_ms: int = 10_000
+    transactional_id_expiration_ms: int = 7 * 86_400_000
+    transaction_remove_expired_cleanup_interval_ms: int = 3_600_000
+    offsets_retention_ms: int = 7 * 86_400_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096
+    request_timeout_ms: int = 30_000
+    offsets_commit_timeout_ms: int = 5_000
+    marker_retry_ms: int = 20
+    add_partitions_retry_ms: int = 20
+    add_partitions_retry_max_ms: int = 100
+    coordinator_load_ms: tuple[int, int] = (1, 20)
+    inter_broker_ms: tuple[int, int] = (0, 2)
+    leaderless_partitions_lose_markers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +140,4 @@ class ClusterSettings:
     metadata_lag_ms: tuple[int, int] = (1, 20)
     failure_detection_ms: tuple[int, int] = (200, 1_000)
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)

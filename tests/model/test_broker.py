@@ -13,7 +13,7 @@ from model.settings import API_VERSIONS, INIT_PRODUCER_ID, KAFKA_3_3, METADATA, 
 from model.wire import kio_module
 
 NONE, CORRUPT, UNKNOWN_TOPIC, NO_LEADER, NOT_LEADER, TOO_LARGE = 0, 2, 3, 5, 6, 10
-UNSUPPORTED_VERSION, INVALID_TXN_STATE, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 48, 87, 100
+UNSUPPORTED_VERSION, NO_RIGHT_TO_TRANSACTION, INVALID_RECORD, UNKNOWN_TOPIC_ID = 35, 53, 87, 100
 
 
 # --- versions and bytes -----------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ GOOD = record_batch(b"a", b"b")
         (changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), INVALID_RECORD),
         (changed(changed(changed(GOOD, COUNT, 0), LAST_DELTA, -1), ATTRIBUTES, 1), INVALID_RECORD),
         (changed(GOOD, ATTRIBUTES, 0b100000), INVALID_RECORD),
-        (changed(GOOD, ATTRIBUTES, 0b10000), INVALID_TXN_STATE),
+        (changed(GOOD, ATTRIBUTES, 0b10000), NO_RIGHT_TO_TRANSACTION),
         (record_batch(bytes(1_000)), TOO_LARGE),
     ],
     ids=[

@@ -11,20 +11,20 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 import kio.serial
 from kio.serial.errors import SerialError
+from kio.static.primitive import i64
 
-from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
+from model.settings import API_NAMES, API_VERSIONS, DESCRIBE_TRANSACTIONS
 
-_NAMES = {PRODUCE: "Produce", METADATA: "Metadata", API_VERSIONS: "ApiVersions", INIT_PRODUCER_ID: "InitProducerId"}
-_PACKAGES = {
-    PRODUCE: "produce", METADATA: "metadata", API_VERSIONS: "api_versions", INIT_PRODUCER_ID: "init_producer_id"
-}  # fmt: skip
+# kio's packages are named after the API, in snake case.
+_PACKAGES = {api_key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for api_key, name in API_NAMES.items()}
 # API key, version and correlation id: the same in every version of the header.
 _HEADER_START = struct.Struct(">hhi")
 
@@ -54,7 +54,7 @@ def decode_request(frame: bytes, api_versions: Mapping[int, tuple[int, int]]) ->
         if api_key == API_VERSIONS:
             return Request(api_key, version, correlation_id, None)
         raise NotARequest(f"API {api_key} version {version}")
-    message_type = getattr(kio_module(api_key, version, "request"), f"{_NAMES[api_key]}Request")
+    message_type = getattr(kio_module(api_key, version, "request"), f"{API_NAMES[api_key]}Request")
     try:
         _, header_size = _reader(message_type.__header_schema__)(frame, 0)
         message, size = _reader(message_type)(frame, header_size)
@@ -85,6 +85,23 @@ def build(entity_type: Any, **fields: Any) -> Any:
 def kio_module(api_key: int, version: int, direction: str) -> Any:
     """kio's classes of one version of a request or response."""
     return importlib.import_module(f"kio.schema.{_PACKAGES[api_key]}.v{version}.{direction}")
+
+
+@functools.cache
+def response_type(api_key: int, version: int) -> Any:
+    """What a client reads an answer with: kio's class, but for DescribeTransactions, whose start time is a number of ms
+    then. kio reads no time before 1970, and a transaction that never began tells -1."""
+    kio_version = kio_module(api_key, version, "response")
+    kio_type = getattr(kio_version, f"{API_NAMES[api_key]}Response")
+    if api_key != DESCRIBE_TRANSACTIONS:
+        return kio_type
+    started = ("transaction_start_time", i64, field(metadata={"kafka_type": "int64"}))
+    state: Any = _variant_of(kio_version.TransactionState, started)
+    return _variant_of(kio_type, ("transaction_states", tuple.__class_getitem__((state, ...))))
+
+
+def _variant_of(kio_type: Any, changed: tuple[Any, ...]) -> Any:
+    return make_dataclass(kio_type.__name__, [changed], bases=(kio_type,), frozen=True, slots=True, kw_only=True)
 
 
 @functools.cache

@@ -1,0 +1,290 @@
+"""The group coordinator on one broker, for groups that nobody joins: it keeps their offsets, and does nothing else.
+
+What it knows is what the log says: below the high watermark for most readers; for those that require stable offsets all
+of it, and their answer waits until that much is committed (so it is never older than what was acknowledged, whichever
+broker leads).
+
+Not modelled: members, generations, DeleteGroups, OffsetDelete.
+
+Source: GroupCoordinatorService, OffsetMetadataManager, ClassicGroup.validateOffsetCommit in Kafka; KIP-447.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from model.committed_offsets import CommittedOffset, CommittedOffsets, OffsetKey
+from model.coordinator_shards import Shard, Shards
+from model.internal_topics import CONSUMER_OFFSETS
+from model.record_batches import Refused
+from model.replica_manager import ReplicaManager
+from model.settings import ClusterSettings
+from model.state_records import Key, encode_state
+from model.timeline import Timeline
+from model.transaction_coordinator import COORDINATOR_CODES
+from model.transaction_metadata import TopicPartition
+from model.transaction_partitions import TransactionalWrite, TransactionPartitions
+from model.verification import Verification
+
+
+class OffsetToCommit(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who a client says it is; by default nobody, as it must be here."""
+
+    member_id: str = ""
+    generation: int = -1
+    group_instance_id: str | None = None
+
+
+Codes = dict[TopicPartition, ErrorCode]
+OnCodes = Callable[[Codes], None]
+# Of each partition that was asked for: its code, and its offset if it has one.
+Fetched = dict[TopicPartition, tuple[ErrorCode, CommittedOffset | None]]
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        transactions: TransactionPartitions,
+        settings: ClusterSettings,
+        timeline: Timeline,
+        rng: random.Random,
+    ) -> None:
+        self._replicas = replicas
+        self._transactions = transactions
+        self._verifies = settings.generation.verifies_transactions
+        self._is_new = settings.generation.new_group_coordinator
+        self._settings = settings.transactions
+        self._timeline = timeline
+        self._shards = Shards(
+            CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, lambda _: CommittedOffsets(), _ignore
+        )
+        self._topic_names: dict[uuid.UUID, str] = {}
+        replicas.listeners.append(self._follow_image)
+
+    def crash(self) -> None:
+        self._shards.clear()
+        self._topic_names.clear()
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group: str,
+        member: Member,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        knows_group_id_not_found: bool,
+        on_done: OnCodes,
+    ) -> None:
+        unknown_group = ErrorCode.illegal_generation
+        if self._is_new and knows_group_id_not_found:
+            unknown_group = ErrorCode.group_id_not_found
+        try:
+            shard = self._check_commit(group, member, unknown_group)
+        except Refused as refused:
+            on_done(dict.fromkeys(offsets, refused.code))
+            return
+        codes, records = self._records(group, offsets)
+        self._write(shard, codes, encode_state(records, self._timeline.now_ms) if records else b"", on_done)
+
+    def commit_in_transaction(
+        self,
+        group: str,
+        member: Member,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        write: TransactionalWrite,
+        on_done: OnCodes,
+    ) -> None:
+        """The transaction must have the group's partition; one of version 2 gets it now."""
+        try:
+            if not group:
+                raise Refused(ErrorCode.invalid_group_id, "an empty group")
+            unknown_group = ErrorCode.illegal_generation if self._is_new else ErrorCode.unknown_member_id
+            shard = self._check_commit(group, member, unknown_group)
+            verification = self._begin_verification(shard, write)
+        except Refused as refused:
+            on_done(dict.fromkeys(offsets, COORDINATOR_CODES.get(refused.code, refused.code)))
+            return
+        def append() -> None:
+            codes, records = self._records(group, offsets)
+            data = encode_state(records, self._timeline.now_ms, write.producer_id, write.producer_epoch)
+            if not self._shards.is_current(shard):
+                on_done(dict.fromkeys(offsets, ErrorCode.not_coordinator))
+            else:
+                self._write(shard, codes, data if records else b"", on_done, verification)
+
+        def verified(answers: Mapping[TopicPartition, ErrorCode]) -> None:
+            (code,) = answers.values()
+            if code is ErrorCode.none:
+                append()
+            else:
+                on_done(dict.fromkeys(offsets, _as_committers_know(code)))
+
+        if verification is None:
+            append()
+        else:
+            self._transactions.add_or_verify(write, [(CONSUMER_OFFSETS, shard.key.partition)], verified)
+
+    def _begin_verification(
+        self, shard: Shard[CommittedOffsets], write: TransactionalWrite
+    ) -> Verification | None:
+        """None if nobody need be asked. Raises Refused."""
+        partition = self._replicas.replica(shard.key)
+        if not self._verifies:
+            return None
+        return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
+
+    def _check_commit(self, group: str, member: Member, unknown_group: ErrorCode) -> Shard[CommittedOffsets]:
+        """Raises Refused."""
+        shard, _ = self._shards.get(group)
+        # Without a generation anybody may commit for a group that has no members.
+        if member.generation < 0:
+            return shard
+        if self._all_of(shard).has_group(group, self._expired_before_ms()):
+            raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
+        raise Refused(unknown_group, f"no group {group}")
+
+    def _records(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> tuple[Codes, dict[Key, object]]:
+        codes: Codes = {}
+        records: dict[Key, object] = {}
+        for partition, (offset, leader_epoch, metadata) in offsets.items():
+            metadata = metadata or ""
+            # String.length: in units of UTF-16.
+            if len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > self._settings.offset_metadata_max_bytes:
+                codes[partition] = ErrorCode.offset_metadata_too_large
+            else:
+                codes[partition] = ErrorCode.none
+                records[(group, *partition)] = (offset, leader_epoch, metadata, self._timeline.now_ms)
+        return codes, records
+
+    def _write(
+        self,
+        shard: Shard[CommittedOffsets],
+        codes: Codes,
+        data: bytes,
+        on_done: OnCodes,
+        verification: Verification | None = None,
+    ) -> None:
+        def written(code: ErrorCode) -> None:
+            code = COORDINATOR_CODES.get(code, code)
+            if code is ErrorCode.none:
+                on_done(codes)
+            else:
+                on_done(dict.fromkeys(codes, code))
+
+        if data:
+            self._append(shard, data, written, verification)
+        else:
+            on_done(codes)
+
+    def _append(
+        self,
+        shard: Shard[CommittedOffsets],
+        data: bytes,
+        on_done: Callable[[ErrorCode], None],
+        verification: Verification | None = None,
+    ) -> None:
+        timeout_ms = self._settings.offsets_commit_timeout_ms
+        self._replicas.append_as_coordinator(shard.key, data, timeout_ms, on_done, verification)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None,
+        require_stable: bool,
+        on_done: Callable[[ErrorCode, Fetched], None],
+    ) -> None:
+        """`partitions`: None for all that the group has."""
+        try:
+            shard, committed = self._shards.get(group)
+            partition = self._replicas.replica(shard.key)
+        except Refused as refused:
+            on_done(COORDINATOR_CODES.get(refused.code, refused.code), {})
+            return
+        committed.read(partition.log.read(committed.next_offset, partition.high_watermark))
+        if not require_stable:
+            on_done(ErrorCode.none, self._fetched(committed, group, partitions, False))
+            return
+        fetched = self._fetched(self._all_of(shard), group, partitions, True)
+
+        def read(code: ErrorCode) -> None:
+            code = COORDINATOR_CODES.get(code, code)
+            on_done(code, fetched if code is ErrorCode.none else {})
+
+        timeout_ms = self._settings.offsets_commit_timeout_ms
+        self._replicas.when_committed(shard.key, partition.log.end_offset, timeout_ms, read)
+
+    def _fetched(
+        self,
+        offsets: CommittedOffsets,
+        group: str,
+        partitions: Iterable[TopicPartition] | None,
+        require_stable: bool,
+    ) -> Fetched:
+        expired_before_ms = self._expired_before_ms()
+        fetched: Fetched = {}
+        for partition in offsets.of_group(group) if partitions is None else partitions:
+            key = OffsetKey(group, *partition)
+            if require_stable and offsets.is_pending(key):
+                fetched[partition] = ErrorCode.unstable_offset_commit, None
+                continue
+            committed = offsets.get(key, expired_before_ms)
+            if committed is not None or partitions is not None:
+                fetched[partition] = ErrorCode.none, committed
+        return fetched
+
+    def _all_of(self, shard: Shard[CommittedOffsets]) -> CommittedOffsets:
+        """With what is not committed yet."""
+        assert shard.state is not None
+        offsets = shard.state.copy()
+        offsets.read(self._replicas.partitions[shard.key].log.read(offsets.next_offset))
+        return offsets
+
+    def _expired_before_ms(self) -> int:
+        now_ms = self._timeline.now_ms
+        last_check_ms = now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
+        return last_check_ms - self._settings.offsets_retention_ms
+
+    # --- topics that go -----------------------------------------------------------------------------------------------
+
+    def _follow_image(self) -> None:
+        """A deleted topic takes its offsets with it, from every partition that is coordinated here by then."""
+        self._shards.follow_image()
+        names = {topic.topic_id: topic.name for topic in self._replicas.image.topics.values()}
+        deleted = [name for topic_id, name in self._topic_names.items() if topic_id not in names]
+        self._topic_names = names
+        if not deleted:
+            return
+        for shard, _ in self._shards.known():
+            tombstones: dict[Key, object] = {tuple(key): None for key in self._all_of(shard).of_topics(deleted)}
+            if tombstones:
+                data = encode_state(tombstones, self._timeline.now_ms)
+                self._append(shard, data, lambda _: None)
+
+
+def _as_committers_know(code: ErrorCode) -> ErrorCode:
+    """NETWORK_EXCEPTION is one that they would not retry."""
+    if code is ErrorCode.network_exception:
+        return ErrorCode.coordinator_load_in_progress
+    return COORDINATOR_CODES.get(code, code)
+
+
+def _ignore(shard: Shard[CommittedOffsets]) -> None:
+    """A log that is read as far as it is wanted needs no loading."""

@@ -1,0 +1,83 @@
+"""Requests of one broker to another: they take time, and a broker that dies answers none.
+
+Scope: what coordinators and leaders tell each other about transactions. Followers' fetches are `replication`'s, the
+controller's decisions `cluster`'s.
+
+Source: InterBrokerSendThread in Kafka.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from model.timeline import Timeline
+
+T = TypeVar("T")
+
+
+class Alive(Protocol):
+    """A ReplicaManager, to whoever asks whether the broker is still the same process."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    @property
+    def lives(self) -> int: ...
+
+
+class InterBroker:
+    """`latency_ms`: the range for one way."""
+
+    def __init__(
+        self, timeline: Timeline, rng: random.Random, latency_ms: tuple[int, int], brokers: Mapping[int, Alive]
+    ) -> None:
+        self._timeline = timeline
+        self._rng = rng
+        self._latency_ms = latency_ms
+        self._brokers = brokers
+        self._unanswered: dict[int, list[Callable[[], None]]] = {}
+
+    def ask(
+        self,
+        sender: int,
+        receiver: int,
+        request: Callable[[Callable[[T], None]], None],
+        on_answer: Callable[[T | None], None],
+    ) -> None:
+        """`request` is run at the receiver and given what takes its answer. `on_answer` gets that, None if the receiver
+        died first, and is not run in another life of the sender."""
+        life = self._brokers[sender].lives
+        is_settled = False
+
+        def settle(answer: T | None) -> None:
+            nonlocal is_settled
+            if is_settled:
+                return
+            is_settled = True
+            self._unanswered[receiver].remove(lose)
+            self._later(lambda: on_answer(answer) if self._lives(sender, life) else None)
+
+        def lose() -> None:
+            settle(None)
+
+        def arrive() -> None:
+            if self._brokers[receiver].is_alive:
+                request(settle)
+            else:
+                settle(None)
+
+        self._unanswered.setdefault(receiver, []).append(lose)
+        self._later(arrive)
+
+    def broker_died(self, node_id: int) -> None:
+        """What it was asked is not answered any more."""
+        for lose in list(self._unanswered.get(node_id, ())):
+            lose()
+
+    def _lives(self, node_id: int, life: int) -> bool:
+        return self._brokers[node_id].is_alive and self._brokers[node_id].lives == life
+
+    def _later(self, action: Callable[[], None]) -> None:
+        self._timeline.call_in(self._rng.randint(*self._latency_ms), action)

@@ -1,0 +1,151 @@
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch, by the names of topics.
+
+Source: KafkaApis (handleOffsetCommitRequest, handleTxnOffsetCommitRequest, handleOffsetFetchRequest) in Kafka; KIP-709
+(several groups in one OffsetFetch), KIP-890.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from model.answering import Answering, Handlers
+from model.committed_offsets import CommittedOffset
+from model.connection import Connection
+from model.group_coordinator import Codes, Fetched, GroupCoordinator, Member, OffsetToCommit
+from model.replica_manager import ReplicaManager
+from model.settings import OFFSET_COMMIT, OFFSET_FETCH, TXN_OFFSET_COMMIT
+from model.transaction_metadata import TopicPartition
+from model.transaction_partitions import TransactionalWrite
+from model.wire import Request, build, kio_module
+
+# The first versions of TxnOffsetCommit that know TRANSACTION_ABORTABLE, and that expect brokers to add the group.
+_KNOWS_ABORTABLE, _ADDS_PARTITIONS = 4, 5
+# The first of OffsetCommit (KIP-848).
+_KNOWS_GROUP_ID_NOT_FOUND = 9
+
+
+class OffsetsApi:
+    def __init__(self, broker: Answering, replicas: ReplicaManager, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._replicas = replicas
+        self._coordinator = coordinator
+
+    @property
+    def handlers(self) -> Handlers:
+        return {OFFSET_COMMIT: self._commit, TXN_OFFSET_COMMIT: self._commit, OFFSET_FETCH: self._fetch}
+
+    # --- commits ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, connection: Connection, request: Request) -> None:
+        message = request.message
+        asked = [(topic.name, partition) for topic in message.topics for partition in topic.partitions]
+        offsets: dict[TopicPartition, OffsetToCommit] = {}
+        codes: Codes = {}
+        refusal = self._broker.next_refusal(request.api_key)
+        for topic, partition in asked:
+            key = (topic, partition.partition_index)
+            if refusal is not ErrorCode.none:
+                codes[key] = refusal
+            elif not self._replicas.image.has_partition(*key):
+                codes[key] = ErrorCode.unknown_topic_or_partition
+            else:
+                leader_epoch = getattr(partition, "committed_leader_epoch", -1)
+                offsets[key] = OffsetToCommit(partition.committed_offset, leader_epoch, partition.committed_metadata)
+
+        def committed(others: Codes) -> None:
+            self._answer_commit(connection, request, codes | others)
+
+        if not offsets:
+            committed({})
+        elif request.api_key == OFFSET_COMMIT:
+            generation = getattr(message, "generation_id_or_member_epoch", -1)
+            self._coordinator.commit(
+                message.group_id, _member(message, generation), offsets,
+                request.version >= _KNOWS_GROUP_ID_NOT_FOUND, committed,
+            )  # fmt: skip
+        else:
+            member = _member(message, getattr(message, "generation_id", -1))
+            self._coordinator.commit_in_transaction(
+                message.group_id, member, offsets, _transactional_write(request), committed
+            )
+
+    def _answer_commit(self, connection: Connection, request: Request, codes: Codes) -> None:
+        name = "OffsetCommit" if request.api_key == OFFSET_COMMIT else "TxnOffsetCommit"
+        kio_version = kio_module(request.api_key, request.version, "response")
+        topics: dict[str, list[Any]] = {}
+        for (topic, number), code in codes.items():
+            result = getattr(kio_version, f"{name}ResponsePartition")(partition_index=number, error_code=code)
+            topics.setdefault(topic, []).append(result)
+        answered = tuple(
+            getattr(kio_version, f"{name}ResponseTopic")(name=topic, partitions=tuple(partitions))
+            for topic, partitions in topics.items()
+        )
+        self._broker.answer(connection, request, f"{name}Response", topics=answered)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, connection: Connection, request: Request) -> None:
+        kio_version = kio_module(OFFSET_FETCH, request.version, "response")
+        asked = request.message.groups
+        answered: dict[int, Any] = {}
+
+        def fetched(number: int, code: ErrorCode, offsets: Fetched) -> None:
+            topics: dict[str, list[Any]] = {}
+            for (topic, partition), (partition_code, committed) in offsets.items():
+                result = _fetched_partition(kio_version, partition, partition_code, committed)
+                topics.setdefault(topic, []).append(result)
+            answered[number] = kio_version.OffsetFetchResponseGroup(
+                group_id=asked[number].group_id,
+                topics=tuple(
+                    kio_version.OffsetFetchResponseTopics(name=topic, partitions=tuple(partitions))
+                    for topic, partitions in topics.items()
+                ),
+                error_code=code,
+            )
+            if len(answered) == len(asked):
+                groups = tuple(answered[place] for place in range(len(asked)))
+                self._broker.answer(connection, request, "OffsetFetchResponse", groups=groups)
+
+        refusal = self._broker.next_refusal(OFFSET_FETCH)
+        if not asked:
+            self._broker.answer(connection, request, "OffsetFetchResponse", groups=())
+        for number, group in enumerate(asked):
+            if refusal is not ErrorCode.none:
+                fetched(number, refusal, {})
+                continue
+            partitions = None
+            if group.topics is not None:
+                partitions = [(topic.name, index) for topic in group.topics for index in topic.partition_indexes]
+            self._coordinator.fetch(
+                group.group_id, partitions, request.message.require_stable, partial(fetched, number)
+            )
+
+
+def _member(message: Any, generation: int) -> Member:
+    return Member(
+        getattr(message, "member_id", ""), generation, getattr(message, "group_instance_id", None)
+    )
+
+
+def _transactional_write(request: Request) -> TransactionalWrite:
+    message = request.message
+    return TransactionalWrite(
+        message.transactional_id, message.producer_id, message.producer_epoch,
+        adds=request.version >= _ADDS_PARTITIONS, knows_abortable=request.version >= _KNOWS_ABORTABLE,
+    )  # fmt: skip
+
+
+def _fetched_partition(
+    kio_version: Any, partition: int, code: ErrorCode, committed: CommittedOffset | None
+) -> Any:
+    return build(
+        kio_version.OffsetFetchResponsePartitions,
+        partition_index=partition,
+        committed_offset=committed.offset if committed is not None else -1,
+        committed_leader_epoch=committed.leader_epoch if committed is not None else -1,
+        metadata=committed.metadata if committed is not None else "",
+        error_code=code,
+    )

@@ -1,0 +1,450 @@
+"""Transactions of one producer against brokers: every fact of EndTxn, fencing, timeouts, and what readers see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from model.byte_client import ByteClient, client_of_topic, values_of
+from model.settings import KAFKA_3_9, KAFKA_4, TransactionSettings
+from model.transaction_client import (
+    VERSION_1,
+    VERSION_2,
+    Ended,
+    Producer,
+    TransactionClient,
+    Versions,
+    send_only,
+    transaction_client,
+)
+
+NONE, INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, INVALID_TIMEOUT, CONCURRENT = 0, 47, 48, 49, 50, 51
+FENCED, ABORTABLE = 90, 120
+LAST_EPOCH = 2**15 - 2
+
+both_versions = pytest.mark.parametrize("versions", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
+
+
+def transactional(
+    versions: Versions = VERSION_2, nodes: int = 1, **settings: Any
+) -> tuple[ByteClient, TransactionClient]:
+    generation = KAFKA_4 if versions == VERSION_2 else KAFKA_3_9
+    client = client_of_topic(min(3, nodes), 1, nodes=nodes, partitions=2, **{"generation": generation, **settings})
+    transactions = transaction_client(client, versions)
+    # Until its partition is read.
+    transactions.coordinator("x")
+    client.run(100)
+    return client, transactions
+
+
+def begun(transactions: TransactionClient, **fields: Any) -> Producer:
+    """One row is written."""
+    producer = transactions.init("x", **fields)
+    assert transactions.write("x", producer, "t") == NONE
+    return producer
+
+
+def committed(client: ByteClient, partition: int = 0) -> list[bytes | None]:
+    return values_of(client.cluster.read_committed("t", partition))
+
+
+def uncommitted(client: ByteClient, partition: int = 0) -> list[bytes | None]:
+    return values_of(client.cluster.read_uncommitted("t", partition))
+
+
+# --- the end of a transaction -----------------------------------------------------------------------------------------
+
+
+@both_versions
+@pytest.mark.parametrize("is_commit", [True, False], ids=["commit", "abort"])
+def test_an_end_that_is_sent_again_is_done_already(versions: Versions, is_commit: bool) -> None:
+    _, transactions = transactional(versions)
+    producer = begun(transactions)
+    assert transactions.end("x", producer, is_commit).code == NONE
+    assert transactions.end_surely("x", producer, is_commit).code == NONE
+    assert transactions.end_surely("x", producer, not is_commit).code == INVALID_TXN_STATE
+
+
+@both_versions
+def test_an_end_waits_for_the_markers_of_the_end_before(versions: Versions) -> None:
+    _, transactions = transactional(versions)
+    producer = begun(transactions)
+    assert transactions.end("x", producer, True).code == NONE
+    assert transactions.end("x", producer, True).code == CONCURRENT
+
+
+@both_versions
+def test_nothing_cannot_be_committed(versions: Versions) -> None:
+    _, transactions = transactional(versions)
+    producer = transactions.init("x")
+    assert transactions.end("x", producer, True).code == INVALID_TXN_STATE
+
+
+def test_nothing_can_be_aborted_in_version_2_only() -> None:
+    _, transactions = transactional()
+    producer = transactions.init("x")
+    assert transactions.end("x", producer, False, version=4).code == INVALID_TXN_STATE
+    ended = transactions.end("x", producer, False)
+    assert ended == Ended(NONE, Producer(producer.producer_id, 1))
+    following = ended.producer
+    assert following is not None
+    assert transactions.end_surely("x", following, False) == Ended(NONE, Producer(producer.producer_id, 2))
+
+
+@both_versions
+def test_an_old_commit_after_a_new_producer_is_fenced(versions: Versions) -> None:
+    _, transactions = transactional(versions)
+    producer = begun(transactions)
+    transactions.end("x", producer, True)
+    assert transactions.init("x").producer_id == producer.producer_id
+    assert transactions.end("x", producer, True).code == FENCED
+
+
+@both_versions
+def test_a_late_commit_commits_the_next_transaction_in_version_1(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    producer = begun(transactions)
+    ended = transactions.end("x", producer, True)
+    second = ended.producer or producer
+    base_sequence = 1 if versions == VERSION_1 else 0
+    assert transactions.write("x", second, "t", base_sequence=base_sequence, values=[b"2"]) == NONE
+    late = transactions.end_surely("x", producer, True)
+    client.run(100)
+    if versions == VERSION_1:
+        assert (late.code, committed(client)) == (NONE, [b"v", b"2"])
+    else:
+        assert (late.code, committed(client)) == (FENCED, [b"v"])
+
+
+@both_versions
+def test_a_commit_after_the_broker_timed_it_out(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    producer = begun(transactions, timeout_ms=5_000)
+    client.run(21_000)
+    expected = FENCED if versions == VERSION_1 else INVALID_TXN_STATE
+    assert transactions.end_surely("x", producer, True).code == expected
+    assert (committed(client), uncommitted(client)) == ([], [b"v"])
+
+
+@both_versions
+def test_an_end_of_another_producer_id_or_an_unknown_id_has_no_mapping(versions: Versions) -> None:
+    _, transactions = transactional(versions)
+    producer = begun(transactions)
+    assert transactions.end("x", Producer(producer.producer_id + 1, 0), True).code == INVALID_MAPPING
+    assert transactions.end("y", producer, True).code == INVALID_MAPPING
+
+
+def test_version_2_tells_the_epoch_that_follows_and_version_1_keeps_it() -> None:
+    _, transactions = transactional()
+    producer = begun(transactions)
+    assert transactions.end("x", producer, True) == Ended(NONE, Producer(producer.producer_id, 1))
+    assert transactions.end_surely("x", producer, True) == Ended(NONE, Producer(producer.producer_id, 1))
+    _, transactions = transactional(VERSION_1)
+    producer = begun(transactions)
+    assert transactions.end("x", producer, True) == Ended(NONE, None)
+    assert transactions.write("x", producer, "t", base_sequence=1) == NONE
+
+
+@both_versions
+def test_another_process_may_end_what_one_has_written(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    producer = begun(transactions)
+    client.disconnect(0)
+    assert transaction_client(client, versions).end("x", producer, True).code == NONE
+    client.run(100)
+    assert committed(client) == [b"v"]
+
+
+# --- producers --------------------------------------------------------------------------------------------------------
+
+
+@both_versions
+def test_a_new_producer_aborts_what_the_one_before_had_open(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    zombie = begun(transactions)
+    code, _ = transactions.try_init("x")
+    assert code == CONCURRENT
+    producer = transactions.init("x")
+    assert (producer.producer_id, producer.producer_epoch > zombie.producer_epoch) == (zombie.producer_id, True)
+    assert transactions.produce("x", zombie, "t", base_sequence=1) == INVALID_EPOCH
+    assert transactions.end("x", zombie, True).code == FENCED
+    client.run(100)
+    assert (committed(client), uncommitted(client)) == ([], [b"v"])
+
+
+def test_a_producer_id_is_new_for_every_transactional_id() -> None:
+    _, transactions = transactional()
+    producers = [transactions.init(f"x{number}") for number in range(5)]
+    assert len({producer.producer_id for producer in producers}) == 5
+    assert {producer.producer_epoch for producer in producers} == {0}
+
+
+@pytest.mark.parametrize(("timeout_ms", "code"), [(900_000, NONE), (900_001, INVALID_TIMEOUT), (0, INVALID_TIMEOUT)])
+def test_the_timeout_has_a_ceiling(timeout_ms: int, code: int) -> None:
+    _, transactions = transactional()
+    assert transactions.try_init("x", timeout_ms=timeout_ms)[0] == code
+
+
+def test_a_producer_that_says_who_it_is_gets_the_next_epoch_and_the_same_again() -> None:
+    _, transactions = transactional()
+    producer = transactions.init("x")
+    following = transactions.init("x", expected=producer)
+    assert following == Producer(producer.producer_id, 1)
+    assert transactions.init("x", expected=producer) == following
+    assert transactions.init("x", expected=following).producer_epoch == 2
+    assert transactions.try_init("x", expected=producer)[0] == FENCED
+    assert transactions.try_init("x", expected=Producer(producer.producer_id + 1, 0))[0] == FENCED
+
+
+def test_the_time_counts_from_the_first_partition_and_is_looked_at_every_10_s() -> None:
+    client, transactions = transactional()
+    transactions.init("x", timeout_ms=15_000)
+    client.run(60_000 - client.cluster.now_ms % 10_000)
+    producer = transactions.init("x", timeout_ms=15_000)
+    client.run(5_000)
+    assert transactions.write("x", producer, "t") == NONE
+    client.run(24_000)
+    assert transactions.write("x", producer, "t", 1) == NONE
+    assert client.cluster.last_stable_offset("t", 0) == 0
+    client.run(1_100)
+    assert client.cluster.last_stable_offset("t", 0) == 2
+    assert committed(client) == []
+
+
+def test_an_id_expires_after_7_days_without_use() -> None:
+    client, transactions = transactional()
+    producer = begun(transactions)
+    transactions.end("x", producer, True)
+    client.run(7 * 86_400_000 - 1)
+    assert transactions.end("x", producer, True).code == NONE
+    client.run(3_600_001)
+    assert transactions.end("x", producer, True).code == INVALID_MAPPING
+    assert transactions.init("x").producer_id != producer.producer_id
+
+
+@both_versions
+def test_an_epoch_that_is_spent_is_followed_by_another_producer_id(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    first = transactions.init("x")
+    client.cluster.spend_epochs("x")
+    producer = transactions.init("x")
+    assert producer == Producer(first.producer_id, LAST_EPOCH)
+    assert transactions.write("x", producer, "t", values=[b"last"]) == NONE
+    ended = transactions.end("x", producer, True)
+    client.run(100)
+    following = ended.producer or transactions.init("x")
+    assert (following.producer_id != first.producer_id, following.producer_epoch) == (True, 0)
+    assert transactions.write("x", following, "t", values=[b"next"]) == NONE
+    assert transactions.end("x", following, True).code == NONE
+    client.run(100)
+    assert committed(client) == [b"last", b"next"]
+    if versions == VERSION_2:
+        assert transactions.end("x", producer, True).code == INVALID_MAPPING
+
+
+def test_a_spent_epochs_end_can_be_sent_again() -> None:
+    client, transactions = transactional()
+    transactions.init("x")
+    client.cluster.spend_epochs("x")
+    producer = transactions.init("x")
+    assert transactions.write("x", producer, "t") == NONE
+    ended = transactions.end("x", producer, True)
+    assert transactions.end_surely("x", producer, True) == ended
+    assert transactions.end_surely("x", producer, False).code == INVALID_TXN_STATE
+
+
+# --- what may be written ----------------------------------------------------------------------------------------------
+
+
+def test_version_1_refuses_a_partition_that_was_not_added() -> None:
+    _, transactions = transactional(VERSION_1)
+    producer = transactions.init("x")
+    assert transactions.produce("x", producer, "t", version=11) == ABORTABLE
+    assert transactions.produce("x", producer, "t", version=10) == INVALID_TXN_STATE
+    assert transactions.add_partitions("x", producer, {"t": [0]}) == {("t", 0): NONE}
+    assert transactions.produce("x", producer, "t") == NONE
+    assert transactions.produce("x", producer, "t", 1) == ABORTABLE
+
+
+def test_unknown_partitions_are_not_added_and_nor_is_the_rest() -> None:
+    _, transactions = transactional(VERSION_1)
+    producer = transactions.init("x")
+    assert transactions.add_partitions("x", producer, {"t": [0, 9]}) == {("t", 0): 55, ("t", 9): 3}
+    assert transactions.end("x", producer, True).code == INVALID_TXN_STATE
+
+
+@both_versions
+def test_a_marker_ends_what_a_coordinator_is_being_asked(versions: Versions) -> None:
+    """Its yes comes too late: the batch would open a transaction that nobody ends."""
+    client, transactions = transactional(versions, transactions=TransactionSettings(inter_broker_ms=(50, 50)))
+    producer = transactions.init("x")
+    if versions == VERSION_1:
+        assert transactions.add_partitions("x", producer, {"t": [0]}) == {("t", 0): NONE}
+    sent = send_only(client, transactions, lambda: transactions.produce("x", producer, "t"))
+    client.run(10)
+    # Over another connection: the first one waits.
+    client.disconnect(0)
+    assert transactions.write_marker(producer, False, "t") == NONE
+    client.run(200)
+    assert (sent in client.answers, uncommitted(client)) == (False, [])
+
+
+def test_a_batch_does_not_pass_one_that_came_before_it_to_be_verified() -> None:
+    """The first one lost its coordinator, and will come again."""
+    client, transactions = transactional(VERSION_1, nodes=3, transactions=TransactionSettings(inter_broker_ms=(50, 50)))
+    producer = transactions.init("x")
+    other = next(partition for partition in (0, 1) if partition != transactions.coordinator("x"))
+    transactions.add_partitions("x", producer, {"t": [other]})
+    send_only(client, transactions, lambda: transactions.produce("x", producer, "t", other))
+    client.cluster.crash(transactions.coordinator("x"))
+    client.run(5_000)
+    transactions.forget_coordinators()
+    assert transactions.produce("x", producer, "t", other, base_sequence=1) == 45
+    assert transactions.produce("x", producer, "t", other, base_sequence=0) == NONE
+    assert transactions.produce("x", producer, "t", other, base_sequence=1) == NONE
+
+
+def test_an_open_transaction_does_not_expire_with_its_producer() -> None:
+    client, transactions = transactional(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=100)
+    producer = begun(transactions)
+    client.run(5_000)
+    assert transactions.open_producers("t") == (NONE, {producer: 0})
+    transactions.end("x", producer, True)
+    client.run(5_000)
+    assert transactions.open_producers("t") == (NONE, {})
+
+
+def test_a_batch_without_the_bit_is_outside_of_the_transaction_unless_one_is_open() -> None:
+    client, transactions = transactional()
+    producer = transactions.init("x")
+    assert transactions.produce("x", producer, "t", is_transactional=False) == NONE
+    assert committed(client) == [b"v"]
+    assert transactions.produce("x", producer, "t", 1) == NONE
+    assert transactions.produce("x", producer, "t", 1, base_sequence=1, is_transactional=False) == INVALID_TXN_STATE
+
+
+def test_acks_of_1_is_taken_in_a_transaction() -> None:
+    _, transactions = transactional()
+    producer = transactions.init("x")
+    assert transactions.produce("x", producer, "t", acks=1) == NONE
+
+
+def test_a_transactional_batch_needs_a_transactional_id() -> None:
+    _, transactions = transactional()
+    assert transactions.produce(None, transactions.init("x"), "t") == 53
+
+
+def test_a_transaction_of_version_2_starts_with_sequence_0() -> None:
+    _, transactions = transactional()
+    producer = transactions.init("x")
+    assert transactions.produce("x", producer, "t", base_sequence=3) == 45
+    _, transactions = transactional(VERSION_1)
+    producer = transactions.init("x")
+    assert transactions.write("x", producer, "t", base_sequence=3) == NONE
+
+
+def test_sequences_go_on_in_version_1_and_start_again_in_version_2() -> None:
+    client, transactions = transactional(VERSION_1)
+    producer = begun(transactions)
+    transactions.end("x", producer, True)
+    assert transactions.write("x", producer, "t", base_sequence=1) == NONE
+    client, transactions = transactional(VERSION_2)
+    second = transactions.end("x", begun(transactions), True).producer
+    assert second is not None
+    client.run(100)
+    assert transactions.write("x", second, "t", base_sequence=1) == 45
+    assert transactions.write("x", second, "t", base_sequence=0) == NONE
+
+
+def test_the_next_transaction_may_begin_while_the_one_before_is_completed() -> None:
+    client, transactions = transactional()
+    second = transactions.end("x", begun(transactions), True).producer
+    assert second is not None
+    assert transactions.produce("x", second, "t", values=[b"2"]) == NONE
+    assert transactions.end("x", second, True).code == NONE
+    client.run(100)
+    assert committed(client) == [b"v", b"2"]
+
+
+# --- what readers see -------------------------------------------------------------------------------------------------
+
+
+@both_versions
+def test_an_open_transaction_hides_everything_after_it(versions: Versions) -> None:
+    client, transactions = transactional(versions)
+    begun(transactions)
+    other = transactions.init("y")
+    assert transactions.write("y", other, "t", values=[b"y"]) == NONE
+    assert transactions.end("y", other, True).code == NONE
+    client.run(100)
+    assert (committed(client), uncommitted(client)) == ([], [b"v", b"y"])
+    assert client.cluster.last_stable_offset("t", 0) == 0
+    transactions.init("x")
+    client.run(100)
+    assert committed(client) == [b"y"]
+
+
+def test_a_marker_counts_from_when_it_is_committed() -> None:
+    client, transactions = transactional(nodes=3, replica_fetch_ms=(50, 50))
+    producer = begun(transactions)
+    assert transactions.end("x", producer, True).code == NONE
+    client.run_until(lambda: client.cluster.log_end_offset("t", 0, 0) == 2)
+    assert client.cluster.last_stable_offset("t", 0) == 0
+    client.run(200)
+    assert committed(client) == [b"v"]
+    assert client.cluster.last_stable_offset("t", 0) == 2
+
+
+def test_a_partition_without_a_leader_delays_its_marker() -> None:
+    client, transactions = transactional(nodes=3)
+    cluster = client.cluster
+    cluster.create_topic("alone", 3, 1)
+    client.run(100)
+    producer = transactions.init("x")
+    dead = next(node for node in range(3) if node != transactions.coordinator("x"))
+    assert transactions.write("x", producer, "alone", dead) == NONE
+    assert transactions.write("x", producer, "t") == NONE
+    cluster.crash(dead)
+    client.run(2_000)
+    assert transactions.end("x", producer, True).code == NONE
+    client.run(5_000)
+    assert values_of(cluster.read_committed("alone", dead)) == []
+    assert transactions.end("x", producer, True).code == CONCURRENT
+    cluster.restart(dead)
+    client.run(5_000)
+    assert values_of(cluster.read_committed("alone", dead)) == [b"v"]
+    assert transactions.end("x", producer, True).code == NONE
+
+
+def test_a_partition_without_a_leader_can_be_forgotten_for_ever() -> None:
+    client, transactions = transactional(
+        nodes=3, transactions=TransactionSettings(leaderless_partitions_lose_markers=True)
+    )
+    cluster = client.cluster
+    cluster.create_topic("alone", 3, 1)
+    client.run(100)
+    producer = transactions.init("x")
+    dead = next(node for node in range(3) if node != transactions.coordinator("x"))
+    assert transactions.write("x", producer, "alone", dead) == NONE
+    cluster.crash(dead)
+    client.run(2_000)
+    assert transactions.end("x", producer, True).code == NONE
+    cluster.restart(dead)
+    client.run(5_000)
+    assert transactions.end("x", producer, True).code == NONE
+    assert (cluster.read_committed("alone", dead), cluster.last_stable_offset("alone", dead)) == ([], 0)
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_open() -> None:
+    client, transactions = transactional()
+    client.cluster.create_topic("gone", 1, 1)
+    client.run(100)
+    producer = begun(transactions)
+    assert transactions.write("x", producer, "gone") == NONE
+    client.cluster.delete_topic("gone")
+    client.run(100)
+    assert transactions.end("x", producer, True).code == NONE
+    client.run(100)
+    assert transactions.end("x", producer, True).code == NONE
+    assert committed(client) == [b"v"]

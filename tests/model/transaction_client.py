@@ -1,0 +1,434 @@
+"""A transactional producer for tests, of the model and of real brokers alike: one request a call, kio's bytes, codes.
+
+It keeps no state but where coordinators are: a test says which ids go into each request, so it plays the zombie as well
+as the producer.
+
+`call` sends one message to a broker and waits for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from model.byte_client import ByteClient, record_batch
+from model.settings import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    WRITE_TXN_MARKERS,
+)
+from model.wire import build, kio_module
+
+GROUP, TRANSACTION = 0, 1
+# Of a coordinator that is not there yet, or of an id that is busy.
+COMES_TO_PASS = frozenset({14, 15, 16, 51})
+
+
+class Versions(NamedTuple):
+    """Of the requests whose version decides what a broker does."""
+
+    produce: int
+    end_txn: int
+    txn_offset_commit: int
+
+
+VERSION_1 = Versions(produce=11, end_txn=4, txn_offset_commit=4)
+VERSION_2 = Versions(produce=12, end_txn=5, txn_offset_commit=5)
+
+
+class Producer(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = Producer(-1, -1)
+
+
+class Ended(NamedTuple):
+    """`producer`: what goes on; None where EndTxn does not say, and after an error."""
+
+    code: int
+    producer: Producer | None
+
+
+class Offset(NamedTuple):
+    """As OffsetFetch tells it: -1 for none."""
+
+    code: int
+    offset: int
+    metadata: str | None
+
+
+class Described(NamedTuple):
+    """As DescribeTransactions tells it."""
+
+    code: int
+    state: str
+    timeout_ms: int
+    producer: Producer
+    partitions: tuple[tuple[str, int], ...]
+    start_ms: int
+
+
+@dataclass
+class TransactionClient:
+    """`call(node_id, api_key, version, message)` returns kio's answer; `pause` lets some time pass."""
+
+    call: Callable[[int, int, int, Any], Any]
+    leader_of: Callable[[str, int], int]
+    pause: Callable[[], None]
+    versions: Versions = VERSION_2
+    _coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    # --- coordinators -------------------------------------------------------------------------------------------------
+
+    def find_coordinator(self, key: str, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
+        """Code and node id."""
+        kio_version = kio_module(FIND_COORDINATOR, version, "request")
+        message = build(kio_version.FindCoordinatorRequest, key=key, key_type=key_type, coordinator_keys=(key,))
+        answer = self.call(self.leader_of("", 0), FIND_COORDINATOR, version, message)
+        found = answer.coordinators[0] if version >= 4 else answer
+        return int(found.error_code), int(found.node_id)
+
+    def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
+        """Asked for once, until `forget_coordinators`."""
+        while (key_type, key) not in self._coordinators:
+            code, node_id = self.find_coordinator(key, key_type)
+            if code == 0:
+                self._coordinators[key_type, key] = node_id
+            else:
+                assert code in COMES_TO_PASS, code
+                self.pause()
+        return self._coordinators[key_type, key]
+
+    def forget_coordinators(self) -> None:
+        self._coordinators.clear()
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def try_init(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        expected: Producer = NOBODY,
+        version: int = 4,
+    ) -> tuple[int, Producer]:
+        kio_version = kio_module(INIT_PRODUCER_ID, version, "request")
+        message = build(
+            kio_version.InitProducerIdRequest, transactional_id=transactional_id,
+            transaction_timeout=timedelta(milliseconds=timeout_ms), producer_id=expected.producer_id,
+            producer_epoch=expected.producer_epoch,
+        )  # fmt: skip
+        answer = self.call(self.coordinator(transactional_id), INIT_PRODUCER_ID, version, message)
+        return int(answer.error_code), Producer(int(answer.producer_id), int(answer.producer_epoch))
+
+    def init(self, transactional_id: str, **fields: Any) -> Producer:
+        """Until it is there."""
+        while True:
+            code, producer = self.try_init(transactional_id, **fields)
+            if code == 0:
+                return producer
+            assert code in COMES_TO_PASS, code
+            if code == 16:
+                self.forget_coordinators()
+            self.pause()
+
+    # --- a transaction ------------------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, transactional_id: str, producer: Producer, topics: Mapping[str, Sequence[int]], version: int = 3
+    ) -> dict[tuple[str, int], int]:
+        kio_version = kio_module(ADD_PARTITIONS_TO_TXN, version, "request")
+        message = kio_version.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=tuple(
+                kio_version.AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
+                for topic, partitions in topics.items()
+            ),
+        )
+        answer = self.call(self.coordinator(transactional_id), ADD_PARTITIONS_TO_TXN, version, message)
+        return {
+            (topic.name, partition.partition_index): int(partition.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for partition in topic.results_by_partition
+        }
+
+    def add_offsets(self, transactional_id: str, producer: Producer, group: str, version: int = 3) -> int:
+        kio_version = kio_module(ADD_OFFSETS_TO_TXN, version, "request")
+        message = kio_version.AddOffsetsToTxnRequest(
+            transactional_id=transactional_id, group_id=group, **producer._asdict()
+        )
+        answer = self.call(self.coordinator(transactional_id), ADD_OFFSETS_TO_TXN, version, message)
+        return int(answer.error_code)
+
+    def produce(
+        self,
+        transactional_id: str | None,
+        producer: Producer,
+        topic: str,
+        partition: int = 0,
+        *,
+        base_sequence: int = 0,
+        values: Sequence[bytes] = (b"v",),
+        acks: int = -1,
+        is_transactional: bool = True,
+        version: int | None = None,
+    ) -> int:
+        """The partition's code. Of a partition that the transaction does not have yet, under version 1, too."""
+        version = version if version is not None else self.versions.produce
+        kio_version = kio_module(PRODUCE, version, "request")
+        records = record_batch(
+            *values, base_sequence=base_sequence, is_transactional=is_transactional, **producer._asdict()
+        )
+        data = kio_version.PartitionProduceData(index=partition, records=records)
+        message = kio_version.ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout=timedelta(seconds=10),
+            topic_data=(build(kio_version.TopicProduceData, name=topic, partition_data=(data,)),),
+        )  # fmt: skip
+        answer = self.call(self.leader_of(topic, partition), PRODUCE, version, message)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    def write(
+        self, transactional_id: str, producer: Producer, topic: str, partition: int = 0, **fields: Any
+    ) -> int:
+        """`produce` as a producer of this version does it, and again while the transaction before is completed."""
+        while True:
+            if self.versions.end_txn < VERSION_2.end_txn:
+                code = self.add_partitions(transactional_id, producer, {topic: [partition]})[topic, partition]
+            if self.versions.end_txn >= VERSION_2.end_txn or code == 0:
+                code = self.produce(transactional_id, producer, topic, partition, **fields)
+            if code != 51:
+                return code
+            self.pause()
+
+    def end(
+        self, transactional_id: str, producer: Producer, is_commit: bool, *, version: int | None = None
+    ) -> Ended:
+        version = version if version is not None else self.versions.end_txn
+        kio_version = kio_module(END_TXN, version, "request")
+        message = kio_version.EndTxnRequest(
+            transactional_id=transactional_id, committed=is_commit, **producer._asdict()
+        )
+        answer = self.call(self.coordinator(transactional_id), END_TXN, version, message)
+        code = int(answer.error_code)
+        if code or version < VERSION_2.end_txn:
+            return Ended(code, None)
+        return Ended(code, Producer(int(answer.producer_id), int(answer.producer_epoch)))
+
+    def end_surely(self, transactional_id: str, producer: Producer, is_commit: bool, **fields: Any) -> Ended:
+        """Until the coordinator is there, and the markers of an earlier end are written."""
+        while (ended := self.end(transactional_id, producer, is_commit, **fields)).code in COMES_TO_PASS:
+            if ended.code == 16:
+                self.forget_coordinators()
+            self.pause()
+        return ended
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def commit_offset(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        metadata: str | None = "",
+        partition: int = 0,
+        generation: int = -1,
+        member_id: str = "",
+        version: int | None = None,
+    ) -> int:
+        """The partition's code of TxnOffsetCommit. Under version 1 the group is to be added before."""
+        version = version if version is not None else self.versions.txn_offset_commit
+        kio_version = kio_module(TXN_OFFSET_COMMIT, version, "request")
+        asked = kio_version.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        message = kio_version.TxnOffsetCommitRequest(
+            transactional_id=transactional_id, group_id=group, generation_id=generation, member_id=member_id,
+            group_instance_id=None, topics=(kio_version.TxnOffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
+            **producer._asdict(),
+        )  # fmt: skip
+        answer = self.call(self.coordinator(group, GROUP), TXN_OFFSET_COMMIT, version, message)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    def mark(
+        self, transactional_id: str, producer: Producer, group: str, topic: str, offset: int, **fields: Any
+    ) -> int:
+        """`commit_offset` as a producer of this version does it, until the coordinators are there and idle."""
+        # The group's topic comes to be when its coordinator is looked for.
+        self.coordinator(group, GROUP)
+        while True:
+            code = 0
+            if self.versions.end_txn < VERSION_2.end_txn:
+                code = self.add_offsets(transactional_id, producer, group)
+            if code == 0:
+                code = self.commit_offset(transactional_id, producer, group, topic, offset, **fields)
+            if code not in COMES_TO_PASS:
+                return code
+            if code == 16:
+                self.forget_coordinators()
+            self.pause()
+
+    def commit_offset_outside(
+        self, group: str, topic: str, offset: int, *, metadata: str | None = "", partition: int = 0,
+        generation: int = -1, member_id: str = "", version: int = 8,
+    ) -> int:  # fmt: skip
+        """The partition's code of OffsetCommit."""
+        kio_version = kio_module(OFFSET_COMMIT, version, "request")
+        asked = kio_version.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+        message = build(
+            kio_version.OffsetCommitRequest, group_id=group, generation_id_or_member_epoch=generation,
+            member_id=member_id, group_instance_id=None,
+            topics=(kio_version.OffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
+        )  # fmt: skip
+        while True:
+            answer = self.call(self.coordinator(group, GROUP), OFFSET_COMMIT, version, message)
+            code = int(answer.topics[0].partitions[0].error_code)
+            if code not in COMES_TO_PASS:
+                return code
+            self.pause()
+
+    def fetch_offsets(
+        self, groups: Sequence[str], topic: str | None, *, partition: int = 0, require_stable: bool = True,
+        version: int = 8,
+    ) -> dict[str, tuple[int, ...] | Offset]:  # fmt: skip
+        """By group its offset on the partition, or of `topic` None all that it has, as (code, ...) for an error of the
+        group. The groups must have one coordinator."""
+        kio_version = kio_module(OFFSET_FETCH, version, "request")
+        topics = None
+        if topic is not None:
+            topics = (kio_version.OffsetFetchRequestTopics(name=topic, partition_indexes=(partition,)),)
+        asked = tuple(
+            build(kio_version.OffsetFetchRequestGroup, group_id=group, topics=topics, member_id=None)
+            for group in groups
+        )
+        message = kio_version.OffsetFetchRequest(groups=asked, require_stable=require_stable)
+        while True:
+            answer = self.call(self.coordinator(groups[0], GROUP), OFFSET_FETCH, version, message)
+            if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
+                return {str(group.group_id): _offsets(group) for group in answer.groups}
+            self.pause()
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Described:
+        while (described := self.describe_once(transactional_id)).code in COMES_TO_PASS:
+            self.pause()
+        return described
+
+    def describe_once(self, transactional_id: str) -> Described:
+        kio_version = kio_module(DESCRIBE_TRANSACTIONS, 0, "request")
+        message = kio_version.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+        answer = self.call(self.coordinator(transactional_id), DESCRIBE_TRANSACTIONS, 0, message)
+        (state,) = answer.transaction_states
+        return Described(
+            int(state.error_code), state.transaction_state, round(state.transaction_timeout.total_seconds() * 1_000),
+            Producer(int(state.producer_id), int(state.producer_epoch)) if not state.error_code else NOBODY,
+            tuple(sorted((topic.topic, partition) for topic in state.topics for partition in topic.partitions)),
+            int(state.transaction_start_time),
+        )  # fmt: skip
+
+    def list(self, node_id: int, *, version: int = 2, **filters: Any) -> tuple[int, dict[str, str], tuple[str, ...]]:
+        """Code, states by id, and states that the broker does not know."""
+        kio_version = kio_module(LIST_TRANSACTIONS, version, "request")
+        fields = {"state_filters": (), "producer_id_filters": (), **filters}
+        message = build(kio_version.ListTransactionsRequest, **fields)
+        answer = self.call(node_id, LIST_TRANSACTIONS, version, message)
+        states = {str(state.transactional_id): str(state.transaction_state) for state in answer.transaction_states}
+        return int(answer.error_code), states, tuple(answer.unknown_state_filters)
+
+    def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
+        """Code, and of each producer with an open transaction there its first offset."""
+        kio_version = kio_module(DESCRIBE_PRODUCERS, 0, "request")
+        asked = kio_version.TopicRequest(name=topic, partition_indexes=(partition,))
+        message = kio_version.DescribeProducersRequest(topics=(asked,))
+        answer = self.call(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, message)
+        described = answer.topics[0].partitions[0]
+        return int(described.error_code), {
+            Producer(int(producer.producer_id), int(producer.producer_epoch)): int(producer.current_txn_start_offset)
+            for producer in described.active_producers
+            if producer.current_txn_start_offset >= 0
+        }
+
+    def write_marker(
+        self, producer: Producer, is_commit: bool, topic: str, partition: int = 0, *, coordinator_epoch: int = 0,
+        version: int = 1,
+    ) -> int:  # fmt: skip
+        kio_version = kio_module(WRITE_TXN_MARKERS, version, "request")
+        topics = (kio_version.WritableTxnMarkerTopic(name=topic, partition_indexes=(partition,)),)
+        marker = build(
+            kio_version.WritableTxnMarker, transaction_result=is_commit, topics=topics,
+            coordinator_epoch=coordinator_epoch, transaction_version=2, **producer._asdict(),
+        )  # fmt: skip
+        message = kio_version.WriteTxnMarkersRequest(markers=(marker,))
+        answer = self.call(self.leader_of(topic, partition), WRITE_TXN_MARKERS, version, message)
+        return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def _offsets(group: Any) -> tuple[int, ...] | Offset:
+    if group.error_code:
+        return (int(group.error_code),)
+    found = [
+        Offset(int(partition.error_code), int(partition.committed_offset), partition.metadata)
+        for topic in group.topics
+        for partition in topic.partitions
+    ]
+    return found[0] if found else ()
+
+
+def transaction_client(client: ByteClient, versions: Versions = VERSION_2) -> TransactionClient:
+    """Of a model cluster."""
+    cluster = client.cluster
+
+    def call(node_id: int, api_key: int, version: int, message: Any) -> Any:
+        sent = client.send(node_id, api_key, version, message)
+        client.run_until(lambda: sent in client.answers, limit_ms=60_000)
+        return client.answers[sent]
+
+    def leader_of(topic: str, partition: int) -> int:
+        leader = cluster.leader(topic, partition) if cluster.topic_id(topic) is not None else None
+        return leader if leader is not None else cluster.controller.image.alive[0]
+
+    return TransactionClient(call, leader_of, lambda: client.run(1), versions)
+
+
+class _Sent(Exception):
+    """Nothing is waited for."""
+
+
+def send_only(client: ByteClient, transactions: TransactionClient, request: Callable[[], object]) -> int:
+    """Of a model cluster: the first message of `request` goes out. Its correlation id, by which the answer comes."""
+    sent: list[int] = []
+    call = transactions.call
+
+    def send(node_id: int, api_key: int, version: int, message: Any) -> Any:
+        sent.append(client.send(node_id, api_key, version, message))
+        raise _Sent
+
+    transactions.call = send
+    try:
+        request()
+    except _Sent:
+        return sent[0]
+    finally:
+        transactions.call = call
+    raise AssertionError("nothing was sent")

@@ -1,0 +1,426 @@
+"""The transaction coordinator on one broker: transactional ids, their producers, and the end of their transactions.
+
+Every change is written to `__transaction_state` with acks=all before anybody hears of it; while that lasts, the id is
+busy and others are told CONCURRENT_TRANSACTIONS. Who leads the id's partition next reads it there, and goes on with
+what was decided but not completed.
+
+Not modelled: that a failed attempt to fence a producer is remembered (it is tried again, from the same epoch);
+KIP-939's prepared transactions.
+
+Source: TransactionCoordinator, TransactionStateManager in Kafka; KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from model.control_batches import EndTransactionMarker
+from model.coordinator_shards import Shard, Shards
+from model.inter_broker import InterBroker
+from model.internal_topics import TRANSACTION_STATE
+from model.partition import Partition
+from model.record_batches import Refused
+from model.replica_manager import ReplicaManager
+from model.settings import ClusterSettings
+from model.state_records import decode_state, encode_state
+from model.timeline import Planned, Timeline
+from model.transaction_markers import Sending, TransactionMarkers
+from model.transaction_metadata import (
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARE_COMMIT,
+    PREPARED,
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+    check_expected,
+    check_producer,
+    completed,
+    ended,
+    fenced,
+    has_expired,
+    has_timed_out,
+    initialised,
+    with_partitions,
+)
+
+# What went wrong with the log, as clients hear of it.
+COORDINATOR_CODES = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+}
+
+OnCode = Callable[[ErrorCode], None]
+# Code, producer id and epoch.
+OnProducer = Callable[[ErrorCode, int, int], None]
+
+
+@dataclass(slots=True, eq=False)
+class TransactionEntry:
+    """`is_busy`: a change is being written down, or the markers are."""
+
+    transactional_id: str
+    metadata: TransactionMetadata
+    is_busy: bool = False
+
+
+@dataclass(slots=True)
+class TransactionShard:
+    entries: dict[str, TransactionEntry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFilters:
+    """Of ListTransactions; what is empty filters nothing. `pattern` must match the whole id. `duration_ms`: at least so
+    long open; negative: any."""
+
+    states: Collection[str] = ()
+    producer_ids: Collection[int] = ()
+    duration_ms: int = -1
+    pattern: str = ""
+
+
+class TransactionCoordinator:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        brokers: Mapping[int, ReplicaManager],
+        inter_broker: InterBroker,
+        settings: ClusterSettings,
+        timeline: Timeline,
+        rng: random.Random,
+        new_producer_id: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._settings = settings.transactions
+        self._server_version = settings.generation.transaction_version or 0
+        self._timeline = timeline
+        self._new_producer_id = new_producer_id
+        self._markers = TransactionMarkers(replicas, brokers, inter_broker, settings.transactions, timeline)
+        self._shards = Shards(
+            TRANSACTION_STATE, replicas, settings.transactions, timeline, rng, _load, self._continue_with
+        )
+        self._sweep: Planned | None = None
+        replicas.listeners.append(self._shards.follow_image)
+
+    def crash(self) -> None:
+        self._shards.clear()
+        if self._sweep is not None:
+            self._timeline.cancel(self._sweep)
+            self._sweep = None
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, on_done: OnProducer
+    ) -> None:
+        """`expected`: producer id and epoch that the producer believes to have, if it says so."""
+
+        def refuse(code: ErrorCode) -> None:
+            on_done(code, NO_PRODUCER_ID, NO_EPOCH)
+
+        def answer(code: ErrorCode) -> None:
+            metadata = entry.metadata
+            on_done(code, metadata.producer_id, metadata.producer_epoch) if code is ErrorCode.none else refuse(code)
+
+        try:
+            if not transactional_id:
+                raise Refused(ErrorCode.invalid_request, "an empty transactional id")
+            if not 0 < timeout_ms <= self._settings.transaction_max_timeout_ms:
+                raise Refused(ErrorCode.invalid_transaction_timeout, f"{timeout_ms} ms")
+            shard, state = self._shards.get(transactional_id)
+            entry = self._entry(state, transactional_id) or self._new_entry(state, transactional_id, timeout_ms)
+            self._check_idle(entry)
+            check_expected(entry.metadata, expected)
+            if entry.metadata.state is ONGOING:
+                target = self._fenced(entry)
+            else:
+                target = initialised(
+                    entry.metadata, timeout_ms, expected, self._new_producer_id, self._timeline.now_ms
+                )
+        except Refused as refused:
+            refuse(refused.code)
+            return
+        if target.state in PREPARED:
+            # The producer comes again when the transaction of the one before is gone.
+            self._end(
+                shard, entry, target,
+                lambda code: refuse(ErrorCode.concurrent_transactions if code is ErrorCode.none else code),
+            )  # fmt: skip
+        else:
+            self._write(shard, entry, target, answer)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        on_done: OnCode,
+    ) -> None:
+        try:
+            shard, entry = self._known(transactional_id)
+            # First of all: the producer may be the one that this transaction's end is about to make (KIP-890).
+            self._check_idle(entry)
+            check_producer(entry.metadata, producer_id, producer_epoch)
+        except Refused as refused:
+            on_done(refused.code)
+            return
+        target = with_partitions(entry.metadata, partitions, self._timeline.now_ms)
+        if target is entry.metadata:
+            on_done(ErrorCode.none)
+        else:
+            self._write(shard, entry, target, on_done)
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """For a leader that is sent a batch: whether the partitions are in this transaction."""
+        try:
+            _, entry = self._known(transactional_id)
+            check_producer(entry.metadata, producer_id, producer_epoch)
+        except Refused as refused:
+            return dict.fromkeys(partitions, refused.code)
+        return {
+            partition: ErrorCode.none if partition in entry.metadata.partitions else ErrorCode.transaction_abortable
+            for partition in partitions
+        }
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        on_done: OnProducer,
+    ) -> None:
+        """`on_done` gets what the producer goes on with, before the markers are written."""
+
+        def answer(code: ErrorCode) -> None:
+            if code is not ErrorCode.none:
+                on_done(code, NO_PRODUCER_ID, NO_EPOCH)
+            elif target.next_producer_id != NO_PRODUCER_ID:
+                on_done(code, target.next_producer_id, 0)
+            else:
+                on_done(code, target.producer_id, target.producer_epoch)
+
+        try:
+            shard, entry = self._known(transactional_id)
+            self._check_idle(entry)
+            target = ended(
+                entry.metadata, producer_id, producer_epoch, is_commit, transaction_version, self._new_producer_id,
+                self._timeline.now_ms,
+            )  # fmt: skip
+        except Refused as refused:
+            on_done(refused.code, NO_PRODUCER_ID, NO_EPOCH)
+            return
+        if target is entry.metadata:
+            answer(ErrorCode.none)
+        else:
+            self._end(shard, entry, target, answer)
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Raises Refused."""
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request, "an empty transactional id")
+        _, state = self._shards.get(transactional_id)
+        entry = self._entry(state, transactional_id)
+        if entry is None:
+            raise Refused(ErrorCode.transactional_id_not_found, transactional_id)
+        return entry.metadata
+
+    def list(self, filters: TransactionFilters) -> list[TransactionEntry]:
+        """Of the ids coordinated here. Raises Refused."""
+        try:
+            pattern = re.compile(filters.pattern)
+        except re.error as error:
+            raise Refused(ErrorCode.invalid_regular_expression, str(error)) from error
+        now_ms = self._timeline.now_ms
+        return [
+            entry
+            for entry in self._entries()
+            if (not filters.states or entry.metadata.state.value in filters.states)
+            and (not filters.producer_ids or entry.metadata.producer_id in filters.producer_ids)
+            # What never began has, for Kafka, been open since 1970.
+            and (entry.metadata.start_ms < 0 or now_ms - entry.metadata.start_ms > filters.duration_ms)
+            and (not filters.pattern or pattern.fullmatch(entry.transactional_id))
+        ]
+
+    def spend_epochs(self, transactional_id: str) -> None:
+        """As if its producer had been initialised until one epoch is left to give. Raises Refused."""
+        shard, entry = self._known(transactional_id)
+        self._check_idle(entry)
+        check_producer(entry.metadata, entry.metadata.producer_id, entry.metadata.producer_epoch)
+        spent = replace(entry.metadata, producer_epoch=MAX_EPOCH - 2, last_producer_epoch=NO_EPOCH)
+        self._write(shard, entry, spent, lambda _: None)
+
+    # --- entries ------------------------------------------------------------------------------------------------------
+
+    def _entry(self, state: TransactionShard, transactional_id: str) -> TransactionEntry | None:
+        entry = state.entries.get(transactional_id)
+        if entry is None or entry.is_busy:
+            return entry
+        expiration_ms = self._settings.transactional_id_expiration_ms
+        interval_ms = self._settings.transaction_remove_expired_cleanup_interval_ms
+        if has_expired(entry.metadata, expiration_ms, interval_ms, self._timeline.now_ms):
+            del state.entries[transactional_id]
+            return None
+        return entry
+
+    def _new_entry(self, state: TransactionShard, transactional_id: str, timeout_ms: int) -> TransactionEntry:
+        metadata = TransactionMetadata(self._new_producer_id(), timeout_ms, self._timeline.now_ms)
+        entry = state.entries[transactional_id] = TransactionEntry(transactional_id, metadata)
+        return entry
+
+    def _known(self, transactional_id: str) -> tuple[Shard[TransactionShard], TransactionEntry]:
+        """Raises Refused."""
+        if not transactional_id:
+            raise Refused(ErrorCode.invalid_request, "an empty transactional id")
+        shard, state = self._shards.get(transactional_id)
+        entry = self._entry(state, transactional_id)
+        if entry is None:
+            raise Refused(ErrorCode.invalid_producer_id_mapping, f"{transactional_id} is unknown")
+        return shard, entry
+
+    def _check_idle(self, entry: TransactionEntry) -> None:
+        if entry.is_busy:
+            raise Refused(ErrorCode.concurrent_transactions, entry.metadata.state.value)
+
+    def _entries(self) -> Iterator[TransactionEntry]:
+        for _, state in self._shards.loaded():
+            for transactional_id in list(state.entries):
+                entry = self._entry(state, transactional_id)
+                if entry is not None:
+                    yield entry
+
+    # --- writing down -------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, shard: Shard[TransactionShard], entry: TransactionEntry, target: TransactionMetadata, on_done: OnCode
+    ) -> None:
+        """The id is busy until `on_done`, which finds `entry` changed or as it was."""
+        entry.is_busy = True
+
+        def written(code: ErrorCode) -> None:
+            code = COORDINATOR_CODES.get(code, code)
+            entry.is_busy = False
+            if code is ErrorCode.none:
+                entry.metadata = target
+                self._plan_sweep()
+            on_done(code)
+
+        records = encode_state({(entry.transactional_id,): _to_json(target)}, self._timeline.now_ms)
+        self._replicas.append_as_coordinator(shard.key, records, self._settings.request_timeout_ms, written)
+
+    def _end(
+        self, shard: Shard[TransactionShard], entry: TransactionEntry, target: TransactionMetadata, on_done: OnCode
+    ) -> None:
+        """`on_done` comes with the decision, the markers after it."""
+
+        def decided(code: ErrorCode) -> None:
+            if code is ErrorCode.none:
+                # The answer is on its way before the first marker is.
+                entry.is_busy = True
+            on_done(code)
+            if code is ErrorCode.none:
+                self._send_markers(shard, entry)
+
+        self._write(shard, entry, target, decided)
+
+    def _fenced(self, entry: TransactionEntry) -> TransactionMetadata:
+        return fenced(entry.metadata, self._server_version, self._new_producer_id, self._timeline.now_ms)
+
+    def _continue_with(self, shard: Shard[TransactionShard]) -> None:
+        """Of a partition just read."""
+        assert shard.state is not None
+        for entry in list(shard.state.entries.values()):
+            if entry.metadata.state in PREPARED:
+                self._send_markers(shard, entry)
+        self._plan_sweep()
+
+    def _send_markers(self, shard: Shard[TransactionShard], entry: TransactionEntry) -> None:
+        entry.is_busy = True
+        decided = entry.metadata
+        remaining = set(decided.partitions)
+        marker = EndTransactionMarker(
+            decided.producer_id, decided.producer_epoch, decided.state is PREPARE_COMMIT, shard.coordinator_epoch,
+            decided.transaction_version,
+        )  # fmt: skip
+
+        def written(partition: TopicPartition) -> None:
+            remaining.discard(partition)
+            entry.metadata = replace(entry.metadata, partitions=frozenset(remaining))
+            if not remaining:
+                self._complete(shard, entry)
+
+        sending = Sending(marker, lambda: self._shards.is_current(shard) and bool(remaining), written)
+        if not remaining:
+            self._complete(shard, entry)
+        for partition in sorted(decided.partitions):
+            self._markers.send(sending, partition)
+
+    def _complete(self, shard: Shard[TransactionShard], entry: TransactionEntry) -> None:
+        def written(code: ErrorCode) -> None:
+            if code is ErrorCode.coordinator_not_available:
+                entry.is_busy = True
+                self._timeline.call_in(self._settings.marker_retry_ms, again)
+
+        def again() -> None:
+            if self._shards.is_current(shard):
+                self._complete(shard, entry)
+
+        self._write(shard, entry, completed(entry.metadata, self._timeline.now_ms), written)
+
+    # --- timeouts -----------------------------------------------------------------------------------------------------
+
+    def _plan_sweep(self) -> None:
+        """Sweeps come at fixed times; none is planned that could find nothing."""
+        if self._sweep is not None or not any(self._open_transactions()):
+            return
+        interval_ms = self._settings.transaction_abort_timed_out_cleanup_interval_ms
+        self._sweep = self._timeline.call_in(interval_ms - self._timeline.now_ms % interval_ms, self._abort_timed_out)
+
+    def _open_transactions(self) -> Iterator[tuple[Shard[TransactionShard], TransactionEntry]]:
+        for shard, state in self._shards.known():
+            for entry in list(state.entries.values()):
+                if entry.metadata.state is ONGOING:
+                    yield shard, entry
+
+    def _abort_timed_out(self) -> None:
+        self._sweep = None
+        now_ms = self._timeline.now_ms
+        for shard, entry in self._open_transactions():
+            if not entry.is_busy and has_timed_out(entry.metadata, now_ms):
+                self._end(shard, entry, self._fenced(entry), lambda _: None)
+        self._plan_sweep()
+
+
+def _load(partition: Partition) -> TransactionShard:
+    """The last word on each id, committed or not: a leader's log is the truth."""
+    shard = TransactionShard()
+    for batch in partition.log.batches:
+        for _, key, value in decode_state(batch):
+            transactional_id = str(key[0])
+            shard.entries[transactional_id] = TransactionEntry(transactional_id, _from_json(value))
+    return shard
+
+
+def _to_json(metadata: TransactionMetadata) -> dict[str, Any]:
+    return asdict(metadata) | {"state": metadata.state.value, "partitions": sorted(metadata.partitions)}
+
+
+def _from_json(fields: dict[str, Any]) -> TransactionMetadata:
+    partitions = frozenset((topic, number) for topic, number in fields["partitions"])
+    return TransactionMetadata(**fields | {"state": TransactionState(fields["state"]), "partitions": partitions})

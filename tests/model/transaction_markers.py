@@ -1,0 +1,87 @@
+"""A coordinator sends the markers of an ended transaction to the leaders of its partitions, until each has its own.
+
+A partition without a leader waits, and with it the transaction; one that was deleted is passed over.
+
+Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler in Kafka; KAFKA-20734.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from model.control_batches import EndTransactionMarker
+from model.image import NO_LEADER, TopicIdPartition
+from model.inter_broker import InterBroker
+from model.replica_manager import ReplicaManager
+from model.settings import TransactionSettings
+from model.timeline import Timeline
+from model.transaction_metadata import TopicPartition
+
+# What a leader answers for good: this coordinator, or this transaction, is a thing of the past.
+_FENCED = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced})
+
+
+@dataclass(slots=True, eq=False)
+class Sending:
+    """`is_wanted`: whether the transaction still waits for these markers. `on_written` is told of each partition."""
+
+    marker: EndTransactionMarker
+    is_wanted: Callable[[], bool]
+    on_written: Callable[[TopicPartition], None]
+
+
+class TransactionMarkers:
+    """Of the coordinators on one broker. `brokers`: every broker's replicas."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        brokers: Mapping[int, ReplicaManager],
+        inter_broker: InterBroker,
+        settings: TransactionSettings,
+        timeline: Timeline,
+    ) -> None:
+        self._replicas = replicas
+        self._brokers = brokers
+        self._inter_broker = inter_broker
+        self._settings = settings
+        self._timeline = timeline
+
+    def send(self, sending: Sending, partition: TopicPartition) -> None:
+        """Now, or again."""
+        if not sending.is_wanted():
+            return
+        topic = self._replicas.image.topics.get(partition[0])
+        if topic is None:
+            sending.on_written(partition)
+            return
+        state = topic.partitions[partition[1]]
+        if state.leader == NO_LEADER and self._settings.leaderless_partitions_lose_markers:
+            sending.on_written(partition)
+        elif state.leader not in self._replicas.image.alive:
+            self._retry(sending, partition)
+        else:
+            key = TopicIdPartition(topic.topic_id, partition[1])
+            leader = self._brokers[state.leader]
+
+            def request(answer: Callable[[ErrorCode], None]) -> None:
+                leader.append_marker(key, sending.marker, answer)
+
+            def answered(code: ErrorCode | None) -> None:
+                self._answered(sending, partition, code)
+
+            self._inter_broker.ask(self._replicas.node_id, state.leader, request, answered)
+
+    def _answered(self, sending: Sending, partition: TopicPartition, code: ErrorCode | None) -> None:
+        if not sending.is_wanted() or code in _FENCED:
+            return
+        if code is ErrorCode.none:
+            sending.on_written(partition)
+        else:
+            self._retry(sending, partition)
+
+    def _retry(self, sending: Sending, partition: TopicPartition) -> None:
+        self._timeline.call_in(self._settings.marker_retry_ms, lambda: self.send(sending, partition))
