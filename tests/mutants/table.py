@@ -435,6 +435,7 @@ SENDER: tuple[Mutant, ...] = (
         "results are matched by their place in the answer",
         f"{PRODUCER}/sender.py",
         "            for result in answer.response.partitions:\n"
+        "                self.produces_by_name |= result.topic is not None\n"
         "                topic = names[result.topic_id] if result.topic is None else result.topic\n"
         "                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)\n",
         "            for result, batch in zip(answer.response.partitions, token.batches.values(), strict=True):\n"
