@@ -97,7 +97,7 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     """Writes, showing how far it is, until it is done or `terminate` is set. Returns the exit status; raises the
     write's error."""
     options = sink_options(args)
-    records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options))
+    records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options, spark))
     tally = Tally(spark)
     kafka_sink.register(spark, interceptors=[tally])
     # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.

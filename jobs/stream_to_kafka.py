@@ -90,7 +90,7 @@ def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     options = sink_options(args)
-    records = kafka_columns(rows, args, lambda: kafka_sink.partition_count(options))
+    records = kafka_columns(rows, args, lambda: kafka_sink.partition_count(options, rows.sparkSession))
     writer = records.writeStream.format("pykafka").options(**options).option("checkpointLocation", args.checkpoint)
     if args.available_now:
         writer = writer.trigger(availableNow=True)

@@ -51,8 +51,9 @@ def register(spark: SparkSession, *, interceptors: Sequence[Interceptor] = ()) -
     spark.dataSource.register(source_with(tuple(interceptors)))
 
 
-def partition_count(options: Mapping[str, str]) -> int:
-    """How many partitions the topic that `options` name has now; the sink's options, `topic` among them.
+def partition_count(options: Mapping[str, str], spark: SparkSession | None = None) -> int:
+    """How many partitions the topic that `options` name has now; the sink's options, `topic` among them. What they do
+    not say is looked up in the conf of `spark`, as a write would.
 
     Rows are routed by it: `(F.col("tenant_id") % partition_count(options)).cast("int").alias("partition")`.
 
@@ -62,7 +63,7 @@ def partition_count(options: Mapping[str, str]) -> int:
     from kafka_sink.config import sink_config
     from kafka_sink.errors import MissingOption
 
-    config = sink_config(options)
+    config = sink_config(options, spark.conf.getAll if spark is not None else {})
     if config.topic is None:
         raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
     return count(config.producer, config.topic)

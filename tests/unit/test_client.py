@@ -378,6 +378,13 @@ def test_the_public_count_takes_the_sinks_options(network: LoopbackNetwork) -> N
         kafka_sink.partition_count(options)
 
 
+def test_the_public_count_looks_up_in_the_sessions_conf_what_the_options_do_not_say(network: LoopbackNetwork) -> None:
+    network.partitions = 7
+    conf = {"spark.pykafka.kafka.bootstrap.servers": "localhost:1", "spark.pykafka.topic": "t", "spark.app.name": "x"}
+    session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
+    assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]
+
+
 def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
     producing: Make, network: LoopbackNetwork
 ) -> None:
