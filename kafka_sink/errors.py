@@ -5,7 +5,8 @@
     │   ├── UnknownOption
     │   ├── RefusedOption
     │   ├── MissingOption
-    │   └── InvalidOption
+    │   ├── InvalidOption
+    │   └── NotPlanned
     ├── SchemaError                  a column is wrong; nothing was sent
     │   ├── MissingColumn
     │   ├── UnexpectedColumn
@@ -22,7 +23,12 @@
     │   ├── TopicNotFound
     │   ├── TopicNameInvalid
     │   ├── TopicAuthorizationFailed
-    │   └── ProducerIdRefused
+    │   ├── ProducerIdRefused
+    │   ├── CoordinatorUnavailable
+    │   ├── CoordinatorRefused
+    │   ├── LeaderUnavailable
+    │   ├── BrokerUnavailable
+    │   └── CommitTopicMissing
     ├── DeliveryError                rows were accepted by the sink and not acknowledged by the broker
     │   ├── DeliveryTimeout
     │   ├── ProduceRejected
@@ -32,6 +38,19 @@
     │   └── ProducerClosed
     ├── ProtocolError                a peer sent bytes that are not the Kafka protocol (handled inside:
     │                                the connection is closed, its requests are retried)
+    ├── ExactlyOnceError             the two-phase commit stopped; what is visible is whole, or named
+    │   ├── TornBatch
+    │   ├── CommitOutcomeUnknown
+    │   ├── NonDeterministicReplay
+    │   ├── DriverFenced
+    │   ├── AttemptFenced
+    │   ├── CommittedDataMissing
+    │   ├── CheckpointBehind
+    │   ├── TransactionTimedOut
+    │   ├── StateExpired
+    │   ├── HangingTransaction
+    │   ├── TransactionRefused
+    │   └── UnreadableState
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
     ├── ContinuousTriggerUnsupported
@@ -54,12 +73,20 @@ message says what happened, what it means for the data, and what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 NOTHING_SENT = "No row of this write was sent."
 REPLAY = (
     "The write fails, so Spark does not record it as done: when the task or the micro-batch runs again, all its rows "
     "are sent again. Nothing is lost; rows that had already been acknowledged will then be in the topic twice."
+)
+UNDECIDED = (
+    "Whether the last request was carried out is unknown. Nothing is lost: transactions that are open stay invisible "
+    "to read_committed readers until the next run of the write ends them."
+)
+NOTHING_VISIBLE = (
+    "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be, and the "
+    "micro-batch runs again and is written once."
 )
 
 
@@ -68,6 +95,11 @@ class KafkaSinkError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
+
+    def in_transaction(self) -> Self:
+        """The same error, its message true of rows that nobody sees unless they are committed."""
+        self.args = tuple(str(text).replace(REPLAY, NOTHING_VISIBLE) for text in self.args)
+        return self
 
 
 def _rebuild(cls: type[KafkaSinkError], args: tuple[Any, ...], fields: dict[str, Any]) -> KafkaSinkError:
@@ -117,6 +149,16 @@ class InvalidOption(ConfigError):
         self.value = value
         found = "is not usable (its value is not shown)" if value is None else f"is {value!r}"
         super().__init__(f"option {option!r} {found}; expected {expected}. {NOTHING_SENT}")
+
+
+class NotPlanned(ConfigError):
+    """Exactly-once was asked for where only tasks can see it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "deliveryGuarantee=exactly-once is set in Spark's conf, which is not known where a micro-batch is planned "
+            f"and committed: set it as an option of the write. {NOTHING_SENT}"
+        )
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -288,6 +330,72 @@ class ProducerIdRefused(ClusterError):
         )
 
 
+class CoordinatorUnavailable(ClusterError):
+    """`kind`: what `key` is, "transactional id" or "group"."""
+
+    def __init__(self, *, kind: str, key: str, waited_ms: int, last_error: str) -> None:
+        self.kind = kind
+        self.key = key
+        self.waited_ms = waited_ms
+        self.last_error = last_error
+        super().__init__(
+            f"the coordinator of {kind} {key!r} gave no definite answer within {waited_ms} ms (kafka.max.block.ms); "
+            f"last: {last_error}. Check the brokers, and that a leader exists for every partition of "
+            f"__transaction_state and __consumer_offsets; then run again. {UNDECIDED}"
+        )
+
+
+class CoordinatorRefused(ClusterError):
+    """`kind`: what `key` is, "transactional id" or "group"."""
+
+    def __init__(self, *, kind: str, key: str, code: int, name: str) -> None:
+        self.kind = kind
+        self.key = key
+        self.code = code
+        super().__init__(
+            f"the cluster refuses to say who coordinates {kind} {key!r}: {name} (error {code}). Exactly-once writes "
+            f"need the ACLs TRANSACTIONAL_ID WRITE and GROUP READ on names that begin with the transactionalIdPrefix. "
+            f"Nothing is lost: what was not committed before stays invisible to read_committed readers."
+        )
+
+
+class LeaderUnavailable(ClusterError):
+    def __init__(self, *, topic: str, partition: int, waited_ms: int, last_error: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.waited_ms = waited_ms
+        self.last_error = last_error
+        super().__init__(
+            f"the leader of {topic}-{partition} gave no definite answer within {waited_ms} ms (kafka.max.block.ms); "
+            f"last: {last_error}. Check that the partition has a leader, then run again. {UNDECIDED}"
+        )
+
+
+class BrokerUnavailable(ClusterError):
+    def __init__(self, *, node_id: int, waited_ms: int, last_error: str) -> None:
+        self.node_id = node_id
+        self.waited_ms = waited_ms
+        self.last_error = last_error
+        super().__init__(
+            f"broker {node_id} gave no definite answer within {waited_ms} ms (kafka.max.block.ms), and one of every "
+            f"broker is needed; last: {last_error}. Check the broker, then run again. {UNDECIDED}"
+        )
+
+
+class CommitTopicMissing(ClusterError):
+    """`command`: what creates it."""
+
+    def __init__(self, *, topic: str, reason: str, command: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        self.command = command
+        super().__init__(
+            f"topic {topic!r}, on which the offsets that record each micro-batch are committed, is not there and could "
+            f"not be created: {reason}. It holds no records and needs one partition. Create it with: {command} - or "
+            f"add the ACL TOPIC CREATE on it for this principal. {NOTHING_SENT}"
+        )
+
+
 # --- delivery ---------------------------------------------------------------------------------------------------------
 
 
@@ -386,6 +494,207 @@ class ProtocolError(KafkaSinkError):
     def __init__(self, detail: str) -> None:
         self.detail = detail
         super().__init__(f"not a Kafka response: {detail}")
+
+
+# --- exactly-once -----------------------------------------------------------------------------------------------------
+
+STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
+
+
+def _slots(slots: Sequence[int]) -> str:
+    """The first of them, as `slots 0, 1, 2 and 5 more`."""
+    if not slots:
+        return "no slot"
+    shown = ", ".join(map(str, slots[:10]))
+    more = f" and {len(slots) - 10} more" if len(slots) > 10 else ""
+    return f"slot{'s' if len(slots) > 1 else ''} {shown}{more}"
+
+
+class ExactlyOnceError(KafkaSinkError):
+    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch."""
+
+
+class TornBatch(ExactlyOnceError):
+    """Of a decided micro-batch some slots are visible, and the replay's rows are not those that were decided."""
+
+    def __init__(self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int]) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.visible = tuple(visible)
+        self.missing = tuple(missing)
+        super().__init__(
+            f"micro-batch {micro_batch_id} of sink {sink!r} is visible in part: {_slots(visible)} can be read, "
+            f"{_slots(missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as its "
+            f"rows or its Spark partitions are not the same. {STOPPED} Make the query give the same rows again (the "
+            "same code, inputs and number of partitions; no rand() or current_timestamp()) and restart it. Or write "
+            "all of its rows once more, those that are visible too: allowLostState=true for one start, with a new "
+            "transactionalIdPrefix."
+        )
+
+
+class CommitOutcomeUnknown(ExactlyOnceError):
+    def __init__(self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int]) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.visible = tuple(visible)
+        self.missing = tuple(missing)
+        super().__init__(
+            f"the commit of micro-batch {micro_batch_id} of sink {sink!r} was decided, and {_slots(missing)} did not "
+            f"become visible ({_slots(visible)} did): somebody ended the transactions from outside, or they timed out. "
+            "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots "
+            "again if their rows are the same. Nothing is lost."
+        )
+
+
+class NonDeterministicReplay(ExactlyOnceError):
+    def __init__(self, *, sink: str, micro_batch_id: int, slots: Sequence[int]) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.slots = tuple(slots)
+        super().__init__(
+            f"micro-batch {micro_batch_id} of sink {sink!r} was written before and its {_slots(slots)} gave other rows "
+            "this time, so that leaving out what is visible would lose rows and writing it would double some. "
+            f"{STOPPED} Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with "
+            "the query that wrote it first."
+        )
+
+
+class DriverFenced(ExactlyOnceError):
+    def __init__(self, *, sink: str, generation: str, current: str) -> None:
+        self.sink = sink
+        self.generation = generation
+        self.current = current
+        super().__init__(
+            f"another run took over sink {sink!r} (this one's generation was {generation}, now it is {current}): a "
+            "second driver runs with the same transactionalIdPrefix, or this one was taken for dead and replaced. "
+            f"{NOTHING_VISIBLE} Stop one of the two; two queries need two prefixes."
+        )
+
+
+class AttemptFenced(ExactlyOnceError):
+    """`name`: the error's, which says by what."""
+
+    def __init__(self, *, transactional_id: str, api: str, name: str) -> None:
+        self.transactional_id = transactional_id
+        self.api = api
+        self.name = name
+        super().__init__(
+            f"{api} for {transactional_id!r} was refused with {name}: a later attempt of the task has begun, or the "
+            f"transaction timed out. {NOTHING_VISIBLE}"
+        )
+
+
+class CommittedDataMissing(ExactlyOnceError):
+    def __init__(
+        self,
+        *,
+        sink: str,
+        micro_batch_id: int,
+        visible: Sequence[int],
+        missing: Sequence[int],
+        next_micro_batch_id: int,
+    ) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.visible = tuple(visible)
+        self.missing = tuple(missing)
+        super().__init__(
+            f"Spark goes on with micro-batch {next_micro_batch_id} of sink {sink!r}, and of the last one that was "
+            f"decided, {micro_batch_id}, {_slots(missing)} cannot be read ({_slots(visible)} can). A transaction was "
+            f"aborted from outside, or the checkpoint is another's. {STOPPED} To write the micro-batch again restore "
+            f"the checkpoint to before {micro_batch_id}; to go on without it set allowLostState=true for one start."
+        )
+
+
+class CheckpointBehind(ExactlyOnceError):
+    def __init__(self, *, sink: str, micro_batch_id: int, committed_micro_batch_id: int) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.committed_micro_batch_id = committed_micro_batch_id
+        super().__init__(
+            f"Spark runs micro-batch {micro_batch_id} of sink {sink!r}, and {committed_micro_batch_id} of the same "
+            f"query was committed before: the checkpoint is an older copy. {STOPPED} Use the newest checkpoint; or, to "
+            "write those micro-batches once more, a new transactionalIdPrefix."
+        )
+
+
+class TransactionTimedOut(ExactlyOnceError):
+    def __init__(self, *, transactional_id: str, expected: str, found: str, age_ms: int, timeout_ms: int) -> None:
+        self.transactional_id = transactional_id
+        self.expected = expected
+        self.found = found
+        self.age_ms = age_ms
+        self.timeout_ms = timeout_ms
+        super().__init__(
+            f"transaction {transactional_id!r} ({expected}) cannot be committed any more: its coordinator says "
+            f"{found}, age {age_ms} ms of kafka.transaction.timeout.ms {timeout_ms}. It took too long, or a later "
+            f"attempt of its task took over (spark.speculation must be off). {NOTHING_VISIBLE} If micro-batches take "
+            "that long, make them smaller, or raise kafka.transaction.timeout.ms and the brokers' "
+            "transaction.max.timeout.ms."
+        )
+
+
+class StateExpired(ExactlyOnceError):
+    def __init__(self, *, sink: str, micro_batch_id: int) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        super().__init__(
+            f"nothing is known of what sink {sink!r} committed before micro-batch {micro_batch_id}: its consumer "
+            "groups are gone (idle for longer than the brokers' offsets.retention.minutes, or the commit topic was "
+            f"deleted), or the transactionalIdPrefix is a new one. {STOPPED} If micro-batch {micro_batch_id} cannot be "
+            "in the topics already, start once with allowLostState=true."
+        )
+
+
+class HangingTransaction(ExactlyOnceError):
+    def __init__(
+        self, *, topic: str, partition: int, transactional_id: str, producer_id: int, start_offset: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.start_offset = start_offset
+        super().__init__(
+            f"transaction {transactional_id!r} is committed, and the leader of {topic}-{partition} still has it open "
+            f"(KAFKA-20734; producer id {producer_id}): read_committed readers see nothing from offset {start_offset} "
+            "on. No row is lost; Spark does not record the micro-batch, and its replay writes nothing again. Its rows "
+            "are committed: do not abort it (kafka-transactions.sh abort would take them away for good); a restart of "
+            "the partition's leader shows them."
+        )
+
+
+class TransactionRefused(ExactlyOnceError):
+    def __init__(self, *, transactional_id: str, api: str, code: int, name: str) -> None:
+        self.transactional_id = transactional_id
+        self.api = api
+        self.code = code
+        super().__init__(
+            f"{api} for {transactional_id!r} was refused: {name} (error {code}). {TRANSACTION_ADVICE.get(name, '')}"
+            f"{NOTHING_VISIBLE}"
+        )
+
+
+TRANSACTION_ADVICE = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Add the ACL TRANSACTIONAL_ID WRITE and DESCRIBE, prefixed with the "
+    "transactionalIdPrefix, for this principal. ",
+    "GROUP_AUTHORIZATION_FAILED": "Add the ACL GROUP READ, prefixed with the transactionalIdPrefix, for this "
+    "principal. ",
+    "TOPIC_AUTHORIZATION_FAILED": "Add the ACL TOPIC READ on the commit topic for this principal. ",
+    "INVALID_TRANSACTION_TIMEOUT": "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms. ",
+    "UNKNOWN_TOPIC_OR_PARTITION": "The commit topic (option commitTopic) does not exist. ",
+    "OFFSET_METADATA_TOO_LARGE": "The brokers' offset.metadata.max.bytes is below 4096, the default. ",
+}
+
+
+class UnreadableState(ExactlyOnceError):
+    def __init__(self, *, group: str, found: str) -> None:
+        self.group = group
+        super().__init__(
+            f"consumer group {group!r} holds {found[:80]!r}, which this version did not write: another program uses "
+            f"the group's name, or a newer version of this sink wrote it. {STOPPED} Use another transactionalIdPrefix, "
+            "or the newer version."
+        )
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------

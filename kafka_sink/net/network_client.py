@@ -21,7 +21,7 @@ Source: org.apache.kafka.clients.NetworkClient.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.backoff import backoff_ms
@@ -110,6 +110,8 @@ class NetworkClient:
         self._nodes = {node.node_id: node for node in bootstrap}
         self._bootstrap_ids = tuple(self._nodes)
         self._broker_ids: tuple[int, ...] = ()
+        # Named by some answer since the last list of all brokers.
+        self._learned_ids: set[int] = set()
         self._by_key: dict[int, Node] = {}
         self._next_key = 0
         # What the next poll returns.
@@ -124,18 +126,28 @@ class NetworkClient:
         if not brokers:
             return
         self._broker_ids = tuple(broker.node_id for broker in brokers)
+        self._learned_ids.clear()
         for broker in brokers:
-            node = self._nodes.get(broker.node_id)
-            if node is not None and (node.host, node.port) != (broker.host, broker.port):
-                self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
-                node = None
-            if node is None:
-                self._nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port)
+            self._place(broker)
         for node in list(self._nodes.values()):
             self._forget_if_gone(node)
 
+    def learn(self, broker: Broker) -> None:
+        """Takes one broker that an answer named, a coordinator for one: it can be sent to from now on, though no list
+        of brokers had it, until the next list does not have it either."""
+        self._learned_ids.add(broker.node_id)
+        self._place(broker)
+
+    def _place(self, broker: Broker) -> None:
+        node = self._nodes.get(broker.node_id)
+        if node is not None and (node.host, node.port) != (broker.host, broker.port):
+            self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
+            node = None
+        if node is None:
+            self._nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port)
+
     def _forget_if_gone(self, node: Node) -> None:
-        known = node.node_id in self._broker_ids or node.node_id in self._bootstrap_ids
+        known = any(node.node_id in ids for ids in (self._broker_ids, self._learned_ids, self._bootstrap_ids))
         if not known and node.state is NodeState.DISCONNECTED:
             del self._nodes[node.node_id]
 
@@ -197,6 +209,11 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         return None if node is None or node.connection is None else node.connection.version_for(request)
 
+    def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
+        """Feature -> level (KIP-584), as the node said when the connection to it began; None while not connected."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.state is not NodeState.READY else _connection(node).finalized_features
+
     def throttle(self, node_id: int, until_ms: int) -> None:
         """No request to the node before `until_ms`."""
         self._nodes[node_id].throttle(until_ms)
@@ -237,7 +254,8 @@ class NetworkClient:
         api = api_of(request)
         theirs = _connection(node).ranges.get(api.key)
         speaks = f"speaks versions {theirs[0]} to {theirs[1]}" if theirs else "does not offer it"
-        return f"{api.name} needs versions {api.min_version} to {api.max_version}, which the broker lacks: it {speaks}"
+        lowest, highest = api.versions(request)
+        return f"{api.name} needs versions {lowest} to {highest}, which the broker lacks: it {speaks}"
 
     def _connect(self, node: Node, now_ms: int) -> None:
         if node.needs_resolving:

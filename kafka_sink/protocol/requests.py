@@ -1,7 +1,8 @@
 """The requests we send and what their answers mean: our own values outside, Kafka's bytes inside.
 
 The only module that knows kio. kio has a class for every version of every message; `APIS` says which versions we
-speak, how a request of ours becomes kio's and how an answer becomes ours. Another API is another row.
+speak, how a request of ours becomes kio's and how an answer becomes ours. Another API is another row; those of
+transactions are described in `transactions`, which gets kio's module handed in.
 
 Non-obvious:
 
@@ -26,8 +27,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.protocol import transactions as txn
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.message_reader import read_message
+from kafka_sink.protocol.transactions import Versions
 
 # --- Produce ----------------------------------------------------------------------------------------------------------
 
@@ -44,12 +47,14 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. `timeout_ms`: how long the leader waits."""
+    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. `timeout_ms`: how long the leader waits.
+    `transaction_version`: that of the transaction that `transactional_id` is in."""
 
     acks: int
     timeout_ms: int
     partitions: tuple[ProducePartition, ...]
     transactional_id: str | None = None
+    transaction_version: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,17 @@ class ProduceResponse:
 
 # From this version on, topics go by id (KIP-516).
 PRODUCE_BY_TOPIC_ID = 13
+# From this version on, a request adds its partitions to the transaction, which only transactions of version 2 allow for
+# (KIP-890): those of version 1 are told of them before.
+PRODUCE_ADDS_PARTITIONS = 12
 
 
-def _produce_max_version(request: ProduceRequest) -> int:
+def _produce_versions(request: ProduceRequest) -> Versions:
     """A topic without an id can only go by its name."""
-    return PRODUCE_BY_TOPIC_ID if all(data.topic_id for data in request.partitions) else PRODUCE_BY_TOPIC_ID - 1
+    if request.transactional_id is not None and request.transaction_version < 2:
+        return 9, PRODUCE_ADDS_PARTITIONS - 1
+    by_id = all(data.topic_id for data in request.partitions)
+    return 9, PRODUCE_BY_TOPIC_ID if by_id else PRODUCE_BY_TOPIC_ID - 1
 
 
 def _kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
@@ -101,7 +112,7 @@ def _kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
     )
 
 
-def _produce_response(message: Mapping[str, Any]) -> ProduceResponse:
+def _produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> ProduceResponse:
     return ProduceResponse(
         throttle_time_ms=message["throttle_time"],
         partitions=tuple(
@@ -203,7 +214,7 @@ def _kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
     )
 
 
-def _metadata_response(message: Mapping[str, Any]) -> MetadataResponse:
+def _metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> MetadataResponse:
     return MetadataResponse(
         throttle_time_ms=message["throttle_time"],
         cluster_id=message["cluster_id"],
@@ -274,7 +285,7 @@ def _kio_init_producer_id(kio: Any, version: int, request: InitProducerIdRequest
     )
 
 
-def _init_producer_id_response(message: Mapping[str, Any]) -> InitProducerIdResponse:
+def _init_producer_id_response(request: InitProducerIdRequest, message: Mapping[str, Any]) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time_ms=message["throttle_time"],
         error_code=message["error_code"],
@@ -317,7 +328,7 @@ def _kio_api_versions(kio: Any, version: int, request: ApiVersionsRequest) -> An
     )
 
 
-def _api_versions_response(message: Mapping[str, Any]) -> ApiVersionsResponse:
+def _api_versions_response(request: ApiVersionsRequest, message: Mapping[str, Any]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         throttle_time_ms=message["throttle_time"],
         error_code=message["error_code"],
@@ -330,8 +341,8 @@ def _api_versions_response(message: Mapping[str, Any]) -> ApiVersionsResponse:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-Request = ProduceRequest | MetadataRequest | InitProducerIdRequest | ApiVersionsRequest
-Response = ProduceResponse | MetadataResponse | InitProducerIdResponse | ApiVersionsResponse
+Request = ProduceRequest | MetadataRequest | InitProducerIdRequest | ApiVersionsRequest | txn.Request
+Response = ProduceResponse | MetadataResponse | InitProducerIdResponse | ApiVersionsResponse | txn.Response
 Buffer = bytes | memoryview
 
 
@@ -341,9 +352,9 @@ def _any_answer(request: Any, response: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row: `to_kio` makes kio's request (given kio's module of the version), `from_message` our response, `check`
-    raises ProtocolError when a response does not answer its request, `max_version_of` is the highest version that
-    can carry a request."""
+    """One row: `to_kio` makes kio's request (given kio's module of the version), `from_message` our response to a
+    request, `check` raises ProtocolError when a response does not answer its request, `versions_of` are the lowest
+    and the highest version that can carry a request, where that depends on the request."""
 
     name: str
     key: int
@@ -351,9 +362,13 @@ class Api:
     max_version: int
     request_type: type
     to_kio: Callable[[Any, int, Any], Any]
-    from_message: Callable[[Mapping[str, Any]], Any]
+    from_message: Callable[[Any, Mapping[str, Any]], Any]
     check: Callable[[Any, Any], None] = _any_answer
-    max_version_of: Callable[[Any], int] | None = None
+    versions_of: Callable[[Any], Versions] | None = None
+
+    def versions(self, request: Any) -> Versions:
+        """The lowest and the highest version in which we can send `request`."""
+        return self.versions_of(request) if self.versions_of else (self.min_version, self.max_version)
 
     @property
     def kio_package(self) -> str:
@@ -364,7 +379,7 @@ class Api:
 APIS: tuple[Api, ...] = (
     Api(
         "Produce", 0, 9, 13, ProduceRequest, _kio_produce, _produce_response,
-        check_produce_response, _produce_max_version,
+        check_produce_response, _produce_versions,
     ),
     Api("Metadata", 3, 10, 13, MetadataRequest, _kio_metadata, _metadata_response, check_metadata_response),
     Api(
@@ -372,6 +387,47 @@ APIS: tuple[Api, ...] = (
         check_init_producer_id_response,
     ),
     Api("ApiVersions", 18, 3, 3, ApiVersionsRequest, _kio_api_versions, _api_versions_response),
+    Api(
+        "FindCoordinator", 10, 4, 6, txn.FindCoordinatorRequest, txn.kio_find_coordinator,
+        txn.find_coordinator_response, txn.check_find_coordinator_response,
+    ),
+    Api(
+        "AddPartitionsToTxn", 24, 3, 3, txn.AddPartitionsToTxnRequest, txn.kio_add_partitions_to_txn,
+        txn.add_partitions_to_txn_response, txn.check_add_partitions_to_txn_response,
+    ),
+    Api(
+        "AddOffsetsToTxn", 25, 3, 4, txn.AddOffsetsToTxnRequest, txn.kio_add_offsets_to_txn,
+        txn.add_offsets_to_txn_response,
+    ),
+    Api(
+        "EndTxn", 26, 3, 5, txn.EndTxnRequest, txn.kio_end_txn, txn.end_txn_response,
+        txn.check_end_txn_response, txn.end_txn_versions,
+    ),
+    Api(
+        "WriteTxnMarkers", 27, 1, 1, txn.WriteTxnMarkersRequest, txn.kio_write_txn_markers,
+        txn.write_txn_markers_response, txn.check_write_txn_markers_response,
+    ),
+    Api(
+        "TxnOffsetCommit", 28, 3, 5, txn.TxnOffsetCommitRequest, txn.kio_txn_offset_commit,
+        txn.txn_offset_commit_response, versions_of=txn.txn_offset_commit_versions,
+    ),
+    Api(
+        "OffsetFetch", 9, 8, 9, txn.OffsetFetchRequest, txn.kio_offset_fetch, txn.offset_fetch_response,
+        txn.check_offset_fetch_response,
+    ),
+    Api(
+        "DescribeTransactions", 65, 0, 0, txn.DescribeTransactionsRequest, txn.kio_describe_transactions,
+        txn.describe_transactions_response, txn.check_describe_transactions_response,
+    ),
+    Api(
+        "ListTransactions", 66, 0, 2, txn.ListTransactionsRequest, txn.kio_list_transactions,
+        txn.list_transactions_response, txn.check_list_transactions_response,
+    ),
+    Api(
+        "DescribeProducers", 61, 0, 0, txn.DescribeProducersRequest, txn.kio_describe_producers,
+        txn.describe_producers_response, txn.check_describe_producers_response,
+    ),
+    Api("CreateTopics", 19, 7, 7, txn.CreateTopicsRequest, txn.kio_create_topics, txn.create_topics_response),
 )  # fmt: skip
 
 _BY_REQUEST_TYPE = {api.request_type: api for api in APIS}
@@ -386,9 +442,9 @@ def select_version(request: Request, ranges: Mapping[int, tuple[int, int]]) -> i
     """The highest version that can carry `request` and lies in the broker's `ranges`; None if there is none."""
     api = api_of(request)
     lowest, highest = ranges.get(api.key, (0, -1))
-    ours = api.max_version_of(request) if api.max_version_of else api.max_version
-    version = min(ours, highest)
-    return version if version >= max(api.min_version, lowest) else None
+    our_lowest, our_highest = api.versions(request)
+    version = min(our_highest, highest)
+    return version if version >= max(our_lowest, lowest) else None
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -440,7 +496,7 @@ def decode_response(request: Request, version: int, frame: bytes) -> Response:
     message, position = read_message(message_type, frame, position)
     if position != len(frame):
         raise ProtocolError(f"{len(frame) - position} bytes follow a {api.name} answer")
-    response: Response = api.from_message(message)
+    response: Response = api.from_message(request, message)
     api.check(request, response)
     return response
 

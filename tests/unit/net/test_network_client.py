@@ -25,10 +25,11 @@ from kafka_sink.protocol.requests import (
     ProducePartition,
     ProduceRequest,
 )
+from kafka_sink.protocol.transactions import EndTxnRequest
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
-PRODUCE, METADATA, INIT_PRODUCER_ID = 0, 3, 22
+PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 3, 22, 26
 
 
 class FakeTransport:
@@ -386,8 +387,10 @@ class TestSend:
 
     def test_a_version_that_is_not_shared(self) -> None:
         world = World()
-        key = world.open(ranges={PRODUCE: (0, 8)})
+        key = world.open(ranges={PRODUCE: (0, 8), END_TXN: (0, 4)})
+        of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
+            (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
             (NO_ACKS, "Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"),
             (INIT, "InitProducerId needs versions 4 to 5, which the broker lacks: it does not offer it"),
         ):
@@ -729,6 +732,71 @@ class TestBrokersChange:
         world.client.update_brokers(brokers(2))
         assert not world.client.ready(1, 0)
         assert world.transport.connects == []
+
+
+class TestLearn:
+    def test_a_broker_that_no_list_had_can_be_sent_to(self) -> None:
+        world = World()
+        world.client.learn(Broker(7, "b7", 9097))
+        key = world.open(7)
+        assert world.transport.connects[-1][1].sockaddr[1] == 9097
+        (response,) = world.poll(Sent(key), Received(key, world.send("token", node_id=7)))
+        assert (response.node_id, response.error) == (7, None)
+
+    def test_it_keeps_its_connection_and_what_was_known_of_it(self) -> None:
+        world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
+        world.client.learn(Broker(7, "b7", 9092))
+        assert not world.client.ready(7, 0)
+        world.poll(Disconnected(world.key, "Connection refused"))
+        assert not world.client.ready(7, world.now_ms)  # it rests for a while
+        assert len(world.transport.connects) == 1
+        world.poll(timeout_ms=100)
+        key = world.open(7)  # at its other address
+        assert world.transport.connects[-1][1].sockaddr[0] == "10.0.7.2"
+        world.client.learn(Broker(7, "b7", 9092))
+        assert world.transport.open == {key}
+
+    def test_one_that_moved_is_connected_to_anew(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.learn(Broker(1, "elsewhere", 9093))
+        assert world.transport.open == set()
+        world.open(1)
+        assert world.resolved[-1] == "elsewhere"
+
+    def test_it_does_not_stand_in_for_bootstrap_servers(self) -> None:
+        """Or a coordinator that is gone would be the only broker to ask who the coordinator is."""
+        world = World()
+        world.client.learn(Broker(7, "b7", 9092))
+        assert world.client.least_loaded_node(0) is None
+        assert world.resolved == ["boot"]
+
+    def test_the_next_list_of_brokers_knows_better(self) -> None:
+        world = World()
+        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(Broker(8, "b8", 9092))
+        world.client.update_brokers([Broker(7, "b7", 9092)])
+        assert not world.client.ready(7, 0)
+        assert [address.sockaddr[1] for _, address in world.transport.connects] == [9092]
+        assert not world.client.ready(8, 0)
+        assert len(world.transport.connects) == 1
+
+
+def test_finalized_features_are_those_of_the_connection() -> None:
+    world = World()
+    assert world.client.finalized_features(-1) is None
+    assert world.client.finalized_features(5) is None
+    key = world.connect()
+    assert world.client.finalized_features(-1) is None
+    (frame,) = world.transport.outbox[key]
+    # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
+    tagged = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
+    body = struct.pack(">hb", 0, 1) + struct.pack(">i", 0) + tagged
+    world.poll(Sent(key), Received(key, framed(correlation_id(frame), body)))
+    assert world.client.finalized_features(-1) == {"transaction.version": 2}
+    world.poll(Disconnected(key, "cut"))
+    assert world.client.finalized_features(-1) is None
 
 
 class TestMetrics:
