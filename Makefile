@@ -51,7 +51,8 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 	cd build/sanitize && PYKAFKA_TEST_SOURCES=1 PYKAFKA_REQUIRE_KERNEL=1 \
 		LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
-		$(CURDIR)/$(BIN)/pytest --capture=sys tests/unit/records/test_kernel.py $(ARGS)
+		$(CURDIR)/$(BIN)/pytest --capture=sys tests/unit/records/test_kernel.py \
+		tests/unit/records/test_row_hashes.py $(ARGS)
 
 .PHONY: kernel-instructions
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
@@ -62,10 +63,18 @@ kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind 
 simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
+.PHONY: explore
+explore: $(WHEEL)  ## take the two-phase commit through all schedules that its tests take some of; ARGS="--only zombies"
+	PYTHONPATH=tests $(BIN)/python -m model.explorations $(ARGS)
+
 # What is broken are copies of the sources, with the installed kernel; nothing of it stays.
 .PHONY: mutants
 mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a test must find; ARGS="--simulate 1000"
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
+.PHONY: chaos
+chaos: java $(WHEEL)  ## kill applications and workers at every step of an exactly-once commit
+	$(BIN)/pytest -m chaos tests/broker $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it

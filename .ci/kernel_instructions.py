@@ -35,6 +35,8 @@ FIGURES = {
     "fill 4 batches": ("kernel_fill", 354.8),
     "fill 2,000 batches": ("kernel_fill", 376.7),
     "fill with headers": ("kernel_fill", 814.1),
+    "sum_row_hashes": ("kernel_sum_row_hashes", 277.5),
+    "sum_row_hashes of 1 KiB": ("kernel_sum_row_hashes", 1090.5),
 }
 
 
@@ -83,6 +85,13 @@ def wire_order() -> None:
     _kernel.wire_order(destination, zeros(ROWS), zeros(2_000))
 
 
+def sum_row_hashes(value_bytes: int) -> None:
+    numbers = array("q", range(ROWS))
+    keys = array("q", (random.Random(place).getrandbits(63) for place in range(128)))
+    value, key = column(ROWS, value_bytes), column(ROWS, KEY_BYTES)
+    _kernel.sum_row_hashes(value, key, None, None, numbers, numbers, keys, zeros(2))
+
+
 WORKLOADS: dict[str, Callable[[], None]] = {
     "murmur2": lambda: _kernel.murmur2(column(ROWS, KEY_BYTES), array("i", bytes(4 * ROWS))),
     "wire_order": wire_order,
@@ -92,6 +101,8 @@ WORKLOADS: dict[str, Callable[[], None]] = {
     "fill 4 batches": lambda: fill(4),
     "fill 2,000 batches": lambda: fill(2_000),
     "fill with headers": lambda: fill(4, headers=True),
+    "sum_row_hashes": lambda: sum_row_hashes(VALUE_BYTES),
+    "sum_row_hashes of 1 KiB": lambda: sum_row_hashes(1_024),
 }
 
 
@@ -126,7 +137,7 @@ def main() -> int:
         change = counted / figure - 1
         verdict = "WORSE" if change > TOLERANCE else "better: the new figure" if change < -TOLERANCE else "ok"
         worse |= change > TOLERANCE
-        print(f"{name:20} {counted:7.1f} instructions a row, figure {figure:7.1f}, {change:+6.1%}  {verdict}")
+        print(f"{name:23} {counted:7.1f} instructions a row, figure {figure:7.1f}, {change:+6.1%}  {verdict}")
     return int(worse)
 
 

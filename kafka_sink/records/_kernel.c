@@ -1,6 +1,6 @@
-/* The work that is done once a row, compiled: hash of the keys, order by destination, sizes, records.
+/* The work that is done once a row, compiled: hash of the keys, order by destination, sizes, records, fingerprint.
  *
- * Python's face of it is compiled.py, where the arguments are described; encoder.py, murmur.py and
+ * Python's face of it is compiled.py, where the arguments are described; encoder.py, murmur.py, row_hashes.py and
  * wire_order.py are the same functions without a compiler, and both yield the same bytes.
  *
  * Built against CPython's limited API, so that one binary serves every Python from 3.11 on. Memory comes in
@@ -781,10 +781,210 @@ static PyObject *kernel_wire_order(PyObject *Py_UNUSED(module), PyObject *args)
     return result;
 }
 
+
+/* --- fingerprint -------------------------------------------------------------------------------------------- */
+
+__extension__ typedef unsigned __int128 uint128_t;
+
+/* A row's hash on its way through the row's message (row_hashes.py): the sum so far, and the keys of the next block. */
+typedef struct {
+    uint128_t sum;
+    const int64_t *key;
+    const int64_t *keys; /* KEY_COUNT, then `end` */
+    const int64_t *end;
+} RowHash;
+
+#define CHUNK_BLOCKS 64
+#define KEY_COUNT (2 * CHUNK_BLOCKS)
+#define PREFETCH_BYTES 2048
+
+static inline uint64_t avalanche(uint64_t h)
+{
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD;
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53;
+    return h ^ h >> 33;
+}
+
+/* MurmurHash3_x64_128's last steps. */
+static inline void stir(RowHash *hash)
+{
+    uint64_t low = (uint64_t)hash->sum, high = (uint64_t)(hash->sum >> 64);
+    low += high;
+    high += low;
+    low = avalanche(low);
+    high = avalanche(high);
+    low += high;
+    high += low;
+    hash->sum = (uint128_t)high << 64 | low;
+}
+
+/* The next block of the message. */
+static inline void mix(RowHash *hash, uint64_t first, uint64_t second)
+{
+    hash->sum += (uint128_t)(first + (uint64_t)hash->key[0]) * (second + (uint64_t)hash->key[1]);
+    hash->key += 2;
+    if (hash->key == hash->end) {
+        stir(hash);
+        hash->key = hash->keys;
+    }
+}
+
+static inline uint64_t little_endian_64(const uint8_t *at)
+{
+    return (uint64_t)little_endian_32(at) | (uint64_t)little_endian_32(at + 4) << 32;
+}
+
+/* The low `count` bytes, 0 <= count <= 8. */
+static inline uint64_t low_bytes(uint64_t word, int64_t count)
+{
+    return count < 8 ? word & ~(UINT64_MAX << 8 * count) : word;
+}
+
+/* The bytes of a field and zeros up to a whole block. The last block is read with what follows it where there is as
+ * much, as in put_field. */
+static inline void mix_field(RowHash *hash, const Field *field, const Bytes *source)
+{
+    const uint8_t *at = field->data;
+    int64_t left = field->length;
+    for (; left >= 16; at += 16, left -= 16) {
+        /* Rows come from further away than the processor looks ahead by itself: 1 KiB took 200 ns, and takes 115. As a
+         * number: what lies there need not be ours. */
+        __builtin_prefetch((const void *)((uintptr_t)at + PREFETCH_BYTES));
+        mix(hash, little_endian_64(at), little_endian_64(at + 8));
+    }
+    if (left <= 0)
+        return;
+    uint8_t padded[16] = {0};
+    if (source->data + source->size - at < 16)
+        at = memcpy(padded, at, (size_t)left);
+    mix(hash, low_bytes(little_endian_64(at), left), low_bytes(little_endian_64(at + 8), left > 8 ? left - 8 : 0));
+}
+
+static inline void mix_lengths(RowHash *hash, const Field *first, const Field *second)
+{
+    mix(hash, (uint64_t)first->length, (uint64_t)second->length);
+}
+
+typedef struct {
+    Columns columns;
+    Column topic;
+    int has_topic;
+    int64_t *partition, *timestamp_ms;
+    int64_t *keys;
+} Rows;
+
+static Error mix_headers(RowHash *hash, const Columns *columns, int64_t row)
+{
+    int64_t first = columns->row_offsets[row], end = columns->row_offsets[row + 1];
+    if (first < 0 || end < first || end > columns->header_key.count)
+        return HEADERS_OUTSIDE;
+    for (int64_t entry = first; entry < end; entry++) {
+        Field key, value;
+        Error error;
+        if ((error = field_at(&columns->header_key, entry, &key)) ||
+            (error = field_at(&columns->header_value, entry, &value)))
+            return error;
+        mix_lengths(hash, &key, &value);
+        mix_field(hash, &key, &columns->header_key.data);
+        mix_field(hash, &value, &columns->header_value.data);
+    }
+    return NULL;
+}
+
+static inline Error hash_row(const Rows *rows, int64_t row, RowHash *hash)
+{
+    const Columns *columns = &rows->columns;
+    Field key = NULL_FIELD, value, topic = NULL_FIELD;
+    Error error;
+    if ((error = field_at(&columns->value, row, &value)) ||
+        (columns->has_key && (error = field_at(&columns->key, row, &key))) ||
+        (rows->has_topic && (error = field_at(&rows->topic, row, &topic))))
+        return error;
+    mix_lengths(hash, &key, &value);
+    mix(hash, (uint64_t)rows->partition[row], (uint64_t)rows->timestamp_ms[row]);
+    mix_field(hash, &key, &columns->key.data);
+    mix_field(hash, &value, &columns->value.data);
+    if (topic.length >= 0) {
+        mix_lengths(hash, &NULL_FIELD, &topic);
+        mix_field(hash, &topic, &rows->topic.data);
+    }
+    if (columns->row_offsets != NULL && (error = mix_headers(hash, columns, row)))
+        return error;
+    stir(hash);
+    return NULL;
+}
+
+static Error sum_hashes(const Rows *rows, int64_t *sums)
+{
+    uint64_t sum1 = 0, sum2 = 0;
+    for (int64_t row = 0; row < rows->columns.value.count; row++) {
+        RowHash hash = {.sum = 0, .key = rows->keys, .keys = rows->keys, .end = rows->keys + KEY_COUNT};
+        Error error = hash_row(rows, row, &hash);
+        if (error)
+            return error;
+        sum1 += (uint64_t)hash.sum;
+        sum2 += (uint64_t)(hash.sum >> 64);
+    }
+    sums[0] = (int64_t)sum1;
+    sums[1] = (int64_t)sum2;
+    return NULL;
+}
+
+PyDoc_STRVAR(sum_row_hashes_doc,
+             "sum_row_hashes(value, key, headers, topic, partition, timestamp_ms, keys, sums)\n\nWrites the sums, modulo "
+             "2^64, of both halves of the rows' hashes.");
+
+static int hold_rows(Held *held, PyObject *topic, PyObject *partition, PyObject *timestamp_ms, PyObject *keys,
+                     Rows *rows)
+{
+    int64_t count = rows->columns.value.count;
+    rows->has_topic = topic != Py_None;
+    if (rows->has_topic) {
+        if (!hold_column(held, topic, &rows->topic))
+            return 0;
+        if (rows->topic.count != count) {
+            PyErr_SetString(PyExc_ValueError, "topics and values differ in number");
+            return 0;
+        }
+    }
+    return hold_int64s_of(held, partition, 0, count, &rows->partition) &&
+           hold_int64s_of(held, timestamp_ms, 0, count, &rows->timestamp_ms) &&
+           hold_int64s_of(held, keys, 0, KEY_COUNT, &rows->keys);
+}
+
+static PyObject *kernel_sum_row_hashes(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *value, *key, *headers, *topic, *partition, *timestamp_ms, *keys, *out;
+    if (!PyArg_ParseTuple(args, "OOOOOOOO:sum_row_hashes", &value, &key, &headers, &topic, &partition, &timestamp_ms,
+                          &keys, &out))
+        return NULL;
+    Held held;
+    if (!hold_up_to(&held, COLUMNS_BUFFERS + COLUMN_BUFFERS + 4))
+        return NULL;
+    PyObject *result = NULL;
+    Rows rows;
+    int64_t *sums;
+    if (hold_columns(&held, value, key, headers, &rows.columns) &&
+        hold_rows(&held, topic, partition, timestamp_ms, keys, &rows) &&
+        hold_int64s_of(&held, out, 1, 2, &sums)) {
+        Error error;
+        Py_BEGIN_ALLOW_THREADS
+        error = sum_hashes(&rows, sums);
+        Py_END_ALLOW_THREADS
+        result = none_or(error);
+    }
+    release(&held);
+    return result;
+}
+
+
+/* --- module -------------------------------------------------------------------------------------------------- */
+
 static PyMethodDef METHODS[] = {
     {"fill", kernel_fill, METH_VARARGS, fill_doc},
     {"murmur2", kernel_murmur2, METH_VARARGS, murmur2_doc},
     {"payload_sizes", kernel_payload_sizes, METH_VARARGS, payload_sizes_doc},
+    {"sum_row_hashes", kernel_sum_row_hashes, METH_VARARGS, sum_row_hashes_doc},
     {"wire_order", kernel_wire_order, METH_VARARGS, wire_order_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -16,6 +16,17 @@ def wire_order(
 def payload_sizes(
     value: Column, key: Column | None, headers: Headers | None, sizes: npt.NDArray[np.int64], /
 ) -> None: ...
+def sum_row_hashes(
+    value: Column,
+    key: Column | None,
+    headers: Headers | None,
+    topic: Column | None,
+    partition: npt.NDArray[np.int64],
+    timestamp_ms: npt.NDArray[np.int64],
+    keys: npt.NDArray[np.int64],
+    sums: npt.NDArray[np.int64],
+    /,
+) -> None: ...
 def fill(
     value: Column,
     key: Column | None,

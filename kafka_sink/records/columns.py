@@ -186,7 +186,8 @@ class RecordColumns:
 
     `value`, `key`: binary or large_binary arrays that share the batch's memory; `key` is None where no row
     has one. `headers`: None without the column. `timestamp_ms`: int64[n], milliseconds since 1970, never
-    negative. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
+    negative; `timestamp_is_set`: bool[n], or one for all rows, which tells a row's own time from the one that
+    stands in. `topic`: string or large_string array, or None without the column. `partition`: int32[n], -1 where
     null, or None without the column; `partition_is_set`: bool[n] or None, which tells a null from a row that
     says -1.
     """
@@ -196,6 +197,7 @@ class RecordColumns:
     key: pa.Array | None
     headers: Headers | None
     timestamp_ms: Int64s
+    timestamp_is_set: npt.NDArray[np.bool_] | bool
     topic: pa.Array | None
     partition: npt.NDArray[np.int32] | None
     partition_is_set: npt.NDArray[np.bool_] | None
@@ -211,12 +213,14 @@ class RecordColumns:
         key, headers, topic, partition, timestamp = (
             column.get(name) for name in ("key", "headers", "topic", "partition", "timestamp")
         )
+        timestamp_ms, timestamp_is_set = _milliseconds(timestamp, batch.num_rows, now_ms)
         return cls(
             num_rows=batch.num_rows,
             value=_as_binary(column["value"]),
             key=None if _is_all_null(key) else _as_binary(key),
             headers=None if _is_all_null(headers) else Headers.from_arrow(headers),
-            timestamp_ms=_milliseconds(timestamp, batch.num_rows, now_ms),
+            timestamp_ms=timestamp_ms,
+            timestamp_is_set=timestamp_is_set,
             topic=None if topic is None else _as_string(topic),
             partition=None if partition is None else _numpy(partition, np.int32, null=-1),
             partition_is_set=None if partition is None else _is_valid(partition),
@@ -272,10 +276,12 @@ _MS_PER_SECOND = 1_000
 _LAST_SECOND = (2**63 - 1) // _MS_PER_SECOND
 
 
-def _milliseconds(timestamp: pa.Array | None, num_rows: int, now_ms: int) -> Int64s:
-    """int64[num_rows], rounded down. Raises TimestampOutOfRange."""
+def _milliseconds(
+    timestamp: pa.Array | None, num_rows: int, now_ms: int
+) -> tuple[Int64s, npt.NDArray[np.bool_] | bool]:
+    """int64[num_rows], rounded down, and which of them are the rows' own. Raises TimestampOutOfRange."""
     if timestamp is None or timestamp.null_count == num_rows:
-        return np.full(num_rows, now_ms, np.int64)
+        return np.full(num_rows, now_ms, np.int64), False
     ticks, unit = _numpy(timestamp.view(pa.int64()), np.int64), timestamp.type.unit
     outside = ticks < 0
     if unit == "s":
@@ -283,9 +289,10 @@ def _milliseconds(timestamp: pa.Array | None, num_rows: int, now_ms: int) -> Int
     if outside.any():
         raise TimestampOutOfRange(timestamp=int(ticks[outside.argmax()]), unit=unit)
     timestamp_ms = ticks * _MS_PER_SECOND if unit == "s" else ticks // _TICKS_PER_MS[unit]
-    if timestamp.null_count:
-        timestamp_ms = np.where(_is_valid(timestamp), timestamp_ms, np.int64(now_ms))
-    return timestamp_ms
+    if not timestamp.null_count:
+        return timestamp_ms, True
+    is_set = _is_valid(timestamp)
+    return np.where(is_set, timestamp_ms, np.int64(now_ms)), is_set
 
 
 # --- memory -------------------------------------------------------------------------------------------------

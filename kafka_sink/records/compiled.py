@@ -1,7 +1,8 @@
 """Python's face of the compiled kernel: Arrow arrays taken apart into the buffers that `_kernel.c` reads.
 
 Each function does and returns what its namesake without a compiler does: murmur.py, wire_order.py,
-record_size.py, and `CompiledEncoder.fill` that of encoder.py. All release the interpreter's lock while they work.
+record_size.py, row_hashes.py, and `CompiledEncoder.fill` that of encoder.py. All release the interpreter's lock while
+they work.
 The kernel checks everything it reads; ValueError means a corrupt Arrow batch, and what was written means nothing.
 Importing this module fails where the kernel was not built: kernel.py does so.
 """
@@ -15,6 +16,7 @@ import pyarrow as pa
 from kafka_sink.records import _kernel
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.row_hashes import KEYS, partition_numbers, timestamp_numbers
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -41,6 +43,20 @@ def payload_sizes(columns: RecordColumns) -> Int64s:
     sizes = np.empty(columns.num_rows, np.int64)
     _kernel.payload_sizes(*_columns(columns), sizes)
     return sizes
+
+
+def sum_row_hashes(columns: RecordColumns) -> tuple[int, int]:
+    """The sums, each modulo 2^64, of the low and of the high halves of all rows' hashes."""
+    sums = np.empty(2, np.uint64)
+    _kernel.sum_row_hashes(
+        *_columns(columns),
+        None if columns.topic is None else _column(columns.topic),
+        partition_numbers(columns),
+        timestamp_numbers(columns),
+        KEYS.view(np.int64),
+        sums.view(np.int64),
+    )
+    return int(sums[0]), int(sums[1])
 
 
 class CompiledEncoder:
@@ -86,7 +102,10 @@ def _columns(columns: RecordColumns) -> tuple[_kernel.Column, _kernel.Column | N
     )
 
 
+_LARGE = (pa.large_binary(), pa.large_string())
+
+
 def _column(array: pa.Array) -> _kernel.Column:
     validity, offsets, data = array.buffers()
-    offset_bytes = 8 if pa.types.is_large_binary(array.type) else 4
+    offset_bytes = 8 if array.type in _LARGE else 4
     return validity if array.null_count else None, offsets, data, offset_bytes, array.offset, len(array)

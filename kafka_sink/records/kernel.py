@@ -25,6 +25,7 @@ from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.murmur import murmur2
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_size import payload_sizes
+from kafka_sink.records.row_hashes import sum_row_hashes
 from kafka_sink.records.wire_order import wire_order
 
 Int32s = npt.NDArray[np.int32]
@@ -45,10 +46,11 @@ class Kernel:
     murmur2: Callable[[pa.Array], Int32s]
     wire_order: Callable[[Int64s, int], tuple[Int64s, Int64s]]
     payload_sizes: Callable[[RecordColumns], Int64s]
+    sum_row_hashes: Callable[[RecordColumns], tuple[int, int]]
     encoder: Callable[[RecordColumns, Int64s], Encoder]
 
 
-FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, RecordEncoder)
+FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, sum_row_hashes, RecordEncoder)
 
 
 def compiled_kernel() -> Kernel:
@@ -56,7 +58,12 @@ def compiled_kernel() -> Kernel:
     from kafka_sink.records import compiled
 
     return Kernel(
-        "compiled", compiled.murmur2, compiled.wire_order, compiled.payload_sizes, compiled.CompiledEncoder
+        "compiled",
+        compiled.murmur2,
+        compiled.wire_order,
+        compiled.payload_sizes,
+        compiled.sum_row_hashes,
+        compiled.CompiledEncoder,
     )
 
 

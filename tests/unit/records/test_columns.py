@@ -275,6 +275,8 @@ def test_microseconds_round_down_whatever_the_zone(ticks: list[int | None], zone
     columns = with_value(len(ticks), timestamp=padded)
     assert columns.timestamp_ms.dtype == np.int64
     assert columns.timestamp_ms.tolist() == [NOW_MS if t is None else t // 1000 for t in ticks]
+    is_set = np.broadcast_to(columns.timestamp_is_set, len(ticks))
+    assert is_set.tolist() == [t is not None for t in ticks]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Without the compiled kernel only the choice between the two is tested.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -23,7 +24,9 @@ from kafka_sink.records import kernel
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import FALLBACK, Kernel, choose, compiled_kernel
 from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.row_hashes import KEYS
 from record_cases import Case, Row, cases, int64s, scalar_record
+from whole_rows import ROW_TYPES, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 Int64s = npt.NDArray[np.int64]
 
@@ -196,6 +199,13 @@ def test_payload_sizes_and_hashes_are_alike(case: Case) -> None:
     assert COMPILED.murmur2(case.columns.value).tolist() == FALLBACK.murmur2(case.columns.value).tolist()
 
 
+@needs_kernel
+@given(rows=st.lists(whole_rows(TEXTS), max_size=8), types=ROW_TYPES, skipped=st.integers(0, 8))
+def test_sums_of_row_hashes_are_alike(rows: list[WholeRow], types: RowTypes, skipped: int) -> None:
+    columns = RecordColumns.from_arrow(arrow_batch(rows, types).slice(skipped), now_ms=9)
+    assert COMPILED.sum_row_hashes(columns) == FALLBACK.sum_row_hashes(columns)
+
+
 @BOTH
 @given(rows=st.lists(st.integers(0, 300), max_size=60), more=st.integers(0, 3))
 def test_wire_order_is_a_stable_sort(implementation: Kernel, rows: list[int], more: int) -> None:
@@ -294,6 +304,9 @@ def test_what_is_made_hostile_below_is_right_as_it_is() -> None:
     given = arguments()
     _kernel.fill(*given.values())
     assert given["next_row"].tolist() == [2, 3]
+    hashed = hash_arguments()
+    _kernel.sum_row_hashes(*hashed.values())
+    assert hashed["sums"].all()
 
 
 @needs_kernel
@@ -302,6 +315,26 @@ def test_a_column_without_rows_may_have_no_buffers(offset_bytes: int) -> None:
     empty = (None, None, None, offset_bytes, 0, 0)
     _kernel.murmur2(empty, np.zeros(0, np.int32))
     _kernel.payload_sizes(empty, empty, (int64s([0]), empty, empty), int64s([]))
+    given = {"headers": (int64s([0]), empty, empty), "partition": int64s([]), "timestamp_ms": int64s([])}
+    given |= dict.fromkeys(("value", "key", "topic"), empty)
+    hashed = hash_arguments() | given
+    _kernel.sum_row_hashes(*hashed.values())
+    assert hashed["sums"].tolist() == [0, 0]
+
+
+def hash_arguments() -> dict[str, Any]:
+    """Those of `_kernel.sum_row_hashes`, in their order, with the rows of `arguments`."""
+    given = arguments()
+    return {
+        "value": given["value"],
+        "key": given["key"],
+        "headers": given["headers"],
+        "topic": column([0, 1, 2, 3], b"tuv", rows=3),
+        "partition": int64s([0, 1, 2]),
+        "timestamp_ms": int64s([5, 6, 7]),
+        "keys": KEYS.view(np.int64),
+        "sums": int64s([0, 0]),
+    }
 
 
 CORRUPT_COLUMNS = {
@@ -341,6 +374,40 @@ def test_a_corrupt_column_is_a_value_error(place: str, corrupt: Column) -> None:
         _kernel.fill(*given.values())
     with pytest.raises(ValueError):
         _kernel.payload_sizes(given["value"], given["key"], given["headers"], int64s([0] * 3))
+    with pytest.raises(ValueError):
+        _kernel.sum_row_hashes(*(hash_arguments() | changed).values())
+
+
+@needs_kernel
+@pytest.mark.parametrize("corrupt", CORRUPT_COLUMNS.values(), ids=CORRUPT_COLUMNS.keys())
+def test_a_corrupt_column_of_topics_is_a_value_error(corrupt: Column) -> None:
+    with pytest.raises(ValueError):
+        _kernel.sum_row_hashes(*(hash_arguments() | {"topic": corrupt}).values())
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"key": column([0, 1, 2], b"kl", rows=2)},
+        {"topic": column([0, 1, 2], b"tu", rows=2)},
+        {"headers": (int64s([0, 0, 2, 2]), *arguments()["headers"][1:])},
+        {"headers": (int64s([0, 0, 2**63 - 1, 1]), *arguments()["headers"][1:])},
+        {"headers": (int64s([-1, 0, 1, 1]), *arguments()["headers"][1:])},
+        {"partition": int64s([0, 1])},
+        {"partition": np.zeros(3, np.int32)},
+        {"timestamp_ms": int64s([5, 6, 7, 8])},
+        {"timestamp_ms": int64s([5, 6, 7, 8, 9, 10])[::2]},
+        {"keys": KEYS.view(np.int64)[1:]},
+        {"keys": KEYS},
+        {"sums": int64s([0])},
+        {"sums": bytes(16)},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_wrong_arguments_of_the_hashes_are_value_errors(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        _kernel.sum_row_hashes(*(hash_arguments() | wrong).values())
 
 
 @needs_kernel
@@ -524,11 +591,24 @@ def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
         assert 0 <= given["end"][place] <= given["limit"][place] <= len(given["memory"])
 
 
+@needs_kernel
+@given(st.data())
+def test_whatever_comes_is_hashed_or_refused(data: st.DataObject) -> None:
+    given = hash_arguments()
+    strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
+    strategies |= {"value": COLUMNS} | dict.fromkeys(("key", "topic"), st.one_of(st.none(), COLUMNS))
+    strategies["headers"] = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
+    for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
+        given[name] = data.draw(strategies[name])
+    with contextlib.suppress(ValueError):
+        _kernel.sum_row_hashes(*given.values())
+
+
 # --- beside other threads -----------------------------------------------------------------------------------
 
 
 @needs_kernel
-@pytest.mark.parametrize("function", ["murmur2", "wire_order", "payload_sizes", "fill"])
+@pytest.mark.parametrize("function", ["murmur2", "wire_order", "payload_sizes", "fill", "sum_row_hashes"])
 def test_other_threads_run_while_the_kernel_works(function: str) -> None:
     """The interpreter takes the lock from a thread after the switch interval only; so, when another thread runs before
     the calls have returned, one of them has given the lock away."""
@@ -542,6 +622,7 @@ def test_other_threads_run_while_the_kernel_works(function: str) -> None:
         "wire_order": lambda: COMPILED.wire_order(destination, 100),
         "payload_sizes": lambda: COMPILED.payload_sizes(columns),
         "fill": lambda: encoder.fill(place, int64s([0]), int64s([rows]), batches),
+        "sum_row_hashes": lambda: COMPILED.sum_row_hashes(columns),
     }
     begun, ended = threading.Event(), threading.Event()
 

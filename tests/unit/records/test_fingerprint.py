@@ -1,0 +1,184 @@
+"""Fingerprints are equal where the rows are, in whatever order, batches and Arrow types, and nowhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.fingerprint import Fingerprint
+from whole_rows import ROW_TYPES, SHORT_TEXTS, SPARKS, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
+
+NOW_MS = 1_800_000_000_000
+
+
+def digest(*batches: pa.RecordBatch, now_ms: int = NOW_MS) -> str:
+    fingerprint = Fingerprint()
+    for batch in batches:
+        fingerprint.update(RecordColumns.from_arrow(batch, now_ms=now_ms))
+    return fingerprint.digest()
+
+
+def digest_of(*rows: WholeRow) -> str:
+    return digest(arrow_batch(rows))
+
+
+# --- equal --------------------------------------------------------------------------------------------------
+
+
+@given(
+    rows=st.lists(whole_rows(TEXTS), max_size=8),
+    types=st.tuples(ROW_TYPES, ROW_TYPES),
+    cuts=st.lists(st.integers(0, 8), max_size=3),
+    data=st.data(),
+)
+def test_order_batches_slices_and_types_make_no_difference(
+    rows: list[WholeRow], types: tuple[RowTypes, RowTypes], cuts: list[int], data: st.DataObject
+) -> None:
+    shuffled = arrow_batch(data.draw(st.permutations(rows)), types[0])
+    bounds = sorted([0, *(min(cut, len(rows)) for cut in cuts), len(rows)])
+    slices = [shuffled.slice(start, end - start) for start, end in pairwise(bounds)]
+    alone = [arrow_batch([row], types[1]) for row in rows]
+    assert digest(*slices) == digest(*alone) == digest_of(*rows)
+
+
+@given(
+    left=st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3),
+    right=st.lists(whole_rows(SHORT_TEXTS), min_size=1, max_size=3),
+    both=st.lists(whole_rows(SHORT_TEXTS), max_size=2),
+)
+def test_equal_if_and_only_if_the_rows_are(
+    left: list[WholeRow], right: list[WholeRow], both: list[WholeRow]
+) -> None:
+    assert (digest_of(*left, *both) == digest_of(*both, *right)) == (Counter(left) == Counter(right))
+
+
+def test_the_rows_of_arrow_batches_add_up() -> None:
+    rows = [WholeRow(b"%d" % i) for i in range(4)]
+    assert digest(arrow_batch(rows[:1]), arrow_batch(rows[1:])) == digest_of(*rows)
+    assert digest(arrow_batch([]), arrow_batch(rows), arrow_batch([])) == digest_of(*rows)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 9, 15, 16, 17])
+def test_what_lies_behind_a_row_in_memory_makes_no_difference(length: int) -> None:
+    row = WholeRow(b"v" * length, b"k" * length, ((b"h" * length, b"w" * length),), 5, "t" * length)
+    neighbours = [[], [replace(row, value=b"another one, longer than a block")], [row] * 20]
+    assert {digest(arrow_batch([row, *more]).slice(0, 1)) for more in neighbours} == {digest_of(row)}
+
+
+def test_the_time_that_stands_in_for_a_null_is_not_in_it() -> None:
+    timestamp = pa.array([None, 5], pa.timestamp("ms"))
+    values = pa.array([b"a", b"b"], pa.binary())
+    for columns in ({"value": values}, {"value": values, "timestamp": timestamp}):
+        batch = pa.record_batch(columns)
+        assert digest(batch, now_ms=1) == digest(batch, now_ms=2)
+
+
+def test_columns_that_are_not_there_are_columns_of_nulls() -> None:
+    row = WholeRow(b"v")
+    assert digest(arrow_batch([row], replace(SPARKS, sparse=True))) == digest_of(row)
+    without_list = pa.record_batch({"value": [b"v"], "headers": pa.array([None], SPARKS.headers)})
+    assert digest(without_list) == digest_of(row)
+
+
+def test_digests_outlive_a_release() -> None:
+    """They are kept in the cluster: rows that gave one must go on giving it, or the version must change."""
+    rows = [
+        WholeRow(b"value", b"key", ((b"h", b"1"), (b"h", None), (b"", b"")), 1_700_000_000_000, "topic", 7),
+        WholeRow(None, b"tombstone"),
+        WholeRow(b"x" * 3_000),
+    ]
+    assert digest_of() == "1:0:00000000000000000000000000000000"
+    assert digest_of(*rows) == "1:3:bde0872c96a614a5984267fbb504c6d4"
+
+
+# --- different ----------------------------------------------------------------------------------------------
+
+
+BASE = WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", None)), 5, "t", 3)
+CHANGED = {
+    "a bit of the value": WholeRow(b"aj", b"c", BASE.headers, 5, "t", 3),
+    "a zero more": WholeRow(b"ab\0", b"c", BASE.headers, 5, "t", 3),
+    "null value": WholeRow(None, b"c", BASE.headers, 5, "t", 3),
+    "empty value": WholeRow(b"", b"c", BASE.headers, 5, "t", 3),
+    "a byte from value to key": WholeRow(b"a", b"bc", BASE.headers, 5, "t", 3),
+    "key and value swapped": WholeRow(b"c", b"ab", BASE.headers, 5, "t", 3),
+    "null key": WholeRow(b"ab", None, BASE.headers, 5, "t", 3),
+    "empty key": WholeRow(b"ab", b"", BASE.headers, 5, "t", 3),
+    "headers in another order": WholeRow(b"ab", b"c", BASE.headers[::-1], 5, "t", 3),
+    "a header fewer": WholeRow(b"ab", b"c", BASE.headers[:1], 5, "t", 3),
+    "a header twice": WholeRow(b"ab", b"c", (*BASE.headers, BASE.headers[1]), 5, "t", 3),
+    "empty header value": WholeRow(b"ab", b"c", ((b"h", b"v"), (b"i", b"")), 5, "t", 3),
+    "header key and value swapped": WholeRow(b"ab", b"c", ((b"v", b"h"), (b"i", None)), 5, "t", 3),
+    "a byte from header value to key": WholeRow(b"ab", b"c", ((b"hv", b""), (b"i", None)), 5, "t", 3),
+    "a header's value in the next": WholeRow(b"ab", b"c", ((b"h", None), (b"i", b"v")), 5, "t", 3),
+    "no timestamp": WholeRow(b"ab", b"c", BASE.headers, None, "t", 3),
+    "timestamp 0": WholeRow(b"ab", b"c", BASE.headers, 0, "t", 3),
+    "timestamp and partition swapped": WholeRow(b"ab", b"c", BASE.headers, 3, "t", 5),
+    "no topic": WholeRow(b"ab", b"c", BASE.headers, 5, None, 3),
+    "empty topic": WholeRow(b"ab", b"c", BASE.headers, 5, "", 3),
+    "topic as a header": WholeRow(b"ab", b"c", ((b"", b"t"), *BASE.headers), 5, None, 3),
+    "no partition": WholeRow(b"ab", b"c", BASE.headers, 5, "t", None),
+    "partition -1": WholeRow(b"ab", b"c", BASE.headers, 5, "t", -1),
+}
+
+
+def test_each_change_of_a_row_is_seen() -> None:
+    digests = {"none": digest_of(BASE)} | {change: digest_of(row) for change, row in CHANGED.items()}
+    assert len(set(digests.values())) == len(digests), digests
+    # ... also where another row is beside it.
+    assert len({digest_of(row, BASE) for row in (BASE, *CHANGED.values())}) == len(digests)
+
+
+def test_a_row_twice_is_not_a_row_once_nor_none() -> None:
+    other = CHANGED["no topic"]
+    counts = [digest_of(*[BASE] * n, other) for n in range(5)]
+    assert len({text.partition(":")[2] for text in counts}) == 5
+    # The number of rows alone would tell them apart: the sums must, too.
+    assert len({text.rpartition(":")[2] for text in counts}) == 5
+    assert digest_of(BASE, BASE, other) != digest_of(BASE, other, other)
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 991, 992, 993, 1008, 2100])
+def test_every_byte_of_a_value_counts(length: int) -> None:
+    value = (bytes(range(256)) * 9)[:length]
+    seen = {digest_of(WholeRow(value))}
+    for place in range(length):
+        changed = bytearray(value)
+        changed[place] ^= 1 << place % 8
+        seen.add(digest_of(WholeRow(bytes(changed))))
+    assert len(seen) == 1 + length
+
+
+@pytest.mark.parametrize("blocks", [4, 130])
+def test_blocks_cannot_change_places(blocks: int) -> None:
+    value = b"".join(b"%016d" % i for i in range(blocks))
+    swapped = {value}
+    for i in range(blocks):
+        for j in (i + 1, i + 2, i + 64):
+            if j < blocks:
+                parts = [value[at : at + 16] for at in range(0, len(value), 16)]
+                parts[i], parts[j] = parts[j], parts[i]
+                swapped.add(b"".join(parts))
+    assert len({digest_of(WholeRow(one)) for one in swapped}) == len(swapped)
+
+
+def test_changes_that_make_up_for_each_other_are_seen() -> None:
+    """+1, -2, +1 in neighbouring words: what a sum with keys at even distances would not see."""
+    counters = [100] * 12
+
+    def value(*changes: tuple[int, int]) -> WholeRow:
+        numbers = counters.copy()
+        for place, change in changes:
+            numbers[place] += change
+        return WholeRow(b"".join(number.to_bytes(8, "little") for number in numbers))
+
+    changes = [(), ((0, 1), (2, -2), (4, 1)), ((1, 1), (3, -1)), ((0, 1), (1, -1)), ((0, 1), (2, -1))]
+    rows = [value(*each) for each in changes]
+    assert len({digest_of(row) for row in rows}) == len(rows)
