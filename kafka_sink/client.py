@@ -44,9 +44,11 @@ from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
+from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns, plain_bytes
 from kafka_sink.records.compression import Codec
+from kafka_sink.records.fingerprint import Fingerprint
 
 # An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
 # processor's cache and out of the memory bound, while a slice still fills several batches.
@@ -98,6 +100,7 @@ class Producer:
         )
         core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
         self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
+        self._in_transaction = False
         self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
         self._thread.start()
 
@@ -106,9 +109,22 @@ class Producer:
         """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
         return self._sender.failure is None and self._closing is None and self._thread.is_alive()
 
-    def begin(self, *, topic: str | None, partitioner: str = "murmur2") -> Write:
-        """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option."""
-        return Write(self, topic=topic, partitioner=partitioner)
+    def begin(
+        self,
+        *,
+        topic: str | None,
+        partitioner: str = "murmur2",
+        transaction: Transaction | None = None,
+        fingerprint: Fingerprint | None = None,
+    ) -> Write:
+        """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option.
+        `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
+        all of its rows in."""
+        if transaction is not None:
+            with self._changed:
+                self._sender.begin_transaction(transaction)
+            self._in_transaction = True
+        return Write(self, topic=topic, partitioner=partitioner, fingerprint=fingerprint)
 
     def close(self) -> None:
         """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
@@ -250,6 +266,9 @@ class Producer:
         """Its write is over; until the next one it asks the cluster for nothing."""
         with self._changed:
             self._metadata.want_nothing()
+            if self._in_transaction:
+                self._sender.end_transaction()
+        self._in_transaction = False
         self.used_at_ms = monotonic_ms()
 
     def _raise_failure(self) -> None:
@@ -260,8 +279,11 @@ class Producer:
 class Write:
     """The rows of one task on their way through a producer."""
 
-    def __init__(self, producer: Producer, *, topic: str | None, partitioner: str) -> None:
+    def __init__(
+        self, producer: Producer, *, topic: str | None, partitioner: str, fingerprint: Fingerprint | None
+    ) -> None:
         self._producer = producer
+        self._fingerprint = fingerprint
         self._codec = codec_of(producer.config)
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
@@ -290,6 +312,8 @@ class Write:
         rows = self._route(columns, started_ms)
         self._check_sizes(rows)
         self._producer.place(rows, self._receipts, self._codec, started_ms)
+        if self._fingerprint is not None:
+            self._fingerprint.update(columns)
         self.record_count += columns.num_rows
 
     def _route(self, columns: RecordColumns, started_ms: int) -> RoutedRows:

@@ -14,7 +14,8 @@ from kafka_sink.config import ProducerConfig
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.metadata import MAX_IDLE_MS, Metadata
-from kafka_sink.producer.sender import Network, Sender
+from kafka_sink.producer.network import Network
+from kafka_sink.producer.sender import Sender
 from kafka_sink.records.compression import Codec, codec_for
 
 

@@ -176,7 +176,7 @@ class ProducerBatch:
         write_header(
             self.buffer.view[: self.end],
             codec_id=self._codec_id,
-            is_transactional=False,
+            is_transactional=producer.is_transactional,
             base_timestamp=self.base_timestamp,
             max_timestamp=self.max_timestamp,
             producer_id=producer.producer_id,

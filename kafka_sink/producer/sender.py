@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
 
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import (
+    AttemptFenced,
     DeliveryTimeout,
     KafkaSinkError,
     ProduceRejected,
@@ -37,14 +37,16 @@ from kafka_sink.metrics import Metrics
 from kafka_sink.producer import error_policy
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.batch_split import half_bytes, split
+from kafka_sink.producer.coordinators import Coordinators
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
+from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.transaction_manager import ADDS_PARTITIONS_ITSELF, FENCED, Transaction, TransactionManager
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
-    Broker,
     InitProducerIdRequest,
     InitProducerIdResponse,
     MetadataRequest,
@@ -53,53 +55,14 @@ from kafka_sink.protocol.requests import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
-    Request,
 )
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
 
 # The option's value -> what a Produce request says.
 ACKS = {"all": -1, "1": 1, "0": 0}
-# A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
-# are noticed at this grain.
-LONGEST_POLL_MS = 1_000
 # To look for an old batch is to look at all of them, which thousands of partitions make thousands.
 EXPIRY_GRAIN_MS = 100
-
-
-class Answer(Protocol):
-    """What comes back for a request, exactly once: a response, or the reason why there is none. Neither, when none was
-    expected and the request's bytes are in the socket."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def request(self) -> object: ...
-    @property
-    def token(self) -> object: ...
-    @property
-    def response(self) -> object | None: ...
-    @property
-    def error(self) -> str | None: ...
-
-
-class Network(Protocol):
-    """What the Sender needs of a network. Sending hands the bytes over; nothing here waits.
-
-    `ready`: takes a request now; if not, connecting begins when that is due. `is_down`: has no connection and is not
-    getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
-    up, and why; empty if none.
-    """
-
-    @property
-    def last_error(self) -> str: ...
-    def ready(self, node_id: int, now_ms: int) -> bool: ...
-    def is_down(self, node_id: int) -> bool: ...
-    def least_loaded_node(self, now_ms: int) -> int | None: ...
-    def send(
-        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
-    ) -> None: ...
-    def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +97,13 @@ class Sender:
         self._sequences = Sequences(idempotent=config.enable_idempotence)
         # None: to be asked for.
         self._producer: ProducerIdAndEpoch | None = None if config.enable_idempotence else NO_PRODUCER
+        self._coordinators = Coordinators(
+            network=network,
+            rng=rng,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
+        self._transactions = TransactionManager(self._coordinators, delivery_timeout_ms=config.delivery_timeout_ms)
         # Out of their queues and not yet on the wire: nobody else knows of them.
         self._drained: list[ProducerBatch] = []
         self._asking_producer_id = False
@@ -143,6 +113,19 @@ class Sender:
         # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
         self.produces_by_name = False
         self.failure: KafkaSinkError | None = None
+
+    # --- transactions, begun and ended by a writer under the lock -----------------------------------------------------
+
+    def begin_transaction(self, transaction: Transaction) -> None:
+        """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
+        self._producer = self._transactions.begin(transaction)
+        self._sequences = Sequences()
+
+    def end_transaction(self) -> None:
+        """The write is over; without another transaction a new producer id is asked for."""
+        self._transactions.end()
+        self._producer = None
+        self._sequences = Sequences()
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
@@ -196,8 +179,14 @@ class Sender:
                 # Wanted anew: a topic may have been forgotten between a writer's want and its first batch.
                 self._metadata.want(ready.leaderless, now_ms)
                 self._metadata.request_update()
-        wait_ms = LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms
-        for node_id, led in sorted(ready.led.items()):
+            try:
+                may_write = self._transactions.admit(ready.led, now_ms)
+            except KafkaSinkError as refused:
+                self._fail(refused)
+                return LONGEST_POLL_MS
+        coordinators_wait_ms = self._coordinators.run_once(now_ms)
+        wait_ms = min(coordinators_wait_ms, LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms)
+        for node_id, led in sorted(may_write.items()):
             if self._acks == 0 and self._network.is_down(node_id):
                 # All that a broker can do about a batch it refuses and is to give no answer to is to hang up
                 # (KafkaApis.handleProduceRequest); it may lead no more. `ready` would connect again and hide it.
@@ -245,6 +234,7 @@ class Sender:
                 record_count=batch.record_count,
                 queue_time_ms=now_ms - batch.created_ms,
             )
+        transaction = self._transactions.transaction
         request = ProduceRequest(
             acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
@@ -252,6 +242,8 @@ class Sender:
                 ProducePartition(*batch.topic_partition, topic_id=batch.topic_id, records=batch.wire_bytes)
                 for batch in batches
             ),
+            transactional_id=transaction.transactional_id if transaction else None,
+            transaction_version=transaction.version if transaction else ADDS_PARTITIONS_ITSELF,
         )
         token = _Produced({batch.topic_partition: batch for batch in batches})
         self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
@@ -264,6 +256,8 @@ class Sender:
         """Takes the answers of one poll."""
         with self._lock:
             for answer in answers:
+                if self._coordinators.handle(answer, now_ms):
+                    continue
                 if isinstance(answer.request, MetadataRequest):
                     self._on_metadata(answer, now_ms)
                 elif isinstance(answer.request, InitProducerIdRequest):
@@ -335,11 +329,18 @@ class Sender:
         elif action is Action.SPLIT:
             self._split(batch, reason)
         elif action is Action.FAIL:
-            self._fail(_rejection(batch, result, self._sequences.former_topic_id(batch)))
+            self._fail(self._rejection(batch, result))
             self._accumulator.deallocate(batch)
         else:
             base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
             self._acknowledge(batch, base_offset, now_ms)
+
+    def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
+        transaction = self._transactions.transaction
+        if transaction is not None and result.error_code in FENCED:
+            name = error_name(result.error_code)
+            return AttemptFenced(transactional_id=transaction.transactional_id, api="Produce", name=name)
+        return _refusal(batch, result, self._sequences.former_topic_id(batch))
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch):
@@ -454,7 +455,7 @@ def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicR
     )
 
 
-def _rejection(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None) -> KafkaSinkError:
+def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None) -> KafkaSinkError:
     """What the leader's final error about `batch` means. `former_topic_id`: `Sequences.former_topic_id`."""
     topic, partition = batch.topic_partition
     if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:

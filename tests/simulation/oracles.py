@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import ProduceRejected, TopicRecreated
+from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
-from kafka_sink.producer.sender import EXPIRY_GRAIN_MS, LONGEST_POLL_MS
+from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.protocol.error_codes import ErrorCode
 from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
 from simulation.rows import Row, RowId

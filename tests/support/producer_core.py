@@ -90,6 +90,9 @@ class FakeNetwork:
     def update_brokers(self, brokers: Sequence[Broker]) -> None:
         self.brokers = brokers
 
+    def learn(self, broker: Broker) -> None:
+        self.brokers = (*self.brokers, broker)
+
     def take(self, kind: type) -> Sent:
         """The oldest unanswered request of a kind."""
         found = next(s for s in self.sent if isinstance(s.request, kind))

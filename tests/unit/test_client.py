@@ -567,7 +567,7 @@ def explicit(*partitions: int) -> pa.RecordBatch:
 
 
 def write_to(topic: GrowingTopic) -> Write:
-    return Write(topic, topic="t", partitioner="murmur2")  # type: ignore[arg-type]
+    return Write(topic, topic="t", partitioner="murmur2", fingerprint=None)  # type: ignore[arg-type]
 
 
 def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() -> None:

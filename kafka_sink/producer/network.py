@@ -1,0 +1,48 @@
+"""What the producer needs of a network, and what comes back from one: `net/` has it, and so has a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kafka_sink.protocol.requests import Broker, Request
+
+# A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
+# are noticed at this grain.
+LONGEST_POLL_MS = 1_000
+
+
+class Answer(Protocol):
+    """What comes back for a request, exactly once: a response, or the reason why there is none. Neither, when none was
+    expected and the request's bytes are in the socket."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def request(self) -> object: ...
+    @property
+    def token(self) -> object: ...
+    @property
+    def response(self) -> object | None: ...
+    @property
+    def error(self) -> str | None: ...
+
+
+class Network(Protocol):
+    """Sending hands the bytes over; nothing here waits.
+
+    `ready`: takes a request now; if not, connecting begins when that is due. `is_down`: has no connection and is not
+    getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
+    up, and why; empty if none. `learn` takes a broker that an answer named: it can be sent to from then on.
+    """
+
+    @property
+    def last_error(self) -> str: ...
+    def ready(self, node_id: int, now_ms: int) -> bool: ...
+    def is_down(self, node_id: int) -> bool: ...
+    def least_loaded_node(self, now_ms: int) -> int | None: ...
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None: ...
+    def update_brokers(self, brokers: Sequence[Broker]) -> None: ...
+    def learn(self, broker: Broker) -> None: ...

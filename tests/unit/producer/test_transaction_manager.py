@@ -1,0 +1,222 @@
+"""A producer in a transaction that somebody else opened, on both versions of the protocol."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import replace
+
+import pytest
+from kafka.record import MemoryRecords
+
+from kafka_sink.errors import AttemptFenced, TopicAuthorizationFailed, TransactionRefused
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import PRODUCE_ADDS_PARTITIONS, InitProducerIdRequest, select_version
+from kafka_sink.protocol.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    PartitionResult,
+)
+from producer_core import TOPIC, Core, Sent, make_core, routed
+
+NEW = Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2)
+OLD = replace(NEW, version=1)
+COORDINATOR = 2
+
+
+def begun(transaction: Transaction, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
+    core = make_core(leaders, **options)
+    core.sender.begin_transaction(transaction)
+    return core
+
+
+def send_rows(core: Core, *partitions: int) -> None:
+    core.append(routed([b"row"] * len(partitions), list(partitions)))
+    core.flush()
+    core.run()
+
+
+def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
+    batches = [next(iter(MemoryRecords(bytes(each.records)))) for each in sent.request.partitions]
+    return [(each.is_transactional, each.producer_id, each.producer_epoch, each.base_sequence) for each in batches]
+
+
+def find_coordinator(core: Core) -> None:
+    core.run()
+    find = core.network.take(FindCoordinatorRequest)
+    assert find.request.keys == ("orders.0",)
+    found = FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
+    core.answer(find, FindCoordinatorResponse(0, (found,)))
+    core.run()
+
+
+def add_partitions(core: Core, **codes: int) -> Sent:
+    """Answers the request to add partitions, with an error for those of `codes` (p0=29)."""
+    asked = core.network.take(AddPartitionsToTxnRequest)
+    results = tuple(PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
+    core.answer(asked, AddPartitionsToTxnResponse(0, results))
+    core.run()
+    return asked
+
+
+def test_batches_carry_the_transactions_ids_and_bit_and_no_producer_id_is_asked_for() -> None:
+    core = begun(NEW)
+    send_rows(core, 0, 1)
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
+    assert (produce.request.transactional_id, produce.request.transaction_version) == ("orders.0", 2)
+    assert not any(
+        isinstance(sent.request, InitProducerIdRequest | AddPartitionsToTxnRequest) for sent in core.network.sent
+    )
+
+
+def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
+    core = begun(NEW)
+    core.append(routed([bytes(500), bytes(500)], [0, 0]))
+    core.flush()
+    core.run()
+    (produce,) = core.network.produce()
+    core.answer_produce(produce, ErrorCode.MESSAGE_TOO_LARGE)
+    core.run()
+    (first,) = core.network.produce()
+    assert headers(first) == [(True, 7000, 3, 0)]
+    core.answer_produce(first)
+    core.run()
+    (second,) = core.network.produce()
+    assert headers(second) == [(True, 7000, 3, 1)]
+
+
+def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0])
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(NEW, producer_epoch=4))
+    send_rows(core, 0)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+
+
+def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
+    core = begun(NEW)
+    core.sender.end_transaction()
+    send_rows(core, 0)
+    assert core.network.produce() == []
+    core.answer_producer_id()
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(False, 4_000, 0, 0)]
+    assert produce.request.transactional_id is None
+
+
+def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
+    core = begun(OLD)
+    send_rows(core, 0, 1)
+    find_coordinator(core)
+    assert core.network.produce() == []
+    asked = add_partitions(core)
+    assert asked.node_id == COORDINATOR
+    assert sorted(asked.request.partitions) == [(TOPIC, 0), (TOPIC, 1)]
+    assert (asked.request.producer_id, asked.request.producer_epoch) == (7000, 3)
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
+
+
+def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    (produce,) = core.network.produce()
+    assert select_version(produce.request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
+    in_version_2 = replace(produce.request, transaction_version=2)
+    assert select_version(in_version_2, {0: (0, 13)}) == 13
+
+
+def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    core.answer_produce(core.network.produce()[0])
+    send_rows(core, 0, 1)
+    (produce,) = core.network.produce()
+    assert [each.partition for each in produce.request.partitions] == [0]
+    core.answer_produce(produce)
+    asked = add_partitions(core)
+    assert asked.request.partitions == ((TOPIC, 1),)
+    (produce,) = core.network.produce()
+    assert [each.partition for each in produce.request.partitions] == [1]
+
+
+def test_a_partition_that_was_not_attempted_is_asked_for_again() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED)
+    assert core.network.produce() == []
+    add_partitions(core)
+    assert len(core.network.produce()) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailed),
+        (ErrorCode.PRODUCER_FENCED, AttemptFenced),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, AttemptFenced),
+        (ErrorCode.INVALID_TXN_STATE, AttemptFenced),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, AttemptFenced),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TransactionRefused),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, TransactionRefused),
+    ],
+)
+def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exception]) -> None:
+    core = begun(OLD)
+    send_rows(core, 0, 1)
+    find_coordinator(core)
+    add_partitions(core, p1=code)
+    assert isinstance(core.receipts.failure, error)
+    assert core.network.produce() == []
+
+
+def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
+    core = begun(OLD, delivery_timeout_ms=60_000)
+    # Without a batch that would expire first.
+    manager = core.sender._transactions
+    wanted = {0: deque([TopicPartition(TOPIC, 0)])}
+    assert manager.admit(wanted, core.now_ms) == {0: deque()}
+    core.network.down = {0, 1, 2}
+    core.sender._coordinators.run_once(core.now_ms + 60_000)
+    with pytest.raises(TransactionRefused):
+        manager.admit(wanted, core.now_ms + 60_000)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE]
+)
+def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], code)
+    failure = core.receipts.failure
+    assert isinstance(failure, AttemptFenced)
+    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
+def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, event: str) -> None:
+    manager: TransactionManager = make_core().sender._transactions
+    if state is State.OPEN:
+        manager.begin(NEW)
+    step = {"begin": lambda: manager.begin(NEW), "end": manager.end}[event]
+    if (state, event) in TRANSITIONS:
+        step()
+        assert manager._state is TRANSITIONS[state, event]
+    else:
+        with pytest.raises(KeyError):
+            step()
+        assert manager._state is state
