@@ -1,0 +1,481 @@
+"""Asks coordinators, leaders and brokers what a commit needs, and waits for the answers.
+
+    with lease(config) as client:
+        client.ask_all([(kind, key, request), ...])          # to the coordinators of the keys, all at once
+        client.ask_leaders(partitions, request_of)           # to whoever leads each partition
+        client.ask_brokers(request)                          # to every broker
+
+Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
+none is sent again, the same request, to whoever is the right one by then.
+
+A shell: connections and a clock of its own, driven by the thread that calls, none of its own. The decisions are
+elsewhere: `producer.coordinators` (which answers are definite, who is asked), `commit.two_phase` (what to ask).
+
+Non-obvious:
+
+* More requests are in flight on a connection than a producer may have: they are independent of each other, and a
+  broker answers them in their order anyway.
+* An answer of every broker is one of a moment: when a broker comes, goes or fails to answer, all are asked again, or a
+  transaction that moves from one to the other would be seen by neither.
+
+Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, CoordinatorStrategy), KIP-584, KIP-890.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from kafka_sink.backoff import backoff_ms
+from kafka_sink.client import monotonic_ms, network_settings
+from kafka_sink.config import ProducerConfig
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    BrokerUnavailable,
+    CommitTopicMissing,
+    CoordinatorRefused,
+    CoordinatorUnavailable,
+    KafkaSinkError,
+    LeaderUnavailable,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+)
+from kafka_sink.metrics import Metrics
+from kafka_sink.net.network_client import NetworkClient
+from kafka_sink.net.selector import Selector
+from kafka_sink.producer.coordinators import Ask, Coordinators, Next, error_code_of, next_after
+from kafka_sink.producer.error_policy import Action, on_produce_error
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.requests import (
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    Request,
+    Response,
+    TopicMetadata,
+)
+from kafka_sink.protocol.transactions import (
+    CoordinatorKind,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    EndTxnRequest,
+    PartitionResult,
+    ProducersOfPartition,
+    TopicAndPartition,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+IN_FLIGHT = 100
+KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
+TRANSACTION_VERSION = "transaction.version"
+# What a broker must speak to take part in transactions of version 2 (KIP-890, part 2): Produce from this version on
+# adds its partitions to the transaction; EndTxn and TxnOffsetCommit say themselves which versions they need.
+IMPLICIT_PRODUCE = 12
+_ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),), transactional_id="")
+_OF_VERSION_2: tuple[Request, ...] = (
+    EndTxnRequest("", -1, -1, committed=True, transaction_version=2),
+    TxnOffsetCommitRequest("", "", -1, -1, "", 0, 0, "", transaction_version=2),
+)
+
+Partitions = tuple[TopicAndPartition, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Errand:
+    """A request to one node. `done`: with its `response`, or with an `error`."""
+
+    node_id: int
+    request: Request
+    response: Response | None = None
+    error: str = ""
+    sent: bool = False
+    done: bool = False
+
+
+# The token of the Metadata request that nobody waits for.
+_BROKERS = object()
+
+
+class CoordinatorClient:
+    """For one thread at a time. Connects when it is first asked for something."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self.config = config
+        self.used_at_ms = monotonic_ms()
+        self._rng = random.Random()
+        metrics = Metrics()
+        self._network = NetworkClient(
+            Selector(
+                metrics=metrics,
+                send_buffer_bytes=config.send_buffer_bytes,
+                receive_buffer_bytes=config.receive_buffer_bytes,
+            ),
+            clock_ms=monotonic_ms,
+            rng=self._rng,
+            settings=replace(network_settings(config), max_in_flight=IN_FLIGHT),
+            metrics=metrics,
+        )
+        self._coordinators = Coordinators(
+            network=self._network,
+            rng=self._rng,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
+        # When all brokers are to be listed anew: who is asked for coordinators must not be those of long ago.
+        self._brokers_due_ms = self.used_at_ms
+
+    def close(self) -> None:
+        """Ends its connections. What is under way stays unanswered."""
+        self._network.close()
+
+    # --- coordinators -------------------------------------------------------------------------------------------------
+
+    def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> list[Response]:
+        """The definite answers to `requests`, each (kind of key, key, request) to the coordinator of its key, in their
+        order. Under way all at once: none may depend on another.
+
+        Raises CoordinatorUnavailable or CoordinatorRefused for the first without one, once all are answered or
+        `max.block.ms` has passed.
+        """
+        deadline_ms = self._deadline_ms()
+        asks = [
+            self._coordinators.ask(kind, key, request, now_ms=monotonic_ms(), deadline_ms=deadline_ms)
+            for kind, key, request in requests
+        ]
+        while not all(ask.done for ask in asks):
+            self._turn((), deadline_ms)
+        return [self._response(ask) for ask in asks]
+
+    def _response(self, ask: Ask) -> Response:
+        if ask.response is not None:
+            return ask.response
+        kind = KIND_NAMES[ask.kind]
+        if ask.refused:
+            raise CoordinatorRefused(kind=kind, key=ask.key, code=ask.refused, name=error_name(ask.refused))
+        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.config.max_block_ms, last_error=ask.error)
+
+    # --- leaders ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def ask_leaders(
+        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], DescribeProducersRequest]
+    ) -> dict[TopicAndPartition, ProducersOfPartition]: ...
+    @overload
+    def ask_leaders(
+        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], WriteTxnMarkersRequest]
+    ) -> dict[TopicAndPartition, PartitionResult]: ...
+    def ask_leaders(
+        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], Request]
+    ) -> dict[TopicAndPartition, Any]:
+        """What the leader of each partition says, by partition. `request_of` makes the request for those that one
+        broker leads.
+
+        Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
+        """
+        deadline_ms = self._deadline_ms()
+        results: dict[TopicAndPartition, Any] = {}
+        missing = list(dict.fromkeys(partitions))
+        tries = 0
+        while missing:
+            topics = self._metadata(tuple(dict.fromkeys(topic for topic, _ in missing)), deadline_ms).topics
+            led, reasons = _by_leader(missing, topics)
+            errands = [_Errand(leader, request_of(of_leader)) for leader, of_leader in led.items()]
+            self._run(errands, deadline_ms)
+            for errand, of_leader in zip(errands, led.values(), strict=True):
+                reasons |= dict.fromkeys(of_leader, errand.error)
+                for result in _of_partitions(errand.response):
+                    if on_produce_error(result.error_code) in (Action.RETRY, Action.REFRESH_AND_RETRY):
+                        reasons[result.topic, result.partition] = _named(result.error_code)
+                    else:
+                        results[result.topic, result.partition] = result
+            missing = [partition for partition in missing if partition not in results]
+            tries += 1
+            if missing and not self._pause(tries, deadline_ms):
+                topic, number = missing[0]
+                raise LeaderUnavailable(
+                    topic=topic,
+                    partition=number,
+                    waited_ms=self.config.max_block_ms,
+                    last_error=reasons[missing[0]] or "no answer",
+                )
+        return results
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    def ask_brokers(self, request: Request) -> dict[int, Response]:
+        """The answer of every broker of the cluster, by node id.
+
+        Raises BrokerUnavailable or BrokersUnreachable after `max.block.ms`.
+        """
+        deadline_ms = self._deadline_ms()
+        tries = 0
+        while True:
+            errands = [_Errand(broker.node_id, request) for broker in self._metadata((), deadline_ms).brokers]
+            self._run(errands, deadline_ms)
+            failed = [errand for errand in errands if not _is_definite(errand)]
+            if not failed:
+                listed = {broker.node_id for broker in self._metadata((), deadline_ms).brokers}
+                if listed == {errand.node_id for errand in errands}:
+                    return {errand.node_id: errand.response for errand in errands if errand.response is not None}
+            tries += 1
+            if not self._pause(tries, deadline_ms):
+                errand = (failed or errands)[0]
+                code = ErrorCode.NONE if errand.response is None else error_code_of(errand.response)
+                raise BrokerUnavailable(
+                    node_id=errand.node_id,
+                    waited_ms=self.config.max_block_ms,
+                    last_error=errand.error or (_named(code) if code else "the brokers came and went"),
+                )
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Feature -> level, the same on every broker of a cluster. Raises BrokersUnreachable."""
+        return self._network.finalized_features(self._any_node(self._deadline_ms())) or {}
+
+    def transaction_version(self) -> int:
+        """2 where the cluster has KIP-890's transactions, and 1 elsewhere. Raises BrokersUnreachable."""
+        node_id = self._any_node(self._deadline_ms())
+        level = (self._network.finalized_features(node_id) or {}).get(TRANSACTION_VERSION, 0)
+        speaks_2 = (self._network.api_version(node_id, _ANY_PRODUCE) or 0) >= IMPLICIT_PRODUCE and all(
+            self._network.api_version(node_id, request) is not None for request in _OF_VERSION_2
+        )
+        return 2 if level >= 2 and speaks_2 else 1
+
+    # --- the commit topic ---------------------------------------------------------------------------------------------
+
+    def ensure_topic(self, name: str) -> None:
+        """Returns once topic `name` exists and its partition 0 has a leader. Makes it, if it is not there, of one
+        partition with the brokers' default replication factor.
+
+        Raises CommitTopicMissing, TopicAuthorizationFailed, TopicNameInvalid or BrokersUnreachable.
+        """
+        deadline_ms = self._deadline_ms()
+        reason, tries = "", 0
+        while True:
+            (topic,) = self._metadata((name,), deadline_ms).topics
+            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicAuthorizationFailed(topic=name)
+            if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                raise TopicNameInvalid(topic=name)
+            if any(partition.partition == 0 and partition.leader_id >= 0 for partition in topic.partitions):
+                return
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                reason = self._create(name, deadline_ms)
+            tries += 1
+            if not self._pause(tries, deadline_ms):
+                raise self._commit_topic_missing(name, reason or "it has no leader")
+
+    def _create(self, name: str, deadline_ms: int) -> str:
+        """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
+        response = self._ask_any(CreateTopicsRequest(name, 1, self.config.request_timeout_ms), deadline_ms)
+        assert isinstance(response, CreateTopicsResponse)
+        code = response.error_code
+        reason = _named(code) + (f": {response.error_message}" if response.error_message else "")
+        if code not in _TOPIC_WILL_BE_THERE:
+            raise self._commit_topic_missing(name, reason)
+        return reason
+
+    def _commit_topic_missing(self, name: str, reason: str) -> CommitTopicMissing:
+        return CommitTopicMissing(
+            topic=name,
+            reason=reason,
+            command=f"kafka-topics.sh --bootstrap-server {self.config.bootstrap_servers_text} --create --topic {name} "
+            "--partitions 1",
+        )
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _deadline_ms(self) -> int:
+        return monotonic_ms() + self.config.max_block_ms
+
+    def _metadata(self, topics: tuple[str, ...], deadline_ms: int) -> MetadataResponse:
+        response = self._ask_any(MetadataRequest(topics, allow_auto_topic_creation=False), deadline_ms)
+        assert isinstance(response, MetadataResponse)
+        self._network.update_brokers(response.brokers)
+        return response
+
+    def _ask_any(self, request: Request, deadline_ms: int) -> Response:
+        """The answer of any broker."""
+        tries = 0
+        while True:
+            errand = _Errand(self._any_node(deadline_ms), request)
+            self._run([errand], deadline_ms)
+            if errand.response is not None:
+                return errand.response
+            tries += 1
+            if not self._pause(tries, deadline_ms):
+                raise self._unreachable()
+
+    def _any_node(self, deadline_ms: int) -> int:
+        """A node that takes a request now."""
+        while (node_id := self._network.least_loaded_node(monotonic_ms())) is None:
+            if monotonic_ms() >= deadline_ms:
+                raise self._unreachable()
+            self._turn((), deadline_ms)
+        return node_id
+
+    def _unreachable(self) -> KafkaSinkError:
+        return BrokersUnreachable(
+            bootstrap_servers=self.config.bootstrap_servers_text,
+            waited_ms=self.config.max_block_ms,
+            last_error=self._network.last_error,
+        )
+
+    def _run(self, errands: Sequence[_Errand], deadline_ms: int) -> None:
+        """Until each is done or `deadline_ms` is there."""
+        while not all(errand.done for errand in errands) and monotonic_ms() < deadline_ms:
+            self._turn(errands, deadline_ms)
+
+    def _pause(self, tries: int, deadline_ms: int) -> bool:
+        """Backs off after `tries` in a row; False, at once, if `deadline_ms` would be there before that is over."""
+        pause_ms = backoff_ms(tries, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._rng)
+        until_ms = monotonic_ms() + pause_ms
+        if until_ms >= deadline_ms:
+            return False
+        while monotonic_ms() < until_ms:
+            self._turn((), until_ms)
+        return True
+
+    def _turn(self, errands: Iterable[_Errand], until_ms: int) -> None:
+        """Sends what can go and takes what has come, waiting for it until `until_ms` at most."""
+        now_ms = monotonic_ms()
+        wait_ms = self._coordinators.run_once(now_ms)
+        self._list_brokers(now_ms)
+        for errand in errands:
+            self._send(errand, now_ms)
+        if any(errand.done and not errand.sent for errand in errands):
+            wait_ms = 0
+        for answer in self._network.poll(max(0, min(wait_ms, until_ms - now_ms))):
+            token = answer.token
+            if isinstance(token, _Errand):
+                token.response, token.error, token.done = answer.response, answer.error or "", True
+            elif token is _BROKERS:
+                self._on_brokers(answer.response)
+            else:
+                self._coordinators.handle(answer, monotonic_ms())
+
+    def _send(self, errand: _Errand, now_ms: int) -> None:
+        if errand.sent or errand.done:
+            return
+        if self._network.ready(errand.node_id, now_ms):
+            errand.sent = True
+            self._network.send(errand.node_id, errand.request, now_ms, errand)
+        elif self._network.is_down(errand.node_id):
+            errand.error, errand.done = self._network.last_error, True
+
+    def _list_brokers(self, now_ms: int) -> None:
+        if now_ms < self._brokers_due_ms:
+            return
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is not None:
+            self._brokers_due_ms = now_ms + self.config.metadata_max_age_ms
+            self._network.send(node_id, MetadataRequest((), allow_auto_topic_creation=False), now_ms, _BROKERS)
+
+    def _on_brokers(self, response: object) -> None:
+        if isinstance(response, MetadataResponse):
+            self._network.update_brokers(response.brokers)
+        else:
+            self._brokers_due_ms = monotonic_ms() + self.config.retry_backoff_ms
+
+
+def _by_leader(
+    partitions: Iterable[TopicAndPartition], topics: Iterable[TopicMetadata]
+) -> tuple[dict[int, Partitions], dict[TopicAndPartition, str]]:
+    """Which of `partitions` each node leads, and why nobody leads the others."""
+    leaders: dict[TopicAndPartition, int] = {}
+    codes: dict[TopicAndPartition, int] = {}
+    of_topic = {topic.name: topic for topic in topics}
+    for topic in of_topic.values():
+        for each in topic.partitions:
+            leaders[topic.name, each.partition] = each.leader_id
+            codes[topic.name, each.partition] = each.error_code
+    led: dict[int, Partitions] = {}
+    reasons = {}
+    for partition in partitions:
+        leader_id = leaders.get(partition, -1)
+        if leader_id >= 0:
+            led[leader_id] = (*led.get(leader_id, ()), partition)
+        else:
+            code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            reasons[partition] = _named(code)
+    return led, reasons
+
+
+def _of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult]:
+    match response:
+        case DescribeProducersResponse(partitions=partitions):
+            return partitions
+        case WriteTxnMarkersResponse(results=results):
+            return results
+        case _:
+            return ()
+
+
+def _is_definite(errand: _Errand) -> bool:
+    return errand.response is not None and next_after(error_code_of(errand.response)) is Next.DONE
+
+
+def _named(code: int) -> str:
+    return f"{error_name(code)} (error {code})"
+
+
+# Made now or by somebody else before, or to be asked for again: the controller is busy or moving.
+_TOPIC_WILL_BE_THERE = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+# --- the clients this process keeps -----------------------------------------------------------------------------------
+
+_kept: dict[tuple[int, ProducerConfig], CoordinatorClient] = {}
+_kept_lock = threading.Lock()
+
+
+@contextmanager
+def lease(config: ProducerConfig) -> Iterator[CoordinatorClient]:
+    """A client for one commit, the kept one of this process and configuration if there is one.
+
+    Kept again afterwards unless the commit raised; one that was idle for `connections.max.idle.ms` is closed. The
+    process id is part of the key, as a forked child must not write to its parent's sockets.
+    """
+    key = (os.getpid(), config)
+    with _kept_lock:
+        _close_idle()
+        client = _kept.pop(key, None)
+    if client is None:
+        client = CoordinatorClient(config)
+    try:
+        yield client
+    except BaseException:
+        # Whatever it was, an interrupt too: requests of this commit may be under way, or wait to be sent.
+        client.close()
+        raise
+    client.used_at_ms = monotonic_ms()
+    with _kept_lock:
+        surplus = _kept.get(key)
+        _kept[key] = client
+    if surplus is not None:
+        surplus.close()
+
+
+def _close_idle() -> None:
+    now_ms = monotonic_ms()
+    for key, client in list(_kept.items()):
+        if key[0] == os.getpid() and now_ms - client.used_at_ms > client.config.connections_max_idle_ms:
+            del _kept[key]
+            client.close()

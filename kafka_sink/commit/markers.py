@@ -1,0 +1,175 @@
+"""What the two-phase commit writes down in Kafka, and under which names.
+
+    transactional ids   <sink>.<slot>  a slot's rows and marker      <sink>.driver  the driver's decision
+    consumer groups     <sink>.<slot>  the slot's marker             <sink>.decision, <sink>.decision.1, ...
+
+Nobody joins the groups: a group is a place for one offset and a string of metadata, on partition 0 of the commit topic,
+which a transaction can write together with rows. The offset is the micro-batch's id, the metadata one of the texts
+below. A slot is a Spark partition number; its transactional id is the same for every attempt, so that a new attempt
+fences the old one, and the number of ids is the largest number of slots there ever was.
+
+A text begins with its version, so that a later release can tell what an earlier one wrote. A broker keeps at most
+`offset.metadata.max.bytes` of it (4096 by default): a decision that is longer is spread over several groups, all
+written in one transaction.
+
+Pure values; reading fails with `UnreadableState` rather than with a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafka_sink.errors import UnreadableState
+
+VERSION = "1"
+# GroupCoordinatorConfig.OFFSET_METADATA_MAX_SIZE_DEFAULT
+METADATA_MAX_CHARACTERS = 4096
+# OffsetFetch's answer for a group without an offset.
+NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """A producer id and its epoch: one run of one transactional id."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+    @classmethod
+    def read(cls, text: str) -> Ids:
+        producer_id, _, producer_epoch = text.partition(":")
+        return cls(int(producer_id), int(producer_epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one sink. `sink` is its `transactionalIdPrefix`."""
+
+    sink: str
+    commit_topic: str
+
+    @property
+    def driver(self) -> str:
+        return f"{self.sink}.driver"
+
+    def slot(self, slot: int) -> str:
+        return f"{self.sink}.{slot}"
+
+    def decision(self, part: int) -> str:
+        return f"{self.sink}.decision" + (f".{part}" if part else "")
+
+    def is_slot(self, transactional_id: str) -> bool:
+        return re.fullmatch(re.escape(self.sink) + r"\.\d+", transactional_id) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A slot's: these rows of this micro-batch became visible together with it."""
+
+    micro_batch_id: int
+    query_id: str
+    fingerprint: str
+
+    @property
+    def text(self) -> str:
+        return "|".join((VERSION, self.query_id, self.fingerprint))
+
+    @classmethod
+    def read(cls, group_id: str, offset: int, text: str) -> Marker | None:
+        """None where nothing was ever committed. Raises UnreadableState."""
+        if offset == NO_OFFSET:
+            return None
+        try:
+            version, query_id, fingerprint = text.split("|")
+        except ValueError:
+            raise UnreadableState(group=group_id, found=text) from None
+        if version != VERSION:
+            raise UnreadableState(group=group_id, found=text)
+        return cls(offset, query_id, fingerprint)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The driver's: the transactions of these slots are to be committed, whatever happens.
+
+    `pinned`: a slot's ids, None for one whose rows were visible before. `generation`: the driver's own ids, which make
+    two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time.
+    """
+
+    micro_batch_id: int
+    query_id: str
+    generation: Ids
+    transaction_version: int
+    decided_ms: int
+    pinned: tuple[Ids | None, ...]
+
+    def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
+        """The metadata of each of its groups. All but the pins is in every one, so that none stands for another's."""
+        pins = ["-" if ids is None else str(ids) for ids in self.pinned]
+        # As long as a head can get: 5-digit numbers of parts.
+        room = max_characters - len(self._head(99_999, 99_999))
+        parts: list[list[str]] = [[]]
+        used = 0
+        for pin in pins:
+            if used + len(pin) + 1 > room:
+                parts.append([])
+                used = 0
+            parts[-1].append(pin)
+            used += len(pin) + 1
+        return [self._head(part, len(parts)) + ",".join(texts) for part, texts in enumerate(parts)]
+
+    def _head(self, part: int, parts: int) -> str:
+        version, decided = self.transaction_version, self.decided_ms
+        return "|".join(
+            (VERSION, self.query_id, f"{self.generation}", f"{version}", f"{decided}", f"{part}/{parts}", "")
+        )
+
+    @staticmethod
+    def parts(group_id: str, offset: int, text: str) -> int:
+        """How many groups a decision is spread over, told by its first; 0 where there is none."""
+        if offset == NO_OFFSET:
+            return 0
+        try:
+            version, *_, place, _pins = text.split("|")
+            part, _, parts = place.partition("/")
+            if version != VERSION or int(part) != 0 or int(parts) < 1:
+                raise ValueError(place)
+            return int(parts)
+        except ValueError:
+            raise UnreadableState(group=group_id, found=text) from None
+
+    @classmethod
+    def read(cls, groups: Sequence[tuple[str, int, str]]) -> Decision:
+        """From (group id, offset, metadata) of each of its groups. Raises UnreadableState, also for parts that do not
+        belong together: they were written in one transaction, so somebody else wrote one of them since."""
+        found: set[tuple[str, ...]] = set()
+        pins: list[str] = []
+        for part, (group_id, offset, text) in enumerate(groups):
+            try:
+                version, query_id, generation, transaction_version, decided_ms, place, of_part = text.split("|")
+            except ValueError:
+                raise UnreadableState(group=group_id, found=text) from None
+            if version != VERSION or place != f"{part}/{len(groups)}":
+                raise UnreadableState(group=group_id, found=text)
+            found.add((str(offset), query_id, generation, transaction_version, decided_ms))
+            pins += of_part.split(",") if of_part else []
+        group_id, _, text = groups[0]
+        if len(found) != 1:
+            raise UnreadableState(group=group_id, found=text)
+        offset_text, query_id, generation, transaction_version, decided_ms = found.pop()
+        try:
+            return cls(
+                micro_batch_id=int(offset_text),
+                query_id=query_id,
+                generation=Ids.read(generation),
+                transaction_version=int(transaction_version),
+                decided_ms=int(decided_ms),
+                pinned=tuple(None if pin == "-" else Ids.read(pin) for pin in pins),
+            )
+        except ValueError:
+            raise UnreadableState(group=group_id, found=text) from None

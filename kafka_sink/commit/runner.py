@@ -1,0 +1,45 @@
+"""Carries out the steps of the two-phase commit over a client, and hands their answers back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.two_phase import Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.protocol.transactions import DescribeProducersRequest, DescribeProducersResponse
+
+
+def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
+    """What `steps` come to. Raises what they raise, and ClusterError when an answer does not come."""
+    try:
+        effects = next(steps)
+        while True:
+            effects = steps.send(_answers(client, effects))
+    except StopIteration as ended:
+        result: Result = ended.value
+        return result
+    finally:
+        steps.close()
+
+
+def _answers(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
+    """In the order of `effects`. Those to coordinators go out together."""
+    to_coordinators = [effect for effect in effects if isinstance(effect, ToCoordinator)]
+    answers = iter(client.ask_all([(each.kind, each.key, each.request) for each in to_coordinators]))
+    return [next(answers) if isinstance(effect, ToCoordinator) else _answer(client, effect) for effect in effects]
+
+
+def _answer(client: CoordinatorClient, effect: Pause | ToEveryBroker | ToLeaders) -> Any:
+    match effect:
+        case Pause(milliseconds=milliseconds):
+            # The brokers are at work, and say nothing when they are done.
+            time.sleep(milliseconds / 1000)
+            return None
+        case ToEveryBroker(request=request):
+            return list(client.ask_brokers(request).values())
+        case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
+            found = client.ask_leaders(partitions, DescribeProducersRequest)
+            return DescribeProducersResponse(0, tuple(found.values()))
+    raise AssertionError(effect)

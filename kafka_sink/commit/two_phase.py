@@ -1,0 +1,591 @@
+"""The two-phase commit, without any I/O: which requests go out, and what their answers mean.
+
+    plan     fence older drivers ─> read the decision ─> finish what it names ─> abort what is left open ─> read markers
+    begin    a task, before its rows:  is this run current? ─> Init the slot ─> is its marker this micro-batch's?
+    prepare  a task, after its rows are acknowledged:  put the marker into the transaction
+    commit   check messages ─> check the decision ─> all still open? ─> DECIDE ─> EndTxn each ─> verify each marker
+    abort    what no decision names
+
+Each is a generator: it yields effects, requests that may go out at the same time, and is sent their answers in the same
+order. Whoever runs it (`coordinator_client`, a simulation) brings definite answers only: on CONCURRENT_TRANSACTIONS, an
+unstable offset, a lost connection or a coordinator that moved, the same request goes out again. Every request here may
+be carried out twice. A process may die between any two effects; what follows from that, `tests/model` enumerates.
+
+Why it is right, in short. Rows of a slot become visible together with its marker or not at all, as they are in one
+transaction. No transaction is committed that no decision names, and a decision names all slots of a micro-batch, each
+prepared, or is not written. From then on plan and commit only ever commit them, by the very ids that are pinned: a
+request that comes late meets another epoch. And whoever reads a marker knows whether the rows are there, whatever an
+EndTxn's answer got lost. So a micro-batch whose decision is written becomes visible whole, unless the brokers' own
+timeout comes first; then the markers tell which slots are missing, and the fingerprints whether a replay may fill in.
+
+Non-obvious:
+
+* `plan` runs once a micro-batch, in the process that plans it, never in the one that commits: there it would abort what
+  is about to be committed. `commit` never Inits the driver's id: two processes doing so fence each other.
+* An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
+* A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
+
+Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
+from kafka_sink.errors import (
+    AttemptFenced,
+    CheckpointBehind,
+    CommitOutcomeUnknown,
+    CommittedDataMissing,
+    DriverFenced,
+    HangingTransaction,
+    NonDeterministicReplay,
+    StateExpired,
+    TornBatch,
+    TransactionRefused,
+    TransactionTimedOut,
+)
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.requests import InitProducerIdRequest
+from kafka_sink.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    CoordinatorKind,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    GroupOffset,
+    ListTransactionsRequest,
+    OffsetFetchRequest,
+    TransactionDescription,
+    TxnOffsetCommitRequest,
+)
+
+PARTITION = 0
+# What a decision and its EndTxn requests may take, of a transaction's time to live.
+LEAST_TIME_LEFT_MS = 5_000
+# `offsets.retention.minutes`, Kafka's default: markers and decisions older than that may be gone for no other reason.
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+# What an EndTxn may answer for good; whatever it is, the marker decides.
+DEFINITE = frozenset({
+    ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED,
+})  # fmt: skip
+FENCED = DEFINITE - {ErrorCode.NONE}
+# After a commit's answer its markers are written within 1 to 4 ms, 150 at most (measured); twice as long each time,
+# 2 + 4 + ... + 16384 ms, is half a minute, about what a broker that dies takes to be replaced.
+PAUSES_MS = tuple(2**n for n in range(1, 15))
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToCoordinator:
+    """`request` goes to the coordinator of `key`."""
+
+    kind: CoordinatorKind
+    key: str
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToEveryBroker:
+    """`request` goes to each broker; the answer is the list of their answers."""
+
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToLeaders:
+    """`request` goes to the leaders of its partitions, to each with its own; the answer is one for all of them."""
+
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """No request: time for brokers to do what they have promised; answered with None."""
+
+    milliseconds: int
+
+
+Effect = ToCoordinator | ToEveryBroker | ToLeaders | Pause
+Result = TypeVar("Result")
+Steps = Generator[Sequence[Effect], Sequence[Any], Result]
+
+
+# --- values that travel -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """What stays the same for a sink. `timeout_ms` is the transactions' (`kafka.transaction.timeout.ms`),
+    `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
+    (`offset.metadata.max.bytes`)."""
+
+    names: Names
+    timeout_ms: int
+    transaction_version: int
+    metadata_max_characters: int = METADATA_MAX_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `plan` found. They ride in the writer to the tasks, and in their messages to `commit`, which is another
+    process. `generation`: the driver's ids of this micro-batch; whoever has others belongs to another run. `markers`:
+    by slot, those of the decision's slots."""
+
+    generation: Ids
+    decision: Decision | None
+    markers: Mapping[int, Marker]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotBegun:
+    """`visible`: the marker, where rows of this slot and micro-batch are visible already: nothing is to be written."""
+
+    slot: int
+    ids: Ids
+    visible: Marker | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPrepared:
+    """A task's rows, acknowledged and not visible; or its rows, counted again, where they were `visible` before.
+
+    `partitions`: those it wrote to.
+    """
+
+    slot: int
+    ids: Ids
+    query_id: str
+    fingerprint: str
+    visible: Marker | None
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def _init(sink: Sink, transactional_id: str) -> ToCoordinator:
+    request = InitProducerIdRequest(transaction_timeout_ms=sink.timeout_ms, transactional_id=transactional_id)
+    return ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, request)
+
+
+def _end(sink: Sink, transactional_id: str, ids: Ids, *, committed: bool, version: int | None = None) -> ToCoordinator:
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+        committed=committed,
+        transaction_version=sink.transaction_version if version is None else version,
+    )
+    return ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, request)
+
+
+def _describe(transactional_id: str) -> ToCoordinator:
+    return ToCoordinator(
+        CoordinatorKind.TRANSACTION, transactional_id, DescribeTransactionsRequest((transactional_id,))
+    )
+
+
+def _fetch(sink: Sink, group_id: str) -> ToCoordinator:
+    request = OffsetFetchRequest(group_ids=(group_id,), topic=sink.names.commit_topic, partition=PARTITION)
+    return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
+
+
+def _write(sink: Sink, transactional_id: str, ids: Ids, group_id: str, offset: int, text: str) -> Steps[None]:
+    """Puts a group's offset into the transaction of `transactional_id`."""
+    if sink.transaction_version < 2:
+        add = AddOffsetsToTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=ids.producer_id,
+            producer_epoch=ids.producer_epoch,
+            group_id=group_id,
+        )
+        (added,) = yield [ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, add)]
+        _check(added.error_code, "AddOffsetsToTxn", transactional_id)
+    write = TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        group_id=group_id,
+        producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+        topic=sink.names.commit_topic,
+        partition=PARTITION,
+        offset=offset,
+        metadata=text,
+        transaction_version=sink.transaction_version,
+    )
+    (written,) = yield [ToCoordinator(CoordinatorKind.GROUP, group_id, write)]
+    # Anything but NONE leaves the transaction open without its marker, and EndTxn would commit it so.
+    _check(written.error_code, "TxnOffsetCommit", transactional_id)
+
+
+def _check(error_code: int, api: str, transactional_id: str) -> None:
+    if error_code in FENCED:
+        raise AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(error_code))
+    if error_code != ErrorCode.NONE:
+        raise TransactionRefused(
+            transactional_id=transactional_id, api=api, code=error_code, name=error_name(error_code)
+        )
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _offsets(sink: Sink, group_ids: Sequence[str]) -> Steps[list[GroupOffset]]:
+    """The offsets of the groups, once no transaction is about to change one."""
+    if not group_ids:
+        return []
+    answers = yield [_fetch(sink, group_id) for group_id in group_ids]
+    found = [group for answer in answers for group in answer.groups]
+    for group in found:
+        _check(group.error_code, "OffsetFetch", group.group_id)
+    return found
+
+
+def read_decision(sink: Sink) -> Steps[Decision | None]:
+    """The last decision of the sink's; waits for one that is being written."""
+    (first,) = yield from _offsets(sink, [sink.names.decision(0)])
+    while parts := Decision.parts(first.group_id, first.offset, first.metadata):
+        more = yield from _offsets(sink, [sink.names.decision(part) for part in range(1, parts)])
+        # Another driver may have decided between two reads. It writes the first part first, so that one that is still
+        # there, and stable, says that none of the others was new.
+        again = (yield from _offsets(sink, [sink.names.decision(0)]))[0] if more else first
+        if again == first:
+            return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
+        first = again
+    return None
+
+
+def read_markers(sink: Sink, slots: Sequence[int]) -> Steps[dict[int, Marker]]:
+    """The markers of those of `slots` that have one."""
+    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots])
+    markers = (Marker.read(group.group_id, group.offset, group.metadata) for group in groups)
+    return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
+
+
+def _described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
+    if not transactional_ids:
+        return []
+    answers = yield [_describe(transactional_id) for transactional_id in transactional_ids]
+    found = [description for answer in answers for description in answer.transactions]
+    for description in found:
+        # An id that nobody used for a week is none that has something open.
+        if description.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            _check(description.error_code, "DescribeTransactions", description.transactional_id)
+    return found
+
+
+def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
+    """Raises DriverFenced where another run has Inited the driver's id since."""
+    (driver,) = yield from _described(sink, [sink.names.driver])
+    current = Ids(driver.producer_id, driver.producer_epoch)
+    if driver.error_code != ErrorCode.NONE or current != generation:
+        raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def plan(sink: Sink) -> Steps[Facts]:
+    """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused."""
+    names = sink.names
+    (driver,) = yield [_init(sink, names.driver)]
+    _check(driver.error_code, "InitProducerId", names.driver)
+    generation = Ids(driver.producer_id, driver.producer_epoch)
+    decision = yield from read_decision(sink)
+    if decision is not None:
+        yield from _finish(sink, decision)
+    yield from _abort_open(sink, generation)
+    slots = range(len(decision.pinned)) if decision is not None else ()
+    markers = yield from read_markers(sink, slots)
+    return Facts(generation, decision, markers)
+
+
+def _finish(sink: Sink, decision: Decision) -> Steps[None]:
+    """Commits every transaction that the decision names, by the ids it pins."""
+    pinned = [(sink.names.slot(slot), ids) for slot, ids in enumerate(decision.pinned) if ids is not None]
+    if not pinned:
+        return
+    answers = yield [
+        _end(sink, transactional_id, ids, committed=True, version=decision.transaction_version)
+        for transactional_id, ids in pinned
+    ]
+    for (transactional_id, _), answer in zip(pinned, answers, strict=True):
+        _check_definite(answer.error_code, transactional_id)
+
+
+def _check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") -> None:
+    if error_code not in DEFINITE:
+        _check(error_code, api, transactional_id)
+
+
+def _abort_open(sink: Sink, generation: Ids) -> Steps[None]:
+    """Ends what is still open, of any slot: nobody decided to commit it, and its rows hide what comes after them."""
+    (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
+    for listing in listings:
+        _check(listing.error_code, "ListTransactions", sink.names.sink)
+    listed = {listed.transactional_id for listing in listings for listed in listing.transactions}
+    found = yield from _described(sink, sorted(filter(sink.names.is_slot, listed)))
+    still_open = [each for each in found if each.state == "Ongoing"]
+    if not still_open:
+        return
+    # After describing and before aborting: what was described is then of this run or an older one.
+    yield from check_generation(sink, generation)
+    answers = yield _aborts(
+        sink, {each.transactional_id: Ids(each.producer_id, each.producer_epoch) for each in still_open}
+    )
+    for each, answer in zip(still_open, answers, strict=True):
+        # One that is fenced was ended by whoever fenced it.
+        api = "InitProducerId" if sink.transaction_version < 2 else "EndTxn"
+        _check_definite(answer.error_code, each.transactional_id, api)
+
+
+def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
+    if sink.transaction_version < 2:
+        # A late abort of version 1 can hit the next transaction of its id; a new epoch cannot.
+        return [_init(sink, transactional_id) for transactional_id in transactions]
+    return [_end(sink, transactional_id, ids, committed=False) for transactional_id, ids in transactions.items()]
+
+
+# --- a task -----------------------------------------------------------------------------------------------------------
+
+
+def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id: str) -> Steps[SlotBegun]:
+    """Opens the slot's next run, which fences every earlier attempt.
+
+    Raises DriverFenced (nothing was touched), CheckpointBehind, TransactionRefused.
+    """
+    transactional_id = sink.names.slot(slot)
+    yield from check_generation(sink, facts.generation)
+    (answer,) = yield [_init(sink, transactional_id)]
+    _check(answer.error_code, "InitProducerId", transactional_id)
+    # After Init: before, one would wait for the offset of one's own abandoned transaction to become stable.
+    marker = (yield from read_markers(sink, [slot])).get(slot)
+    visible = None
+    if marker is not None and marker.query_id == query_id:
+        if marker.micro_batch_id > micro_batch_id:
+            raise CheckpointBehind(
+                sink=sink.names.sink, micro_batch_id=micro_batch_id, committed_micro_batch_id=marker.micro_batch_id
+            )
+        if marker.micro_batch_id == micro_batch_id:
+            visible = marker
+    return SlotBegun(slot, Ids(answer.producer_id, answer.producer_epoch), visible)
+
+
+def prepare(sink: Sink, begun: SlotBegun, marker: Marker) -> Steps[None]:
+    """Puts the marker next to the rows, all of which are acknowledged. Raises AttemptFenced, TransactionRefused: the
+    attempt has then failed."""
+    transactional_id = sink.names.slot(begun.slot)
+    # Group and transactional id have the same name.
+    yield from _write(sink, transactional_id, begun.ids, transactional_id, marker.micro_batch_id, marker.text)
+
+
+# --- commit -----------------------------------------------------------------------------------------------------------
+
+
+def commit(
+    sink: Sink,
+    facts: Facts,
+    prepared: Sequence[SlotPrepared],
+    *,
+    micro_batch_id: int,
+    now_ms: int,
+    allow_lost_state: bool = False,
+) -> Steps[None]:
+    """Makes a micro-batch visible, whole. `prepared` has one for each slot, in order; `now_ms` is wall-clock time.
+
+    Raises one of the errors of exactly-once; Spark then does not record the micro-batch, and runs it again.
+    """
+    check_decision(
+        sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allow_lost_state
+    )
+    check_replay(sink, prepared, micro_batch_id=micro_batch_id)
+    open_slots = [each for each in prepared if each.visible is None]
+    if open_slots:
+        yield from _check_open(sink, open_slots, now_ms)
+    decided = facts.decision
+    is_decided = decided is not None and (decided.micro_batch_id, decided.query_id, len(decided.pinned)) == (
+        micro_batch_id,
+        prepared[0].query_id,
+        len(prepared),
+    )
+    if open_slots or not is_decided:
+        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)
+        # Not one is aborted after this, whatever happens.
+        answers = yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]
+        for each, answer in zip(open_slots, answers, strict=True):
+            _check_definite(answer.error_code, sink.names.slot(each.slot))
+    yield from _verify(sink, prepared, micro_batch_id=micro_batch_id)
+
+
+def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
+    """Raises NonDeterministicReplay unless slots that were visible before have the same rows again.
+
+    Of a micro-batch that was decided `check_decision` knows more; this is for one whose decision is gone.
+    """
+    changed = [each.slot for each in prepared if each.visible and each.visible.fingerprint != each.fingerprint]
+    if changed:
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
+
+
+def check_decision(
+    sink: Sink,
+    facts: Facts,
+    prepared: Sequence[SlotPrepared],
+    *,
+    micro_batch_id: int,
+    now_ms: int,
+    allow_lost_state: bool,
+) -> None:
+    """Whether this micro-batch may follow upon the sink's last decision, as `plan` found it.
+
+    Raises StateExpired, TornBatch, NonDeterministicReplay, CommittedDataMissing or CheckpointBehind.
+    """
+    sink_name, decision = sink.names.sink, facts.decision
+    if decision is None or decision.query_id != prepared[0].query_id:
+        if micro_batch_id > 0 and not allow_lost_state:
+            raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id)
+        return
+    if decision.micro_batch_id > micro_batch_id:
+        raise CheckpointBehind(
+            sink=sink_name, micro_batch_id=micro_batch_id, committed_micro_batch_id=decision.micro_batch_id
+        )
+    visible = {
+        slot: marker
+        for slot, marker in facts.markers.items()
+        if (marker.micro_batch_id, marker.query_id) == (decision.micro_batch_id, decision.query_id)
+    }
+    missing = [slot for slot in range(len(decision.pinned)) if slot not in visible]
+    # Markers are older than the decision, by as much as a transaction may last, and are gone before it.
+    is_old = now_ms - decision.decided_ms > OFFSETS_RETENTION_MS - sink.timeout_ms
+    if missing and is_old and not allow_lost_state:
+        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id)
+    if decision.micro_batch_id == micro_batch_id:
+        # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
+        again = {each.slot: each.fingerprint for each in prepared}
+        changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
+        if changed and missing:
+            raise TornBatch(sink=sink_name, micro_batch_id=micro_batch_id, visible=sorted(visible), missing=missing)
+        if changed:
+            raise NonDeterministicReplay(sink=sink_name, micro_batch_id=micro_batch_id, slots=changed)
+        return
+    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:
+        raise CommittedDataMissing(
+            sink=sink_name,
+            micro_batch_id=decision.micro_batch_id,
+            visible=sorted(visible),
+            missing=missing,
+            next_micro_batch_id=micro_batch_id,
+        )
+
+
+def _check_open(sink: Sink, slots: Sequence[SlotPrepared], now_ms: int) -> Steps[None]:
+    """Raises TransactionTimedOut unless every transaction is still open, for long enough."""
+    found = yield from _described(sink, [sink.names.slot(each.slot) for each in slots])
+    for each, description in zip(slots, found, strict=True):
+        ids = Ids(description.producer_id, description.producer_epoch)
+        age_ms = now_ms - description.start_time_ms
+        is_open = description.error_code == ErrorCode.NONE and description.state == "Ongoing" and ids == each.ids
+        if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
+            raise TransactionTimedOut(
+                transactional_id=description.transactional_id,
+                expected=str(each.ids),
+                found=f"{description.state} {ids}",
+                age_ms=age_ms,
+                timeout_ms=sink.timeout_ms,
+            )
+
+
+def _decide(
+    sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int, now_ms: int
+) -> Steps[None]:
+    """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
+    names, generation = sink.names, facts.generation
+    decision = Decision(
+        micro_batch_id=micro_batch_id,
+        query_id=prepared[0].query_id,
+        generation=generation,
+        transaction_version=sink.transaction_version,
+        decided_ms=now_ms,
+        pinned=tuple(None if each.visible else each.ids for each in prepared),
+    )
+    try:
+        for part, text in enumerate(decision.texts(sink.metadata_max_characters)):
+            yield from _write(sink, names.driver, generation, names.decision(part), micro_batch_id, text)
+    except AttemptFenced as fenced:
+        raise DriverFenced(sink=names.sink, generation=str(generation), current=fenced.name) from None
+    (answer,) = yield [_end(sink, names.driver, generation, committed=True)]
+    if answer.error_code == ErrorCode.NONE:
+        return
+    _check_definite(answer.error_code, names.driver)
+    # It may have been carried out and its answer lost, or somebody else may have come in between.
+    found = yield from read_decision(sink)
+    if found != decision:
+        raise DriverFenced(sink=names.sink, generation=str(generation), current=str(found and found.generation))
+
+
+def _verify(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
+    """Raises CommitOutcomeUnknown unless every marker is there, HangingTransaction where rows still hide behind one."""
+    markers = yield from read_markers(sink, [each.slot for each in prepared])
+    expected = {each.slot: Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
+    missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
+    if missing:
+        visible = sorted(expected.keys() - set(missing))
+        raise CommitOutcomeUnknown(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, visible=visible, missing=missing
+        )
+    hanging = yield from _still_open(prepared)
+    for pause_ms in PAUSES_MS:
+        if not hanging:
+            return
+        yield [Pause(pause_ms)]
+        hanging = yield from _still_open(prepared)
+    if hanging:
+        topic, partition, slot, offset = hanging[0]
+        raise HangingTransaction(
+            topic=topic,
+            partition=partition,
+            transactional_id=sink.names.slot(slot),
+            producer_id=next(each.ids.producer_id for each in prepared if each.slot == slot),
+            start_offset=offset,
+        )
+
+
+def _still_open(prepared: Sequence[SlotPrepared]) -> Steps[list[tuple[str, int, int, int]]]:
+    """(topic, partition, slot, offset) where a leader has not ended a transaction that its coordinator has."""
+    written = [each for each in prepared if each.visible is None]
+    # By epoch too: the transaction that a later attempt of the slot has open is none of this commit's.
+    ours = {each.ids: each.slot for each in written}
+    touched = sorted({partition for each in written for partition in each.partitions})
+    if not touched:
+        return []
+    (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(touched)))]
+    return [
+        (found.topic, found.partition, ours[ids], producer.current_txn_start_offset)
+        for found in answer.partitions
+        for producer in found.producers
+        if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours
+        and producer.current_txn_start_offset >= 0
+    ]
+
+
+# --- abort ------------------------------------------------------------------------------------------------------------
+
+
+def abort(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
+    """Ends the transactions of a micro-batch that failed, unless a decision says otherwise.
+
+    Runs in another process than `commit`, and possibly after one that decided. What it leaves, the next `plan` ends.
+    """
+    open_slots = {each.slot: each.ids for each in prepared if each.visible is None}
+    if not open_slots:
+        return
+    decision = yield from read_decision(sink)
+    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):
+        return
+    yield _aborts(sink, {sink.names.slot(slot): ids for slot, ids in open_slots.items()})

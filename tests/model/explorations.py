@@ -1,0 +1,351 @@
+"""`make explore`: the schedules that the two-phase commit is taken through, by family, and how many there are.
+
+    PYTHONPATH=tests python -m model.explorations [--only words] [--worlds 1000] [--seeds 10000] [--first 0]
+
+Each family is a set of schedules, for either version of the transaction protocol: all that can be made of its events
+over the steps of a quiet run. `test_exactly_once.py` takes some of each, evenly spread; this takes all, or `--worlds`
+of each. The last family is endless: of everything together, by seed. A schedule that fails is printed; it is a Python
+value that `model.worlds.run` takes. Exit status 1 if any does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice, product
+
+from model.schedules import (
+    ALL_EXPIRE_MS,
+    ALWAYS,
+    FIRST_SLOT,
+    MARKERS_EXPIRE_MS,
+    NEVER,
+    AbortByHand,
+    Crash,
+    Event,
+    Fail,
+    Forget,
+    ForgetIds,
+    GoBack,
+    Late,
+    Lose,
+    Resume,
+    Schedule,
+    Shape,
+    Switch,
+    TimeOut,
+    Twice,
+)
+from model.worlds import World, run, steps_of_a_quiet_run
+
+# A quiet schedule, and what is to happen in it: together they are a schedule.
+Told = tuple[Schedule, tuple[tuple[int, Event], ...]]
+Family = Callable[[int], Iterator[Told]]
+VERSIONS = (1, 2)
+IDS = ("sink.driver", "sink.0", "sink.1")
+# After a decision's head, two pins like "1003:1" have room, or one.
+TWO_PINS, ONE_PIN = 48, 40
+SHAPES: tuple[Shape, ...] = (
+    ((0, 2), (2, 0)),
+    ((0, 0), (0, 0)),
+    ((2,), (1, 1, 1), (2,)),
+    ((1, 1, 1), (2,), (0, 1)),
+)
+
+
+def _steps(schedule: Schedule) -> range:
+    return range(steps_of_a_quiet_run(schedule))
+
+
+def _crash_twice(schedule: Schedule) -> Iterator[Told]:
+    """The second time in the run that follows."""
+    steps = _steps(schedule)
+    for first, later in product(steps, steps):
+        yield schedule, ((first, Crash()), (first + 1 + later, Crash()))
+
+
+# --- the families -----------------------------------------------------------------------------------------------------
+
+
+def crashes(version: int) -> Iterator[Told]:
+    """The driver dies before any two effects; tasks run one after the other, or take turns."""
+    for cores in (1, 2):
+        yield from _crash_twice(Schedule(version=version, cores=cores))
+
+
+def requests_twice(version: int) -> Iterator[Told]:
+    """Any request is carried out twice, and the driver dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for twice, crash in product(range(2 * len(steps)), steps):
+        yield quiet, ((twice, Twice()), (crash, Crash()))
+
+
+def late_duplicates(version: int) -> Iterator[Told]:
+    """Any request arrives once more at any later time."""
+    quiet = Schedule(version=version)
+    for sent, arrives in product(_steps(quiet), repeat=2):
+        if sent < arrives:
+            yield quiet, ((arrives, Late(sent)),)
+
+
+def late_duplicates_after_a_crash(version: int) -> Iterator[Told]:
+    """Any request arrives once more, in the run after the one that sent it."""
+    quiet = Schedule(version=version)
+    for crash, later in product(_steps(quiet), repeat=2):
+        for sent in range(max(0, crash - 12), crash):
+            yield quiet, ((crash, Crash()), (crash + 1 + later, Late(sent)))
+
+
+def timeouts(version: int) -> Iterator[Told]:
+    """All open transactions, or one, time out at any time; the driver dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for crash, expired, which in product(steps, range(2 * len(steps)), (None, *IDS)):
+        yield quiet, ((crash, Crash()), (expired, TimeOut(which)))
+
+
+def other_rows(version: int) -> Iterator[Told]:
+    """Runs give other rows, or other slots, and the driver dies before any two effects."""
+    for same_rows in (FIRST_SLOT, NEVER):
+        yield from _crash_twice(Schedule(version=version, same_rows=same_rows))
+    for shapes in product((((2, 2), (2, 2)), ((2,), (2,)), ((2, 2, 2), (2, 2, 2))), repeat=2):
+        if shapes[0] != shapes[1]:
+            yield from _crash_twice(Schedule(version=version, shapes=shapes))
+
+
+def other_rows_and_timeouts(version: int) -> Iterator[Told]:
+    """As before, and transactions time out."""
+    for same_rows, shapes in product((FIRST_SLOT, NEVER), (((2, 2), (2, 2)), ((2, 2, 2), (2, 2)))):
+        quiet = Schedule(version=version, same_rows=same_rows, shapes=(shapes, ((2, 2), (2, 2))))
+        steps = _steps(quiet)
+        for expired, crash, which in product(steps, range(2 * len(steps)), (None, *IDS[1:])):
+            yield quiet, ((expired, TimeOut(which)), (crash, Crash()))
+
+
+def two_drivers(version: int) -> Iterator[Told]:
+    """A second driver begins on the checkpoint at any step, and the first goes on at any later one, or never."""
+    for quiet in (
+        Schedule(version=version),
+        Schedule(version=version, same_rows=NEVER),
+        Schedule(version=version, metadata_max=ONE_PIN),
+        # The one may be two micro-batches ahead.
+        Schedule(version=version, shapes=(((1,), (1,), (1,)),)),
+        Schedule(version=version, cores=2),
+    ):
+        steps = _steps(quiet)
+        for first, later in product(steps, range(1, len(steps) + 20)):
+            yield quiet, ((first, Switch()), (first + later, Switch()))
+
+
+def two_drivers_three_switches(version: int) -> Iterator[Told]:
+    """And the second once more, while the first stands still."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for first, second, third in product(steps, range(1, len(steps) + 20), range(1, len(steps))):
+        yield quiet, ((first, Switch()), (first + second, Switch()), (first + second + third, Switch()))
+
+
+def zombies(version: int) -> Iterator[Told]:
+    """An attempt stands still before any of its effects, another begins, and the old one goes on at any later time."""
+    for same_rows, cores in ((ALWAYS, 1), (NEVER, 1), (NEVER, 2)):
+        quiet = Schedule(version=version, same_rows=same_rows, cores=cores)
+        steps = _steps(quiet)
+        for lost, later, effects in product(steps, range(1, len(steps) + 10), (None, 1, 2)):
+            yield quiet, ((lost, Lose()), (lost + later, Resume(effects)))
+
+
+def zombies_and_crashes(version: int) -> Iterator[Told]:
+    """And the driver dies in between: the old attempt goes on in the next run."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for lost, crash, later in product(steps, range(1, 30), range(1, len(steps))):
+        yield quiet, ((lost, Lose()), (lost + crash, Crash()), (lost + crash + later, Resume()))
+
+
+def attempts_again(version: int) -> Iterator[Told]:
+    """An attempt is lost, or fails, before any effect; the driver dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    lost_or_failed: tuple[Event, ...] = (Lose(), Fail(True))
+    for lost, crash, event in product(steps, range(2 * len(steps)), lost_or_failed):
+        yield quiet, ((lost, event), (crash, Crash()))
+
+
+def unanswered(version: int) -> Iterator[Told]:
+    """A request gets no answer in time, is carried out or not, or arrives at any later time: after a commit that has
+    decided and does not know it, abort runs."""
+    for same_rows in (ALWAYS, NEVER):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for failed, later in product(steps, range(1, len(steps))):
+            yield quiet, ((failed, Fail(True)), (failed + later, Crash()))
+            yield quiet, ((failed, Fail(False)), (failed + later, Late(failed)))
+            yield quiet, ((failed, Fail(False)), (failed + later, Crash()))
+
+
+def shapes(version: int) -> Iterator[Told]:
+    """Empty slots, empty micro-batches, more slots and fewer; the driver dies before any two effects."""
+    for shape in SHAPES:
+        yield from _crash_twice(Schedule(version=version, shapes=(shape,)))
+
+
+def many_groups(version: int) -> Iterator[Told]:
+    """Decisions that take several groups; the driver dies before any two effects."""
+    wide, narrow = (1, 1, 1, 1, 1), (1, 1)
+    for shape in ((wide, narrow), (narrow, wide), (wide, wide)):
+        yield from _crash_twice(Schedule(version=version, shapes=(shape,), metadata_max=TWO_PINS))
+
+
+def spent_epochs(version: int) -> Iterator[Told]:
+    """Producer ids are spent after few epochs, and replaced; the driver dies before any two effects."""
+    for last_epoch in (0, 1, 2):
+        yield from _crash_twice(Schedule(version=version, last_epoch=last_epoch))
+
+
+def by_hand(version: int) -> Iterator[Told]:
+    """An operator aborts a slot's transaction at any time; the driver dies before any effect."""
+    for same_rows in (ALWAYS, NEVER):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for aborted, crash, slot in product(steps, range(2 * len(steps)), (0, 1)):
+            yield quiet, ((aborted, AbortByHand(slot)), (crash, Crash()))
+
+
+def lost_state(version: int) -> Iterator[Told]:
+    """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
+    events: tuple[Event, ...] = (
+        Forget("the decision"),
+        Forget("everything"),
+        Forget("everything", ALL_EXPIRE_MS),
+        Forget("the markers", MARKERS_EXPIRE_MS),
+        Forget("the markers", ALL_EXPIRE_MS),
+        GoBack(1),
+        GoBack(2),
+    )
+    shape = ((2, 2),) * 3
+    for event, same_rows in product(events, (ALWAYS, NEVER)):
+        quiet = Schedule(version=version, shapes=(shape,), same_rows=same_rows)
+        steps = _steps(quiet)
+        for crash, later in product(steps, range(0, len(steps), 3)):
+            yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
+
+
+FAMILIES: tuple[Family, ...] = (
+    crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
+    other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
+    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_state,
+)  # fmt: skip
+
+
+# --- of everything ----------------------------------------------------------------------------------------------------
+
+
+def of_seed(seed: int) -> Schedule:
+    """Up to seven events of all kinds, at steps that are often close together, of three micro-batches."""
+    chance = random.Random(seed)
+    shape = tuple(tuple(chance.choices((0, 1, 2), k=chance.randint(1, 4))) for _ in range(3))
+    shapes: tuple[Shape, ...] = (shape,)
+    if chance.random() < 0.2:
+        shapes = (shape, tuple(tuple(chance.choices((0, 1, 2), k=chance.randint(1, 4))) for _ in range(3)))
+    events: list[tuple[int, Event]] = []
+    step = 0
+    for _ in range(chance.randint(1, 7)):
+        step += chance.choice((0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55))
+        events.append((step, _any_event(chance, step)))
+    return Schedule(
+        version=chance.choice(VERSIONS),
+        events=tuple(events),
+        shapes=shapes,
+        same_rows=chance.choice((ALWAYS, ALWAYS, FIRST_SLOT, NEVER)),
+        metadata_max=chance.choice((4096, TWO_PINS)),
+        last_epoch=chance.choice((32_766, 32_766, 0, 3)),
+        cores=chance.choice((1, 1, 2, 4)),
+    )
+
+
+def _any_event(chance: random.Random, step: int) -> Event:
+    choices: list[Event] = [
+        Crash(), Crash(), Twice(), Fail(True), Fail(False), TimeOut(), TimeOut(chance.choice(IDS)), Lose(), Lose(),
+        Resume(), Resume(chance.randint(1, 4)), Switch(), Switch(), AbortByHand(chance.randint(0, 3)),
+        Forget("the markers", MARKERS_EXPIRE_MS), GoBack(chance.randint(1, 2)),
+    ]  # fmt: skip
+    if step:
+        choices += [Late(chance.randrange(step)), Late(max(0, step - chance.randint(1, 8)))]
+    return chance.choice(choices)
+
+
+# --- taking some, or all ----------------------------------------------------------------------------------------------
+
+
+def some(family: Family, version: int, worlds: int) -> Iterator[Schedule]:
+    """So many of the family's schedules, evenly spread; all, if there are no more."""
+    every = sum(1 for _ in family(version)) / worlds
+    taken = 0
+    for number, (quiet, events) in enumerate(family(version)):
+        if number >= taken * every:
+            taken += 1
+            yield replace(quiet, events=events)
+
+
+def all_of(family: Family, version: int) -> Iterator[Schedule]:
+    return (replace(quiet, events=events) for quiet, events in family(version))
+
+
+def _totals(worlds: Iterable[World]) -> tuple[int, int, Counter[str]]:
+    """How many worlds, how many steps, and how they ended."""
+    seen, steps = 0, 0
+    ends: Counter[str] = Counter()
+    for world in worlds:
+        seen += 1
+        steps += world.step
+        ends["whole" if world.stopped_by is None else world.stopped_by.__name__] += 1
+        ends.update({f"({error.__name__})" for error in world.errors})
+    return seen, steps, ends
+
+
+def _worlds(schedules: Iterator[Schedule], failures: list[str]) -> Iterator[World]:
+    for schedule in schedules:
+        try:
+            yield run(schedule)
+        except Exception as error:
+            failures.append(f"{type(error).__name__}: {error}\n    {schedule}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="explorations", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="families with these words in their name")
+    parser.add_argument("--worlds", type=int, default=0, help="of each family and version; 0: all of them")
+    parser.add_argument("--seeds", type=int, default=10_000, help="of everything together")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    arguments = parser.parse_args()
+    families: list[tuple[str, Iterator[Schedule]]] = [
+        (f"{family.__name__}, version {version}",
+         some(family, version, arguments.worlds) if arguments.worlds else all_of(family, version))
+        for family, version in product(FAMILIES, VERSIONS)
+        if arguments.only in family.__name__
+    ]  # fmt: skip
+    if arguments.only in "everything":
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        families.append((f"everything, seeds {seeds.start} to {seeds.stop - 1}", map(of_seed, seeds)))
+    failures: list[str] = []
+    for name, schedules in families:
+        started_s, before = time.monotonic(), len(failures)
+        worlds, steps, ends = _totals(_worlds(schedules, failures))
+        told = ", ".join(f"{end} {times}" for end, times in ends.most_common())
+        print(
+            f"{name}: {worlds} worlds, {steps} steps, {time.monotonic() - started_s:.0f} s; {told}; "
+            f"{len(failures) - before} FAILED", flush=True,
+        )  # fmt: skip
+        for failure in islice(failures, before, before + 3):
+            print(f"  {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Kafka's transactions as a value that can be asked: no bytes, no network, no replication, no time of its own.
+
+What an enumeration of crashes needs is many worlds, quickly; the model of brokers (`broker.py`, the coordinators) has
+everything else. Each rule here is a line of a table that was measured on real brokers (EndTxn repeated with the same
+ids, by version) or of Kafka's TransactionCoordinator. A transaction's markers are written in the same moment as its end
+is decided: what brokers do in between is answered with errors that are not definite, and clients ask again.
+
+Effects are those of `kafka_sink.commit.two_phase`, and `Produce`, which stands for a task's acknowledged rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka_sink.commit.two_phase import Effect, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.transactions import (
+    ActiveProducer,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    GroupOffset,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ProducersOfPartition,
+    TransactionDescription,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+NO_OFFSET = -1
+# Short.MAX_VALUE - 1: a producer id with this epoch gets no further one.
+LAST_EPOCH = 32_766
+EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "CompleteAbort"
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Rows that a task had acknowledged in its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partition: int
+    rows: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Transaction:
+    producer_id: int
+    producer_epoch: int
+    state: str = EMPTY
+    # The ids before this one's, whose EndTxn would be a repetition (KIP-890's previous producer id and last epoch).
+    ended: tuple[int, int] | None = None
+    timed_out: bool = False
+    start_ms: int = -1
+    rows: list[str] = field(default_factory=list)
+    partitions: set[int] = field(default_factory=set)
+    offsets: dict[str, tuple[int, str]] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)
+
+
+class LogicalKafka:
+    """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: after
+    it a producer id is spent."""
+
+    def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH) -> None:
+        self._version = transaction_version
+        self._last_epoch = last_epoch
+        self._transactions: dict[str, _Transaction] = {}
+        self._offsets: dict[str, tuple[int, str]] = {}
+        self._next_producer_id = 1000
+        self.now_ms = 0
+        self.visible: list[str] = []
+        self.aborted: list[str] = []
+
+    # --- what a test does to it ---------------------------------------------------------------------------------------
+
+    def time_out(self, transactional_id: str | None = None) -> bool:
+        """An open transaction, or every one, has been so for too long. Whether there was one."""
+        names = list(self._transactions) if transactional_id is None else [transactional_id]
+        open_ones = [each for name in names if (each := self._transactions.get(name)) and each.state == ONGOING]
+        for transaction in open_ones:
+            self._end(transaction, committed=False)
+            transaction.ended = (transaction.producer_id, transaction.producer_epoch)
+            transaction.producer_epoch += 1
+            transaction.timed_out = True
+        return bool(open_ones)
+
+    def abort_by_hand(self, transactional_id: str) -> None:
+        """What an operator does who takes a transaction for a forgotten one (`kafka-transactions.sh`)."""
+        if transactional_id in self._transactions:
+            self._InitProducerIdRequest(InitProducerIdRequest(60_000, transactional_id))
+
+    def forget_offsets(self, group_ids: Container[str] | None = None) -> None:
+        """Of those groups, or of all: deleted, or expired."""
+        for group_id in [each for each in self._offsets if group_ids is None or each in group_ids]:
+            del self._offsets[group_id]
+
+    def forget_transactional_ids(self) -> None:
+        """All that are not in use, as after `transactional.id.expiration.ms`."""
+        for name in [name for name, each in self._transactions.items() if each.state != ONGOING]:
+            del self._transactions[name]
+
+    def holding_back(self) -> list[str]:
+        """The open transactions that have written something: readers see nothing behind it. (On version 1 a late
+        AddOffsetsToTxn opens one that has not; the broker ends it in time.)"""
+        return [
+            name
+            for name, each in self._transactions.items()
+            if each.state == ONGOING and (each.rows or each.offsets)
+        ]
+
+    def transactional_ids(self) -> set[str]:
+        return set(self._transactions)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def execute(self, effect: Effect | Produce) -> Any:
+        match effect:
+            case Produce():
+                return self._produce(effect)
+            case ToCoordinator(request=request):
+                return getattr(self, f"_{type(request).__name__}")(request)
+            case ToEveryBroker(request=ListTransactionsRequest()):
+                return [self._list()]
+            case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
+                return DescribeProducersResponse(
+                    0, tuple(ProducersOfPartition(topic, n, 0, None, self._producers(n)) for topic, n in partitions)
+                )
+        raise AssertionError(effect)
+
+    def _produce(self, produce: Produce) -> int:
+        code, transaction = self._current(produce.transactional_id, produce.producer_id, produce.producer_epoch)
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code
+        self._open(transaction)
+        transaction.rows += produce.rows
+        transaction.partitions.add(produce.partition)
+        return ErrorCode.NONE
+
+    def _InitProducerIdRequest(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        assert request.transactional_id is not None
+        transaction = self._transactions.get(request.transactional_id)
+        if transaction is None:
+            self._next_producer_id += 1
+            transaction = self._transactions[request.transactional_id] = _Transaction(self._next_producer_id, -1)
+        if transaction.state == ONGOING:
+            self._end(transaction, committed=False)
+        self._bump(transaction)
+        transaction.state, transaction.ended, transaction.timed_out = EMPTY, None, False
+        return InitProducerIdResponse(0, ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch)
+
+    def _EndTxnRequest(self, request: EndTxnRequest) -> EndTxnResponse:
+        transaction = self._transactions.get(request.transactional_id)
+        if transaction is None or not self._knows(transaction, request.producer_id):
+            return EndTxnResponse(0, ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1, -1)
+        code = self._end_txn_code(transaction, request)
+        ids = (transaction.producer_id, transaction.producer_epoch) if self._version == 2 else (-1, -1)
+        return EndTxnResponse(0, code, *ids)
+
+    def _end_txn_code(self, transaction: _Transaction, request: EndTxnRequest) -> int:
+        same_end = transaction.state == (COMMITTED if request.committed else ABORTED)
+        asked = (request.producer_id, request.producer_epoch)
+        if asked == (transaction.producer_id, transaction.producer_epoch):
+            if transaction.state == ONGOING:
+                self._end(transaction, committed=request.committed)
+                if self._version == 2:
+                    transaction.ended = asked
+                    self._bump(transaction)
+                return ErrorCode.NONE
+            if self._version == 1:
+                return ErrorCode.NONE if same_end else ErrorCode.INVALID_TXN_STATE
+            return ErrorCode.INVALID_TXN_STATE if request.committed else ErrorCode.NONE
+        if self._version == 2 and asked == transaction.ended and transaction.state != ONGOING:
+            return ErrorCode.NONE if same_end and not transaction.timed_out else ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.PRODUCER_FENCED
+
+    def _AddOffsetsToTxnRequest(self, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+        code, transaction = self._current(request.transactional_id, request.producer_id, request.producer_epoch)
+        if transaction is not None:
+            self._open(transaction)
+            transaction.groups.add(request.group_id)
+        return AddOffsetsToTxnResponse(0, code)
+
+    def _TxnOffsetCommitRequest(self, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+        code, transaction = self._current(request.transactional_id, request.producer_id, request.producer_epoch)
+        if transaction is not None and self._version == 1 and request.group_id not in transaction.groups:
+            # Verified with the transaction's coordinator since Kafka 3.6 (KIP-890, part 1).
+            return TxnOffsetCommitResponse(0, ErrorCode.INVALID_TXN_STATE)
+        if transaction is not None:
+            self._open(transaction)
+            transaction.offsets[request.group_id] = (request.offset, request.metadata)
+        return TxnOffsetCommitResponse(0, code)
+
+    def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        groups = []
+        for group_id in request.group_ids:
+            pending = any(group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING)
+            code = ErrorCode.UNSTABLE_OFFSET_COMMIT if pending else ErrorCode.NONE
+            offset, metadata = (NO_OFFSET, "") if pending else self._offsets.get(group_id, (NO_OFFSET, ""))
+            groups.append(GroupOffset(group_id, code, offset, metadata))
+        return OffsetFetchResponse(0, tuple(groups))
+
+    def _DescribeTransactionsRequest(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        return DescribeTransactionsResponse(0, tuple(self._described(name) for name in request.transactional_ids))
+
+    def _described(self, transactional_id: str) -> TransactionDescription:
+        found = self._transactions.get(transactional_id)
+        if found is None:
+            code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            return TransactionDescription(transactional_id, code, "", 0, -1, -1, -1, ())
+        return TransactionDescription(
+            transactional_id, ErrorCode.NONE, found.state, 60_000, found.start_ms, found.producer_id,
+            found.producer_epoch, (),
+        )  # fmt: skip
+
+    def _list(self) -> ListTransactionsResponse:
+        listed = (ListedTransaction(name, each.producer_id, each.state) for name, each in self._transactions.items())
+        return ListTransactionsResponse(0, ErrorCode.NONE, tuple(listed))
+
+    def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
+        return tuple(
+            ActiveProducer(each.producer_id, each.producer_epoch, 0)
+            for each in self._transactions.values()
+            if partition in each.partitions
+        )
+
+    # --- rules --------------------------------------------------------------------------------------------------------
+
+    def _current(self, transactional_id: str, producer_id: int, producer_epoch: int) -> tuple[int, _Transaction | None]:
+        """The transaction, if the ids are its own; else what is answered."""
+        found = self._transactions.get(transactional_id)
+        if found is None or found.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        if found.producer_epoch != producer_epoch:
+            return ErrorCode.PRODUCER_FENCED, None
+        return ErrorCode.NONE, found
+
+    def _bump(self, transaction: _Transaction) -> None:
+        if transaction.producer_epoch < self._last_epoch:
+            transaction.producer_epoch += 1
+            return
+        self._next_producer_id += 1
+        transaction.producer_id, transaction.producer_epoch = self._next_producer_id, 0
+
+    def _knows(self, transaction: _Transaction, producer_id: int) -> bool:
+        before = transaction.ended[0] if transaction.ended else None
+        return producer_id in (transaction.producer_id, before)
+
+    def _open(self, transaction: _Transaction) -> None:
+        if transaction.state != ONGOING:
+            transaction.state, transaction.start_ms = ONGOING, self.now_ms
+
+    def _end(self, transaction: _Transaction, *, committed: bool) -> None:
+        transaction.state = COMMITTED if committed else ABORTED
+        (self.visible if committed else self.aborted).extend(transaction.rows)
+        if committed:
+            self._offsets.update(transaction.offsets)
+        transaction.rows = []
+        transaction.partitions = set()
+        transaction.offsets = {}
+        transaction.groups = set()

@@ -1,0 +1,172 @@
+"""What happens to the drivers of a world before which of their steps, and which errors they may end with for it.
+
+A step is an effect that some driver is about to have; the steps of all drivers are counted as one sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
+from kafka_sink.commit.two_phase import OFFSETS_RETENTION_MS
+from kafka_sink.errors import (
+    AttemptFenced,
+    CheckpointBehind,
+    CommitOutcomeUnknown,
+    CommittedDataMissing,
+    DriverFenced,
+    NonDeterministicReplay,
+    StateExpired,
+    TornBatch,
+    TransactionTimedOut,
+    UnreadableState,
+)
+from model.logical_kafka import LAST_EPOCH
+from model.spark_driver import GaveUp, LogTaken, TaskFailed
+
+# A week after which the markers of a decision are gone, and the decision itself, a little younger, is not.
+MARKERS_EXPIRE_MS = OFFSETS_RETENTION_MS - 10_000
+ALL_EXPIRE_MS = OFFSETS_RETENTION_MS + 3_600_000
+
+# --- what can happen before a step ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The driver dies, and is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twice:
+    """The request is carried out twice: its answer was lost, and the client asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The request of step `sent` is carried out (once more)."""
+
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The request gets no answer in time; it was carried out, or not."""
+
+    carried_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOut:
+    """A transaction, or every one, has been open for too long."""
+
+    transactional_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AbortByHand:
+    """An operator aborts a slot's transaction."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Spark gives the task's attempt up and begins another; the old one stands still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The attempts that stand still have their next effects: so many, or all."""
+
+    effects: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """This driver stands still, another on the same checkpoint goes on or begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """No driver is left and time passes; when the next begins, some groups are gone."""
+
+    what: str
+    later_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetIds:
+    """The transactional ids that are not in use are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """No driver is left, and the checkpoint loses so many micro-batches of its commit log."""
+
+    micro_batches: int
+
+
+Event = (
+    Crash | Twice | Late | Fail | TimeOut | AbortByHand | Lose | Resume | Switch | Forget | ForgetIds | GoBack
+)  # fmt: skip
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+
+# Rows of each slot of each micro-batch.
+Shape = tuple[tuple[int, ...], ...]
+TWO_BY_TWO: Shape = ((2, 2), (2, 2))
+ALWAYS, FIRST_SLOT, NEVER = "every run gives the same rows", "slot 0 gives the same rows", "each run gives other rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """`shapes`: of the runs in turn. `same_rows`: ALWAYS, FIRST_SLOT or NEVER. `metadata_max` and `last_epoch` are
+    small where many groups, and many producer ids, are to be had from few slots and runs. `cores`: with more than one,
+    tasks take turns, effect by effect."""
+
+    version: int
+    events: tuple[tuple[int, Event], ...] = ()
+    shapes: tuple[Shape, ...] = (TWO_BY_TWO,)
+    same_rows: str = ALWAYS
+    metadata_max: int = METADATA_MAX_CHARACTERS
+    last_epoch: int = LAST_EPOCH
+    allow_lost_state: bool = False
+    cores: int = 1
+
+    def kinds(self) -> set[type]:
+        return {type(event) for _, event in self.events}
+
+
+# What can take a transaction away between a decision and its EndTxn requests: the broker's timeout, an operator, an
+# attempt that Spark had given up, another driver or an InitProducerId that was on its way for long. A restart commits
+# what still can be, and writes the rest again, if the rows are the same.
+TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
+FINAL = {NonDeterministicReplay, TornBatch, StateExpired, CheckpointBehind, CommittedDataMissing, UnreadableState}
+
+
+def may_fail(schedule: Schedule) -> set[type[Exception]]:
+    """Errors after which a restart goes on."""
+    kinds = schedule.kinds()
+    allowed: set[type[Exception]] = set()
+    if kinds & TAKING_AWAY:
+        allowed |= {DriverFenced, AttemptFenced, TransactionTimedOut, CommitOutcomeUnknown, TaskFailed}
+    if Fail in kinds:
+        allowed |= {GaveUp}
+    if Switch in kinds:
+        # A driver that another has overtaken; one that has other rows than the other.
+        allowed |= {LogTaken, CheckpointBehind}
+    return allowed
+
+
+def may_stop(schedule: Schedule) -> set[type[Exception]]:
+    """Errors that every restart ends with."""
+    kinds = schedule.kinds()
+    allowed: set[type[Exception]] = set()
+    if schedule.same_rows != ALWAYS or len(schedule.shapes) > 1:
+        allowed |= {NonDeterministicReplay}
+        allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
+    if Forget in kinds and not schedule.allow_lost_state:
+        allowed |= {StateExpired, CommittedDataMissing}
+    if GoBack in kinds:
+        allowed |= {CheckpointBehind}
+    return allowed

@@ -1,0 +1,212 @@
+"""Spark's driver around the two-phase commit, as a program of effects that can stop at any of them.
+
+    offset log ─> plan ─> tasks, each with attempts ─> commit ─> commit log        and again, for the next micro-batch
+
+A process that dies is a generator that is closed; what it did stays. An attempt of a task that Spark takes for lost may
+live on: it is put aside with the effect that it is at, and whoever runs the driver may go on with it at any later time.
+
+Source: MicroBatchExecution (the order of the logs, the micro-batch's id in memory), PythonStreamingWrite and
+WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abort, in another process), TaskSetManager
+(attempts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.markers import Marker
+from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, Steps
+from kafka_sink.errors import ExactlyOnceError
+from kafka_sink.protocol.error_codes import ErrorCode
+from model.logical_kafka import Produce
+
+QUERY = "query"
+# `spark.task.maxFailures` is 4; what the third and fourth would show, the second does.
+MOST_FAILURES = 2
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """Spark's two logs, by micro-batch."""
+
+    planned: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The effect of writing a micro-batch down. `rows`: those that Spark then takes for written."""
+
+    log: list[int]
+    micro_batch_id: int
+    rows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The effect of a task's message on its way to the driver."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """Which run of which task. `run` counts those of all drivers' micro-batches."""
+
+    micro_batch_id: int
+    slot: int
+    run: int
+    attempt: int
+
+
+class TaskFailed(Exception):
+    """A task's error, which Spark answers with another attempt, and in the end with the micro-batch's."""
+
+
+class AttemptLost(Exception):
+    """Thrown into a driver: the executor of the task that it is in is lost to it, and may live on."""
+
+
+class GaveUp(Exception):
+    """Thrown into a driver: a request got no answer in time."""
+
+
+class LogTaken(Exception):
+    """Another driver has written this down: Spark's "multiple streaming jobs detected"."""
+
+
+Rows = Callable[[TaskRun], tuple[str, ...]]
+Step = Effect | Produce | Log | Message
+Program = Generator[Step, Any, None]
+# A task's message, and the rows that it had.
+Attempt = Generator[Step, Any, tuple[SlotPrepared, tuple[str, ...]]]
+
+
+def one_by_one(steps: Steps[Any]) -> Generator[Effect, Any, Any]:
+    """What may go out at the same time goes out in turn, so that a process can die in between."""
+    answers: Sequence[Any] | None = None
+    while True:
+        try:
+            effects = steps.send(answers) if answers is not None else next(steps)
+        except StopIteration as ended:
+            return ended.value
+        answers = []
+        for effect in effects:
+            answers.append((yield effect))
+
+
+@dataclass(slots=True)
+class Driver:
+    """`slots`: how many a run of a micro-batch has. `next_run`: of all drivers. `cores`: how many tasks run at a time.
+    `lost`: attempts that live on, each with its next effect. `in_task`: an attempt is what would be lost now."""
+
+    sink: Sink
+    checkpoint: Checkpoint
+    rows: Rows
+    slots: Callable[[int, int], int]
+    micro_batches: int
+    now_ms: Callable[[], int]
+    next_run: Callable[[], int]
+    allow_lost_state: bool = False
+    cores: int = 1
+    lost: list[tuple[Attempt, Step]] = field(default_factory=list)
+    in_task: bool = False
+
+    def program(self) -> Program:
+        """Until all micro-batches are committed. Raises the error that stops the query."""
+        for micro_batch_id in range(len(self.checkpoint.committed), self.micro_batches):
+            if micro_batch_id >= len(self.checkpoint.planned):
+                yield Log(self.checkpoint.planned, micro_batch_id)
+            run = self.next_run()
+            facts = yield from one_by_one(two_phase.plan(self.sink))
+            done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
+            slots = self.slots(micro_batch_id, run)
+            try:
+                yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
+                prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)
+                commit = two_phase.commit(
+                    self.sink,
+                    facts,
+                    prepared,
+                    micro_batch_id=micro_batch_id,
+                    now_ms=self.now_ms(),
+                    allow_lost_state=self.allow_lost_state,
+                )
+                yield from one_by_one(commit)
+            except (ExactlyOnceError, TaskFailed, GaveUp):
+                left = [message for message, _ in done.values()]
+                yield from one_by_one(two_phase.abort(self.sink, left, micro_batch_id=micro_batch_id))
+                raise
+            yield Log(self.checkpoint.committed, micro_batch_id, tuple(chain(*rows)))
+
+    def _tasks(
+        self, facts: Facts, tasks: list[TaskRun], done: dict[int, tuple[SlotPrepared, tuple[str, ...]]]
+    ) -> Program:
+        """`cores` at a time, which take turns. What tasks came to goes to `done`, by slot, also if another fails."""
+        waiting = [(task.slot, self._task_until_done(facts, task)) for task in tasks]
+        running: list[tuple[int, Attempt, Step]] = []
+        self.in_task = True
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.cores:
+                    slot, task = waiting.pop(0)
+                    running.append((slot, task, next(task)))
+                slot, task, effect = running.pop(0)
+                answer, thrown = None, None
+                try:
+                    answer = yield effect
+                except (AttemptLost, GaveUp) as error:
+                    thrown = error
+                try:
+                    following = task.send(answer) if thrown is None else task.throw(thrown)
+                except StopIteration as ended:
+                    done[slot] = ended.value
+                else:
+                    running.append((slot, task, following))
+        finally:
+            self.in_task = False
+
+    def _task_until_done(self, facts: Facts, first: TaskRun) -> Attempt:
+        failures = 0
+        attempt = 0
+        while True:
+            task = self._task(facts, TaskRun(first.micro_batch_id, first.slot, first.run, attempt))
+            attempt += 1
+            try:
+                effect = next(task)
+                while True:
+                    answer = yield effect
+                    effect = task.send(answer)
+            except AttemptLost:
+                self.lost.append((task, effect))
+            except StopIteration as ended:
+                done: tuple[SlotPrepared, tuple[str, ...]] = ended.value
+                return done
+            except (ExactlyOnceError, TaskFailed, GaveUp):
+                failures += 1
+                if failures == MOST_FAILURES:
+                    raise
+
+    def _task(self, facts: Facts, task: TaskRun) -> Attempt:
+        """One attempt."""
+        slot, micro_batch_id = task.slot, task.micro_batch_id
+        begun = yield from one_by_one(
+            two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY)
+        )
+        rows = self.rows(task)
+        fingerprint = f"{len(rows)}:{','.join(rows)}"
+        if begun.visible is None:
+            if rows:
+                name = self.sink.names.slot(slot)
+                code = yield Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, rows)
+                if code != ErrorCode.NONE:
+                    raise TaskFailed(code)
+            marker = Marker(micro_batch_id, QUERY, fingerprint)
+            yield from one_by_one(two_phase.prepare(self.sink, begun, marker))
+        yield Message(slot)
+        partitions = (("t", slot),) if rows else ()
+        return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions), rows

@@ -1,0 +1,163 @@
+"""The two-phase commit through crashes, requests that come twice, late or never, timeouts, zombies, second drivers and
+lost state. `explorations.py` says what each family is and can take all of it; here it is some of each.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from model import explorations
+from model.explorations import Family, all_of, of_seed, some
+from model.schedules import Crash, Late, Schedule
+from model.worlds import World, run
+
+# Of each family and version; `make explore` takes all.
+WORLDS = 200
+SEEDS = 4 * WORLDS
+VERSIONS = pytest.mark.parametrize("version", explorations.VERSIONS)
+
+
+def explore(family: Family, version: int, worlds: int = WORLDS) -> None:
+    for schedule in some(family, version, worlds):
+        run(schedule)
+
+
+@VERSIONS
+def test_a_driver_may_die_before_any_two_effects(version: int) -> None:
+    explore(explorations.crashes, version, 3 * WORLDS)
+
+
+@VERSIONS
+def test_any_request_may_be_carried_out_twice_and_the_driver_die(version: int) -> None:
+    explore(explorations.requests_twice, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_duplicate_of_any_request_may_arrive_at_any_later_time(version: int) -> None:
+    explore(explorations.late_duplicates, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_duplicate_of_any_request_may_arrive_in_the_next_run(version: int) -> None:
+    explore(explorations.late_duplicates_after_a_crash, version)
+
+
+@VERSIONS
+def test_transactions_may_time_out_at_any_time(version: int) -> None:
+    explore(explorations.timeouts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is(version: int) -> None:
+    explore(explorations.other_rows, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_replay_with_other_rows_never_fills_in_what_timed_out(version: int) -> None:
+    explore(explorations.other_rows_and_timeouts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_of_two_drivers_on_a_checkpoint_one_is_fenced(version: int) -> None:
+    explore(explorations.two_drivers, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_two_drivers_may_take_turns(version: int) -> None:
+    explore(explorations.two_drivers_three_switches, version)
+
+
+@VERSIONS
+def test_an_attempt_that_was_given_up_may_go_on_at_any_later_time(version: int) -> None:
+    explore(explorations.zombies, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_an_attempt_that_was_given_up_may_go_on_in_the_next_run(version: int) -> None:
+    explore(explorations.zombies_and_crashes, version)
+
+
+@VERSIONS
+def test_attempts_may_be_lost_or_fail_at_any_effect(version: int) -> None:
+    explore(explorations.attempts_again, version)
+
+
+@VERSIONS
+def test_abort_may_follow_upon_a_commit_that_does_not_know_that_it_decided(version: int) -> None:
+    explore(explorations.unanswered, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_slots_may_be_empty_and_their_number_change(version: int) -> None:
+    explore(explorations.shapes, version)
+
+
+@VERSIONS
+def test_a_decision_may_take_several_groups(version: int) -> None:
+    explore(explorations.many_groups, version)
+
+
+@VERSIONS
+def test_producer_ids_may_be_spent(version: int) -> None:
+    explore(explorations.spent_epochs, version)
+
+
+@VERSIONS
+def test_an_operator_may_abort_what_is_prepared(version: int) -> None:
+    explore(explorations.by_hand, version)
+
+
+@VERSIONS
+def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
+    explore(explorations.lost_state, version, 2 * WORLDS)
+
+
+def test_everything_together() -> None:
+    for seed in range(SEEDS):
+        try:
+            run(of_seed(seed))
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+# --- the exploration itself -------------------------------------------------------------------------------------------
+
+
+def test_some_are_spread_over_all() -> None:
+    all_of_them = list(all_of(explorations.crashes, 2))
+    chosen = list(some(explorations.crashes, 2, 100))
+    assert len(chosen) == 100
+    assert chosen[0] == all_of_them[0]
+    assert all_of_them.index(chosen[50]) == pytest.approx(len(all_of_them) / 2, abs=1)
+    assert list(some(explorations.crashes, 2, 1_000_000)) == all_of_them
+
+
+def test_a_schedule_is_a_world_to_the_step() -> None:
+    schedule = of_seed(7)
+    worlds = [run(schedule), run(schedule)]
+    assert worlds[0].step == worlds[1].step
+    assert worlds[0].kafka.visible == worlds[1].kafka.visible
+
+
+def test_what_fails_is_told_with_its_schedule() -> None:
+    schedule = Schedule(version=2, events=((5, Crash()), (9, Late(10))))
+    with pytest.raises(IndexError) as raised:
+        run(schedule)
+    assert raised.value.__notes__ == [repr(schedule)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [((), "is logged"), (("0/0//0/2",), "is logged"), (("9/0//0/2",), "of no run"), (("0/1//0/2",), "is logged")],
+)
+def test_rows_lost_doubled_and_extra_are_found(rows: tuple[str, ...], fault: str) -> None:
+    world = World(Schedule(version=2))
+    world.run()
+    world.check()
+    if rows:
+        world.kafka.visible += rows
+    else:
+        world.kafka.visible.pop()
+    with pytest.raises(AssertionError, match=fault):
+        world.check()

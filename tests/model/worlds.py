@@ -1,0 +1,365 @@
+"""One Kafka, one checkpoint, and whatever befalls the drivers between the two.
+
+A `World` runs a `Schedule` to its end: a driver that died or stopped is started again, as a user would, until all
+micro-batches are logged or two starts in a row stop with a final error.
+
+What is checked, of every world:
+
+* in Spark's commit log  =>  each row of that run is visible exactly once, at that moment and at the end
+* not in the log  =>  of its slots each is visible whole or not at all, and the query has stopped with an error that
+  says so: nothing else is visible, so no row of an attempt that was given up
+* errors are of the kinds that the events of the schedule allow (`may_fail`, `may_stop`)
+* after the next `plan` no open transaction holds readers back, and nothing else has become visible
+* the transactional ids are those of the driver and the slots
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.markers import Names
+from kafka_sink.commit.two_phase import Pause, Sink
+from kafka_sink.errors import ExactlyOnceError, NonDeterministicReplay, TornBatch
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.transactions import OffsetFetchResponse
+from model.logical_kafka import LogicalKafka, Produce
+from model.schedules import (
+    ALWAYS,
+    FINAL,
+    FIRST_SLOT,
+    TAKING_AWAY,
+    AbortByHand,
+    Crash,
+    Event,
+    Fail,
+    Forget,
+    ForgetIds,
+    GoBack,
+    Late,
+    Lose,
+    Resume,
+    Schedule,
+    Switch,
+    TimeOut,
+    Twice,
+    may_fail,
+    may_stop,
+)
+from model.spark_driver import (
+    Attempt,
+    AttemptLost,
+    Checkpoint,
+    Driver,
+    GaveUp,
+    Log,
+    LogTaken,
+    Message,
+    Program,
+    Step,
+    TaskFailed,
+    TaskRun,
+    one_by_one,
+)
+
+TIMEOUT_MS = 60_000
+MOST_STARTS = 14
+NAMES = Names("sink", "commits")
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    driver: Driver
+    program: Program
+    effect: Step
+    is_blocked: bool = False
+
+
+class World:
+    """`step`: how many there were. `errors`: of the drivers, in order. `stopped_by`: the final one, if any."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.kafka = LogicalKafka(schedule.version, schedule.last_epoch)
+        self.step = 0
+        self.errors: list[type[Exception]] = []
+        self.stopped_by: type[Exception] | None = None
+        self._events: dict[int, list[Event]] = defaultdict(list)
+        for step, event in schedule.events:
+            self._events[step].append(event)
+        self._sink = Sink(NAMES, TIMEOUT_MS, schedule.version, schedule.metadata_max)
+        self._checkpoint = Checkpoint()
+        self._micro_batches = len(schedule.shapes[0])
+        self._runs = count()
+        self._most_slots = 0
+        self._live: list[_Process] = []
+        self._lost: list[tuple[Attempt, Step]] = []
+        self._sent: list[Step] = []
+        self._logged: dict[int, tuple[str, ...]] = {}
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        last: type[Exception] | None = None
+        for _ in range(MOST_STARTS):
+            before = len(self.errors)
+            self._start()
+            while self._live:
+                self._have_next()
+            if len(self._checkpoint.committed) == self._micro_batches:
+                return
+            ended_by = self.errors[-1] if len(self.errors) > before else None
+            if ended_by in FINAL and last in FINAL:
+                self.stopped_by = ended_by
+                return
+            last = ended_by
+        raise AssertionError(f"no driver came to an end: {self.errors}")
+
+    def _start(self) -> None:
+        schedule = self.schedule
+
+        def slots(micro_batch_id: int, run: int) -> int:
+            here = len(schedule.shapes[run % len(schedule.shapes)][micro_batch_id])
+            self._most_slots = max(self._most_slots, here)
+            return here
+
+        driver = Driver(
+            self._sink, self._checkpoint, self._rows, slots, self._micro_batches, lambda: self.kafka.now_ms,
+            self._runs.__next__, schedule.allow_lost_state, schedule.cores, self._lost,
+        )  # fmt: skip
+        program = driver.program()
+        first = next(program, None)
+        if first is not None:
+            self._live.append(_Process(driver, program, first))
+
+    def _rows(self, task: TaskRun) -> tuple[str, ...]:
+        schedule = self.schedule
+        rows = schedule.shapes[task.run % len(schedule.shapes)][task.micro_batch_id][task.slot]
+        is_same = schedule.same_rows == ALWAYS or (schedule.same_rows == FIRST_SLOT and task.slot == 0)
+        which = "" if is_same else f"{task.run}.{task.attempt}"
+        return tuple(f"{task.micro_batch_id}/{task.slot}/{which}/{row}/{rows}" for row in range(rows))
+
+    def _have_next(self) -> None:
+        """The first of the live drivers has its next effect, unless something comes in between."""
+        process = self._live[0]
+        effect = process.effect
+        self._sent.append(effect)
+        instead: Event | None = None
+        times = 1
+        for event in self._events.get(self.step, ()):
+            if isinstance(event, Twice):
+                times = 2
+            elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack):
+                instead = event
+            else:
+                self._happen(event)
+        self.step += 1
+        match instead:
+            case Crash():
+                self._die(process)
+            case Forget() | GoBack():
+                for each in list(self._live):
+                    self._die(each)
+                self._lose_memory(instead)
+            case Switch():
+                self._switch()
+            case Lose() if process.driver.in_task:
+                self._throw(process, AttemptLost())
+            case Fail(carried_out=carried_out) if not isinstance(effect, Log):
+                if carried_out:
+                    self._execute(effect)
+                self._throw(process, GaveUp())
+            case _:
+                self._go_on(process, times)
+
+    def _happen(self, event: Event) -> None:
+        match event:
+            case Late(sent=sent):
+                request = self._sent[sent]
+                if not isinstance(request, Produce | Log | Message):
+                    self._execute(request)
+            case TimeOut(transactional_id=transactional_id):
+                self.kafka.time_out(transactional_id)
+            case AbortByHand(slot=slot):
+                self.kafka.abort_by_hand(NAMES.slot(slot))
+            case Resume(effects=effects):
+                self._resume(effects)
+            case ForgetIds():
+                self.kafka.forget_transactional_ids()
+
+    def _die(self, process: _Process) -> None:
+        process.program.close()
+        self._live.remove(process)
+
+    def _lose_memory(self, event: Forget | GoBack) -> None:
+        if isinstance(event, GoBack):
+            del self._checkpoint.committed[-event.micro_batches :]
+            return
+        self.kafka.now_ms += event.later_ms
+        if event.later_ms:
+            self.kafka.time_out()
+        slots = [NAMES.slot(slot) for slot in range(self._most_slots)]
+        groups = {"everything": None, "the decision": [NAMES.decision(0)], "the markers": slots}
+        self.kafka.forget_offsets(groups[event.what])
+
+    def _switch(self) -> None:
+        if len(self._live) == 1:
+            self._start()
+        self._live.append(self._live.pop(0))
+
+    def _go_on(self, process: _Process, times: int) -> None:
+        effect = process.effect
+        if isinstance(effect, Log) and effect.micro_batch_id in effect.log:
+            self._throw(process, LogTaken())
+            return
+        answer = None
+        for _ in range(1 if isinstance(effect, Produce | Log) else times):
+            answer = self._execute(effect)
+        if _is_unstable(answer):
+            # The client asks again, until another driver has ended its transaction or the broker has.
+            process.is_blocked = True
+            if all(each.is_blocked for each in self._live):
+                assert self.kafka.time_out(), "an offset is unstable, and no transaction is open"
+            else:
+                self._live.append(self._live.pop(0))
+            return
+        process.is_blocked = False
+        try:
+            process.effect = process.program.send(answer)
+        except (StopIteration, ExactlyOnceError, TaskFailed, GaveUp) as end:
+            self._end(process, end)
+
+    def _throw(self, process: _Process, error: Exception) -> None:
+        try:
+            process.effect = process.program.throw(error)
+        except (ExactlyOnceError, TaskFailed, GaveUp, LogTaken) as end:
+            self._end(process, end)
+
+    def _end(self, process: _Process, end: Exception) -> None:
+        self._live.remove(process)
+        if not isinstance(end, StopIteration):
+            self.errors.append(type(end))
+
+    def _resume(self, effects: int | None) -> None:
+        standing, self._lost[:] = self._lost[:], []
+        for program, effect in standing:
+            for _ in range(effects or 1_000):
+                answer = self._execute(effect)
+                if _is_unstable(answer):
+                    break
+                try:
+                    effect = program.send(answer)
+                except (StopIteration, ExactlyOnceError, TaskFailed):
+                    break
+            else:
+                self._lost.append((program, effect))
+
+    def _execute(self, effect: Step) -> Any:
+        match effect:
+            case Pause() | Message():
+                return None
+            case Log(log=log, micro_batch_id=micro_batch_id, rows=rows):
+                log.append(micro_batch_id)
+                if log is self._checkpoint.committed:
+                    self._logged[micro_batch_id] = rows
+                    self._check_logged()
+                return None
+        return self.kafka.execute(effect)
+
+    # --- checking -----------------------------------------------------------------------------------------------------
+
+    def _visible(self) -> Counter[str]:
+        """Micro-batch 0 of a query that nothing is known of any more cannot be told from the first of a new one, and
+        is written again: those doubles are left out."""
+        visible = Counter(self.kafka.visible)
+        if any(isinstance(event, Forget) and event.what == "everything" for _, event in self.schedule.events):
+            logged = self._logged.get(0, ())
+            first = {row: 1 for row in visible if row in logged}
+            visible = Counter({row: times for row, times in visible.items() if not row.startswith("0/")} | first)
+        return visible
+
+    def _check_logged(self) -> None:
+        visible = self._visible()
+        for micro_batch_id, rows in self._logged.items():
+            wrong = {row: visible[row] for row in rows if visible[row] != 1}
+            assert not wrong, f"micro-batch {micro_batch_id} is logged; rows and how often they are visible: {wrong}"
+
+    def check(self) -> None:
+        self._check_logged()
+        logged = Counter(row for rows in self._logged.values() for row in rows)
+        others = self._visible() - logged
+        if self.stopped_by is None:
+            assert not others, f"visible, and of no run that Spark logged: {others}"
+        else:
+            self._check_stopped(others)
+        allowed = may_fail(self.schedule) | may_stop(self.schedule)
+        assert set(self.errors) <= allowed, f"drivers ended with {self.errors}"
+        self._check_left_behind()
+
+    def _check_stopped(self, others: Counter[str]) -> None:
+        assert self.stopped_by in may_stop(self.schedule), f"stopped by {self.stopped_by}"
+        assert all(times == 1 for times in others.values()), f"doubled: {others}"
+        slots: dict[tuple[str, str], list[list[str]]] = defaultdict(list)
+        for row in others:
+            micro_batch_id, slot, *rest = row.split("/")
+            assert int(micro_batch_id) not in self._logged, f"{row} is of a micro-batch of which others are logged"
+            slots[micro_batch_id, slot].append(rest)
+        for slot_rows in slots.values():
+            assert len({which for which, *_ in slot_rows}) == 1, f"of more than one attempt: {slot_rows}"
+            assert len(slot_rows) == int(slot_rows[0][-1]), f"a slot is visible in part: {slot_rows}"
+        # What is visible may be a micro-batch that was logged once, or a slot without rows.
+        has_empty_slots = any(0 in micro_batch for shape in self.schedule.shapes for micro_batch in shape)
+        is_explained = has_empty_slots or self.schedule.kinds() & {GoBack, Forget}
+        if self.stopped_by in (NonDeterministicReplay, TornBatch) and not is_explained:
+            assert others, f"{self.stopped_by} though nothing was visible"
+
+    def _check_left_behind(self) -> None:
+        disturbed = self.schedule.kinds() & {*TAKING_AWAY, Fail}
+        assert disturbed or self.kafka.holding_back() == [], "an open transaction was left behind"
+        before = list(self.kafka.visible)
+        self._run_alone(one_by_one(two_phase.plan(self._sink)))
+        assert self.kafka.holding_back() == [], "an open transaction outlived a plan"
+        assert self.kafka.visible == before, "a plan made rows visible after the end"
+        expected = {NAMES.driver, *map(NAMES.slot, range(self._most_slots))}
+        ids = self.kafka.transactional_ids()
+        # Of other slots than it ends with, a driver may have died before it came to the last.
+        is_simple = self.schedule.kinds() <= {Crash, Twice} and len(self.schedule.shapes) == 1
+        assert ids == expected if is_simple else ids <= expected, f"ids: {ids}"
+
+    def _run_alone(self, steps: Program) -> None:
+        effect = next(steps, None)
+        while effect is not None:
+            answer = self._execute(effect)
+            if _is_unstable(answer):
+                assert self.kafka.time_out(), "an offset is unstable, and no transaction is open"
+                continue
+            try:
+                effect = steps.send(answer)
+            except StopIteration:
+                return
+
+
+def _is_unstable(answer: Any) -> bool:
+    return isinstance(answer, OffsetFetchResponse) and any(
+        group.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT for group in answer.groups
+    )
+
+
+def run(schedule: Schedule) -> World:
+    """A world that passed; what is wrong with one is told with its schedule."""
+    world = World(schedule)
+    try:
+        world.run()
+        world.check()
+    except Exception as error:
+        error.add_note(f"{schedule!r}")
+        raise
+    return world
+
+
+def steps_of_a_quiet_run(schedule: Schedule) -> int:
+    world = run(schedule)
+    assert not world.errors
+    return world.step

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, NO_OFFSET, Decision, Ids, Marker, Names
+from kafka_sink.errors import UnreadableState
+
+NAMES = Names("orders", "pykafka-commits")
+QUERY = "9f1c6a2e-6a53-4a0b-8a4e-3c1d4f0f2c11"
+IDS = st.builds(Ids, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
+
+
+def decision(*pinned: Ids | None) -> Decision:
+    return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned)
+
+
+def groups(texts: list[str], offset: int = 7) -> list[tuple[str, int, str]]:
+    return [(NAMES.decision(part), offset, text) for part, text in enumerate(texts)]
+
+
+def test_names_of_a_sink() -> None:
+    assert (NAMES.driver, NAMES.slot(3), NAMES.decision(0), NAMES.decision(2)) == (
+        "orders.driver", "orders.3", "orders.decision", "orders.decision.2",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "is_slot"),
+    [
+        ("orders.0", True), ("orders.417", True), ("orders.driver", False), ("orders.", False), ("orders", False),
+        ("orders.1.0", False), ("my.orders.1", False), ("ordersX1", False), ("orders.-1", False), ("orders.1 ", False),
+    ],
+)  # fmt: skip
+def test_the_slots_of_a_sink_are_told_from_those_of_another(transactional_id: str, is_slot: bool) -> None:
+    assert NAMES.is_slot(transactional_id) == is_slot
+
+
+def test_a_dot_in_a_prefix_stands_for_itself() -> None:
+    assert not Names("a.b", "t").is_slot("axb.1")
+
+
+@given(st.integers(0, 2**62), st.text("0123456789abcdef:", min_size=1))
+def test_a_marker_reads_back(micro_batch_id: int, fingerprint: str) -> None:
+    marker = Marker(micro_batch_id, QUERY, fingerprint)
+    assert Marker.read("orders.0", micro_batch_id, marker.text) == marker
+
+
+def test_no_marker() -> None:
+    assert Marker.read("orders.0", NO_OFFSET, "") is None
+
+
+@pytest.mark.parametrize("text", ["", "1|q", "2|q|f", "1|q|f|more", "anything"])
+def test_a_marker_of_somebody_else_is_not_guessed_at(text: str) -> None:
+    with pytest.raises(UnreadableState, match=r"orders\.0"):
+        Marker.read("orders.0", 5, text)
+
+
+@given(st.lists(st.none() | IDS, min_size=1, max_size=600))
+def test_a_decision_reads_back_from_as_many_groups_as_it_takes(pinned: list[Ids | None]) -> None:
+    decided = decision(*pinned)
+    texts = decided.texts()
+    assert all(len(text) <= METADATA_MAX_CHARACTERS for text in texts)
+    assert Decision.parts(NAMES.decision(0), 7, texts[0]) == len(texts)
+    assert Decision.read(groups(texts)) == decided
+
+
+def test_a_long_decision_is_spread_over_few_groups() -> None:
+    texts = decision(*[Ids(2**63 - 1, 2**15 - 1)] * 1000).texts()
+    # 26 characters a slot and 4,096 a group, less a head of about a hundred.
+    assert len(texts) == 7
+
+
+def test_no_decision() -> None:
+    assert Decision.parts("orders.decision", NO_OFFSET, "") == 0
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "2|q|1:0|2|3|0/1|1:0", "1|q|1:0|2|3|1/2|1:0", "1|q|1:0|2|3|0/x|1:0"])
+def test_a_first_part_of_somebody_else_is_not_guessed_at(text: str) -> None:
+    with pytest.raises(UnreadableState, match=r"orders\.decision"):
+        Decision.parts("orders.decision", 1, text)
+
+
+def test_parts_of_two_decisions_are_no_decision() -> None:
+    one = decision(*[Ids(2**63 - 1, n) for n in range(300)]).texts()
+    other = decision(*[Ids(2**62, n) for n in range(300)])
+    later = Decision(8, QUERY, other.generation, 2, other.decided_ms, other.pinned).texts()
+    assert len(one) == len(later) == 2
+    with pytest.raises(UnreadableState):
+        Decision.read([*groups(one)[:1], ("orders.decision.1", 8, later[1])])
+    with pytest.raises(UnreadableState):
+        Decision.read([*groups(one)[:1], ("orders.decision.1", 7, one[0])])
+
+
+@pytest.mark.parametrize("pins", ["x", "1:2,", "1:2,--", "12"])
+def test_pins_that_nobody_wrote(pins: str) -> None:
+    with pytest.raises(UnreadableState):
+        Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{pins}")])

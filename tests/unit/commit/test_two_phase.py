@@ -1,0 +1,730 @@
+"""The decisions of the two-phase commit, one by one; `tests/model` runs the whole of it through every crash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pytest
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.two_phase import (
+    LEAST_TIME_LEFT_MS,
+    OFFSETS_RETENTION_MS,
+    PAUSES_MS,
+    Effect,
+    Facts,
+    Pause,
+    Sink,
+    SlotPrepared,
+    Steps,
+    ToCoordinator,
+    ToEveryBroker,
+)
+from kafka_sink.errors import (
+    AttemptFenced,
+    CheckpointBehind,
+    CommitOutcomeUnknown,
+    CommittedDataMissing,
+    DriverFenced,
+    ExactlyOnceError,
+    HangingTransaction,
+    NonDeterministicReplay,
+    StateExpired,
+    TornBatch,
+    TransactionRefused,
+    TransactionTimedOut,
+)
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.transactions import (
+    ActiveProducer,
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    CoordinatorKind,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    GroupOffset,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ProducersOfPartition,
+    TransactionDescription,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from model.logical_kafka import LogicalKafka, Produce
+
+Result = TypeVar("Result")
+SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
+DECIDED_MS = 1_760_000_000_000
+SOON_MS = DECIDED_MS + 1_000
+LATER_MS = DECIDED_MS + OFFSETS_RETENTION_MS + 1
+GENERATION = Ids(4000, 3)
+
+
+def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
+    return [
+        SlotPrepared(slot, Ids(slot, 0), query_id, fingerprint, visible=None)
+        for slot, fingerprint in enumerate(fingerprints)
+    ]
+
+
+def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
+    """After a decision about `micro_batch_id`, of which the slots in `visible` have a marker with that fingerprint."""
+    decision = Decision(micro_batch_id, query_id, GENERATION, 2, DECIDED_MS, (Ids(1, 1),) * slots)
+    markers = {slot: Marker(micro_batch_id, query_id, fingerprint) for slot, fingerprint in visible.items()}
+    return Facts(GENERATION, decision, markers)
+
+
+def outcome(
+    found: Facts, again: Sequence[SlotPrepared], micro_batch_id: int, *, now_ms: int = SOON_MS, allowed: bool = False
+) -> type[ExactlyOnceError] | None:
+    try:
+        two_phase.check_decision(
+            SINK, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
+        )
+    except ExactlyOnceError as error:
+        return type(error)
+    return None
+
+
+NOTHING = Facts(GENERATION, None, {})
+WHOLE = {0: "a", 1: "b"}
+
+
+@pytest.mark.parametrize(
+    ("found", "again", "micro_batch_id", "expected"),
+    [
+        # the first micro-batch of a lineage, and a later one of which nothing is known
+        (NOTHING, prepared("a", "b"), 0, None),
+        (NOTHING, prepared("a", "b"), 5, StateExpired),
+        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 0, None),
+        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 5, StateExpired),
+        # the one after the last
+        (facts(4, WHOLE), prepared("c", "d"), 5, None),
+        (facts(4, WHOLE), prepared("c"), 5, None),
+        (facts(4, {0: "a"}), prepared("c", "d"), 5, CommittedDataMissing),
+        (facts(4, {}), prepared("c", "d"), 5, CommittedDataMissing),
+        (facts(3, WHOLE), prepared("c", "d"), 5, CommittedDataMissing),
+        # the last one again
+        (facts(5, WHOLE), prepared("a", "b"), 5, None),
+        (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
+        (facts(5, {0: "a"}), prepared("a", "other"), 5, None),
+        (facts(5, {}), prepared("x", "y", "z"), 5, None),
+        (facts(5, {0: "a"}), prepared("x", "b"), 5, TornBatch),
+        (facts(5, {1: "b"}), prepared("a"), 5, TornBatch),
+        (facts(5, WHOLE), prepared("a", "x"), 5, NonDeterministicReplay),
+        (facts(5, WHOLE), prepared("a"), 5, NonDeterministicReplay),
+        # an older checkpoint
+        (facts(6, WHOLE), prepared("a", "b"), 5, CheckpointBehind),
+    ],
+)
+def test_what_may_follow_upon_the_last_decision(
+    found: Facts, again: list[SlotPrepared], micro_batch_id: int, expected: type[ExactlyOnceError] | None
+) -> None:
+    assert outcome(found, again, micro_batch_id) is expected
+
+
+@pytest.mark.parametrize(
+    ("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)]
+)
+def test_lost_state_can_be_allowed(found: Facts, micro_batch_id: int) -> None:
+    assert outcome(found, prepared("c", "d"), micro_batch_id, allowed=True) is None
+
+
+def test_a_checkpoint_that_is_behind_cannot_be_allowed() -> None:
+    assert outcome(facts(6, WHOLE), prepared("a", "b"), 5, allowed=True) is CheckpointBehind
+
+
+def test_markers_older_than_the_retention_of_offsets_prove_nothing_by_being_gone() -> None:
+    assert outcome(facts(4, {0: "a"}), prepared("c"), 5, now_ms=LATER_MS) is StateExpired
+    assert outcome(facts(4, WHOLE), prepared("c"), 5, now_ms=LATER_MS) is None
+    # Nor for the last one again: its rows may be there, and a second time then.
+    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
+    assert outcome(facts(5, {0: "a"}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
+    assert outcome(facts(5, WHOLE), prepared("a", "b"), 5, now_ms=LATER_MS) is None
+    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS, allowed=True) is None
+
+
+def test_markers_are_gone_before_the_decision_by_as_much_as_a_transaction_may_last() -> None:
+    last_ms = DECIDED_MS + OFFSETS_RETENTION_MS - SINK.timeout_ms
+    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms) is None
+    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms + 1) is StateExpired
+
+
+def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None:
+    older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
+    assert outcome(older, prepared("c"), 5) is CommittedDataMissing
+
+
+def test_a_torn_batch_says_which_slots_are_visible() -> None:
+    with pytest.raises(TornBatch) as raised:
+        two_phase.check_decision(
+            SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, now_ms=SOON_MS, allow_lost_state=False
+        )
+    assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
+
+
+def test_rows_that_are_visible_must_come_again() -> None:
+    marker = Marker(5, "q", "a")
+    again = SlotPrepared(0, Ids(0, 1), "q", "a", visible=marker)
+    changed = SlotPrepared(1, Ids(1, 1), "q", "other", visible=marker)
+    two_phase.check_replay(SINK, [again], micro_batch_id=5)
+    with pytest.raises(NonDeterministicReplay) as raised:
+        two_phase.check_replay(SINK, [again, changed], micro_batch_id=5)
+    assert raised.value.slots == (1,)
+
+
+# --- which requests go out --------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
+    `asked`: by API. `rounds`: how often something was waited for."""
+
+    def __init__(self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None) -> None:
+        self.sink = replace(SINK, transaction_version=version)
+        self.kafka = LogicalKafka(version)
+        self.asked: Counter[str] = Counter()
+        self.requests: list[Any] = []
+        self.pauses_ms: list[int] = []
+        self.rounds = 0
+        self.answer = answer
+
+    def run(self, steps: Steps[Result]) -> Result:
+        answers: list[Any] | None = None
+        while True:
+            try:
+                effects = next(steps) if answers is None else steps.send(answers)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            self.rounds += 1
+            answers = [self._execute(effect) for effect in effects]
+
+    def run_until(self, steps: Steps[Any], is_there: Callable[[Sequence[Effect]], bool]) -> Sequence[Effect]:
+        """The effects that the steps then wait for; none of them has happened."""
+        effects = next(steps)
+        while not is_there(effects):
+            effects = steps.send([self._execute(effect) for effect in effects])
+        return effects
+
+    def _execute(self, effect: Effect) -> Any:
+        if isinstance(effect, Pause):
+            self.pauses_ms.append(effect.milliseconds)
+            return None
+        self.asked[type(effect.request).__name__.removesuffix("Request")] += 1
+        self.requests.append(effect.request)
+        answer = self.answer(effect.request)
+        answers = answer if answer is not None else self.kafka.execute(effect)
+        return [answers] if isinstance(effect, ToEveryBroker) and not isinstance(answers, list) else answers
+
+    def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
+        """One attempt, with a row and its acknowledgement."""
+        begun = self.run(
+            two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
+        )
+        row = f"{micro_batch_id}/{slot}"
+        if begun.visible is None:
+            name = self.sink.names.slot(slot)
+            self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
+            self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
+        return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (("t", slot),))
+
+    def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
+        found = self.run(two_phase.plan(self.sink))
+        return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
+
+    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
+        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
+
+    def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
+        self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
+
+
+def instead(api: type, answer: Any, transactional_id: str | None = None) -> Callable[[Any], Any]:
+    """Answers with `answer` to the requests of an API, or to those of a transactional id."""
+
+    def answered(request: Any) -> Any:
+        about = getattr(request, "transactional_id", None)
+        return answer if isinstance(request, api) and transactional_id in (None, about) else None
+
+    return answered
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_requests_of_a_micro_batch_are_ten_or_eleven_for_a_slot_and_six_or_seven_more(
+    version: int, slots: int
+) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(slots)
+    exchange.asked.clear()
+    exchange.micro_batch(slots, 1)
+    expected = {
+        "InitProducerId": slots + 1,
+        "EndTxn": 2 * slots + 1,
+        "TxnOffsetCommit": slots + 1,
+        "OffsetFetch": 3 * slots + 1,
+        "DescribeTransactions": 3 * slots,
+        # To each broker, and to each leader of partitions with new rows.
+        "ListTransactions": 1,
+        "DescribeProducers": 1,
+    }
+    if version == 1:
+        expected["AddOffsetsToTxn"] = slots + 1
+    assert exchange.asked == expected
+    assert sum(expected.values()) == (11 * slots + 7 if version == 1 else 10 * slots + 6)
+
+
+@pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 6, 5, 7), (2, 6, 4, 6)])
+def test_what_is_waited_for_does_not_grow_with_the_slots(
+    version: int, in_plan: int, in_task: int, in_commit: int
+) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(8)
+    exchange.rounds = 0
+    found, done = exchange.tasks(8, 1)
+    assert exchange.rounds == in_plan + 8 * in_task
+    exchange.commit(found, done, 1)
+    assert exchange.rounds == in_plan + 8 * in_task + in_commit
+
+
+def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_one_round_more() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    found, done = exchange.tasks(5)
+    exchange.asked.clear()
+    exchange.commit(found, done)
+    groups = exchange.asked["TxnOffsetCommit"]
+    assert (groups > 1, exchange.asked["EndTxn"]) == (True, 1 + 5)
+    exchange.asked.clear()
+    decision = exchange.run(two_phase.read_decision(exchange.sink))
+    assert decision is not None
+    assert len(decision.pinned) == 5
+    # The first again, to know that none was replaced in between.
+    assert exchange.asked == {"OffsetFetch": groups + 1}
+
+
+def test_a_replay_of_what_is_visible_writes_nothing() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    exchange.asked.clear()
+    exchange.micro_batch(2)
+    assert exchange.asked["TxnOffsetCommit"] == 0
+    # Those of the plan, which finishes what was decided whether it knows the outcome or not.
+    assert exchange.asked["EndTxn"] == 2
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    exchange.kafka.forget_offsets(["orders.decision"])
+    exchange.micro_batch(2)
+    exchange.micro_batch(2, 1)
+    assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
+
+
+def test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.commit(found, [exchange.task(found, 0, slot, query_id="another") for slot in range(2)])
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/0", "0/1"]
+
+
+def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() -> None:
+    exchange = Exchange(1)
+    exchange.micro_batch(2)
+    exchange.sink = replace(exchange.sink, transaction_version=2)
+    exchange.requests.clear()
+    exchange.run(two_phase.plan(exchange.sink))
+    ended = [request for request in exchange.requests if isinstance(request, EndTxnRequest)]
+    assert [(request.committed, request.transaction_version) for request in ended] == [(True, 1)] * 2
+
+
+def test_an_attempt_of_another_run_touches_nothing() -> None:
+    exchange = Exchange()
+    found, _ = exchange.tasks(1)
+    exchange.run(two_phase.plan(exchange.sink))
+    exchange.asked.clear()
+    with pytest.raises(DriverFenced) as raised:
+        exchange.task(found, 0, 0)
+    assert raised.value.generation == str(found.generation)
+    assert exchange.asked == {"DescribeTransactions": 1}
+
+
+@pytest.mark.parametrize(("version", "how"), [(1, "InitProducerId"), (2, "EndTxn")])
+def test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version(version: int, how: str) -> None:
+    exchange = Exchange(version)
+    exchange.tasks(3)
+    exchange.asked.clear()
+    exchange.run(two_phase.plan(exchange.sink))
+    assert exchange.kafka.holding_back() == []
+    # The driver's own is one of the Inits.
+    assert exchange.asked[how] == (4 if version == 1 else 3)
+    assert sum(exchange.asked[api] for api in ("InitProducerId", "EndTxn")) == 4
+
+
+def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
+    exchange = Exchange()
+    other = replace(exchange.sink, names=Names("orders.2024", "pykafka-commits"))
+    mine, exchange.sink = exchange.sink, other
+    exchange.tasks(1)
+    exchange.sink = mine
+    exchange.run(two_phase.plan(mine))
+    assert exchange.kafka.holding_back() == ["orders.2024.0"]
+
+
+def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
+    exchange = Exchange()
+    exchange.tasks(1)
+    late = two_phase.plan(exchange.sink)
+    listing = exchange.run_until(late, lambda effects: isinstance(effects[0], ToEveryBroker))
+    exchange.tasks(1)
+    describing = late.send([exchange.kafka.execute(effect) for effect in listing])
+    checking = late.send([exchange.kafka.execute(effect) for effect in describing])
+    with pytest.raises(DriverFenced):
+        late.send([exchange.kafka.execute(effect) for effect in checking])
+    assert exchange.kafka.holding_back() == ["orders.0"]
+
+
+def test_an_abort_leaves_what_a_decision_names() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.run(two_phase.abort(exchange.sink, done, micro_batch_id=0))
+    assert exchange.kafka.aborted == ["0/0", "0/1"]
+    found, done = exchange.tasks(2)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    exchange.asked.clear()
+    exchange.run(two_phase.abort(exchange.sink, done, micro_batch_id=0))
+    assert exchange.asked == {"OffsetFetch": 1}
+    assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
+
+
+def test_nothing_prepared_needs_no_abort() -> None:
+    exchange = Exchange()
+    exchange.run(two_phase.abort(exchange.sink, [], micro_batch_id=0))
+    assert not exchange.asked
+
+
+# --- what answers mean ------------------------------------------------------------------------------------------------
+
+REFUSALS = [
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_TRANSACTION_TIMEOUT, 9999,
+]  # fmt: skip
+FENCES = [
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+]  # fmt: skip
+
+
+def refused(exchange: Exchange, steps: Steps[Any]) -> TransactionRefused:
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.run(steps)
+    return raised.value
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_marker_that_is_refused_fails_the_attempt(code: int) -> None:
+    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code)))
+    found = exchange.run(two_phase.plan(exchange.sink))
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.task(found, 0, 0)
+    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "TxnOffsetCommit", "orders.0")
+
+
+@pytest.mark.parametrize("code", FENCES)
+def test_a_marker_that_is_fenced_fails_the_attempt(code: int) -> None:
+    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code)))
+    found = exchange.run(two_phase.plan(exchange.sink))
+    with pytest.raises(AttemptFenced, match=ErrorCode(code).name):
+        exchange.task(found, 0, 0)
+
+
+@pytest.mark.parametrize("code", [*REFUSALS, ErrorCode.PRODUCER_FENCED])
+def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
+    exchange = Exchange(1, instead(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse(0, code)))
+    found = exchange.run(two_phase.plan(exchange.sink))
+    with pytest.raises((TransactionRefused, AttemptFenced)):
+        exchange.task(found, 0, 0)
+    assert exchange.asked["TxnOffsetCommit"] == 0
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.0"])
+def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) -> None:
+    answer = InitProducerIdResponse(0, code, -1, -1)
+    exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.tasks(1)
+    assert (raised.value.code, raised.value.transactional_id) == (code, transactional_id)
+    assert exchange.kafka.holding_back() == []
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_decision_that_is_refused_decides_nothing(code: int) -> None:
+    exchange = Exchange(
+        answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code), "orders.driver")
+    )
+    found, done = exchange.tasks(2)
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.commit(found, done)
+    assert raised.value.code == code
+    assert exchange.asked["EndTxn"] == 0
+
+
+@pytest.mark.parametrize("code", FENCES)
+def test_a_decision_that_is_fenced_is_another_drivers(code: int) -> None:
+    exchange = Exchange(
+        answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code), "orders.driver")
+    )
+    found, done = exchange.tasks(2)
+    with pytest.raises(DriverFenced):
+        exchange.commit(found, done)
+    assert exchange.asked["EndTxn"] == 0
+
+
+@pytest.mark.parametrize("code", FENCES)
+def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+
+    def times_out(request: Any) -> Any:
+        if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.driver":
+            exchange.kafka.time_out("orders.driver")
+            return EndTxnResponse(0, code, -1, -1)
+        return None
+
+    exchange.answer = times_out
+    with pytest.raises(DriverFenced):
+        exchange.commit(found, done)
+    assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
+
+
+def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    # As far as another plan can have come: its first request.
+    exchange.kafka.abort_by_hand("orders.driver")
+    with pytest.raises(DriverFenced):
+        exchange.commit(found, done)
+    assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (0, [])
+
+
+def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    ending = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, EndTxnRequest))
+    exchange.micro_batch(1)
+    reading = commit.send([exchange.kafka.execute(effect) for effect in ending])
+    with pytest.raises(DriverFenced):
+        commit.send([exchange.kafka.execute(effect) for effect in reading])
+    assert exchange.kafka.visible == ["0/0"]
+
+
+def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answers() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+
+    def carried_out(request: Any) -> Any:
+        if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.driver":
+            exchange.kafka.execute(ToCoordinator(CoordinatorKind.TRANSACTION, "orders.driver", request))
+            return EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1)
+        return None
+
+    exchange.answer = carried_out
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.1"])
+def test_an_end_txn_that_is_refused_stops_the_commit(transactional_id: str, code: int) -> None:
+    answer = EndTxnResponse(0, code, -1, -1)
+    exchange = Exchange(answer=instead(EndTxnRequest, answer, transactional_id))
+    found, done = exchange.tasks(2)
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "EndTxn", transactional_id)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
+    answer = EndTxnResponse(0, ErrorCode.REQUEST_TIMED_OUT, -1, -1)
+    exchange = Exchange(version, instead(EndTxnRequest, answer, "orders.1"))
+    found, done = exchange.tasks(2)
+    with pytest.raises(TransactionRefused):
+        exchange.commit(found, done)
+    exchange.run(two_phase.abort(exchange.sink, done, micro_batch_id=0))
+    assert exchange.kafka.holding_back() == ["orders.1"]
+    ended = [request for request in exchange.requests if isinstance(request, EndTxnRequest)]
+    assert all(request.committed for request in ended)
+    assert exchange.asked["InitProducerId"] == 3
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, *FENCES])
+def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+
+    def times_out(request: Any) -> Any:
+        if isinstance(request, EndTxnRequest) and request.transactional_id == "orders.1":
+            exchange.kafka.time_out("orders.1")
+            return EndTxnResponse(0, code, -1, -1)
+        return None
+
+    exchange.answer = times_out
+    with pytest.raises(CommitOutcomeUnknown) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
+    assert refused(exchange, two_phase.plan(exchange.sink)).transactional_id == "orders.1"
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_plan_does_not_go_by_a_list_that_it_did_not_get(code: int) -> None:
+    exchange = Exchange(answer=instead(ListTransactionsRequest, ListTransactionsResponse(0, code, ())))
+    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    description = TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
+    exchange.answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (description,)))
+    for steps in (
+        two_phase.plan(exchange.sink),
+        two_phase.check_generation(exchange.sink, found.generation),
+        two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0),
+    ):
+        assert refused(exchange, steps).api == "DescribeTransactions"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: int) -> None:
+    exchange = Exchange(version)
+    exchange.tasks(2)
+    api, answer = (
+        (InitProducerIdRequest, InitProducerIdResponse(0, code, -1, -1))
+        if version == 1
+        else (EndTxnRequest, EndTxnResponse(0, code, -1, -1))
+    )
+    exchange.answer = instead(api, answer, "orders.1")
+    error = refused(exchange, two_phase.plan(exchange.sink))
+    assert (error.transactional_id, error.api) == ("orders.1", api.__name__.removesuffix("Request"))
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> None:
+    answer = OffsetFetchResponse(0, (GroupOffset("orders.decision", code, -1, ""),))
+    exchange = Exchange(answer=instead(OffsetFetchRequest, answer))
+    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "is_in_time"),
+    [(0, True), (60_000 - LEAST_TIME_LEFT_MS, True), (60_000 - LEAST_TIME_LEFT_MS + 1, False), (60_001, False)],
+)
+def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int, is_in_time: bool) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    if is_in_time:
+        exchange.commit(found, done, now_ms=age_ms)
+        assert exchange.kafka.visible == ["0/0"]
+        return
+    with pytest.raises(TransactionTimedOut) as raised:
+        exchange.commit(found, done, now_ms=age_ms)
+    assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
+    assert exchange.asked["EndTxn"] == 0
+
+
+def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    again = exchange.task(found, 0, 1)
+    with pytest.raises(TransactionTimedOut) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.transactional_id, raised.value.expected) == ("orders.1", str(done[1].ids))
+    exchange.commit(found, [done[0], again])
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+# --- a transaction that hangs -----------------------------------------------------------------------------------------
+
+
+def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
+    producers = (
+        ActiveProducer(ids.producer_id + 1000, ids.producer_epoch, offset),
+        ActiveProducer(ids.producer_id, ids.producer_epoch, offset),
+    )
+    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
+
+
+def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
+    exchange.answer = lambda request: (
+        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    )
+    exchange.commit(found, done)
+    assert exchange.pauses_ms == list(PAUSES_MS[:2])
+
+
+def test_a_transaction_that_hangs_is_told_with_where_and_whose() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids))
+    with pytest.raises(HangingTransaction) as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
+    assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
+    assert exchange.pauses_ms == list(PAUSES_MS)
+    assert 30_000 <= sum(PAUSES_MS) <= 35_000
+
+
+@pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])
+def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
+    offset_and_epochs_later: tuple[int, int],
+) -> None:
+    offset, epochs_later = offset_and_epochs_later
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
+    exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
+    exchange.commit(found, done)
+    assert exchange.pauses_ms == []
+
+
+def test_empty_slots_touch_no_partition_that_could_hang() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.commit(found, [replace(each, partitions=()) for each in done])
+    assert exchange.asked["DescribeProducers"] == 0
