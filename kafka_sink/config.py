@@ -25,6 +25,7 @@ except metadata.PackageNotFoundError:  # sources used in place
 # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 IDEMPOTENT_IN_FLIGHT = 5
 CONF_PREFIX = "spark.pykafka."
+EXACTLY_ONCE = "exactly-once"
 
 # Parsed values by field; what is not in it was not given.
 GivenOptions = Mapping[str, Any]
@@ -90,6 +91,10 @@ class SinkConfig:
     topic: str | None
     delivery_guarantee: str
     partitioner: str
+    transactional_id_prefix: str | None
+    commit_topic: str
+    allow_lost_state: bool
+    transaction_timeout_ms: int
 
 
 _PRODUCER_FIELDS = frozenset(field.name for field in fields(ProducerConfig))
@@ -207,6 +212,21 @@ IDEMPOTENCE_RULES = (
 
 RULES = (
     *IDEMPOTENCE_RULES,
+    Rule(
+        ("delivery_guarantee", "enable_idempotence"),
+        lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],
+        lambda values: "at-least-once where kafka.enable.idempotence is false, or was switched off by kafka.acks, "
+        "kafka.retries or kafka.max.in.flight.requests.per.connection",
+    ),
+    Rule(
+        ("transaction_timeout_ms", "delivery_timeout_ms", "delivery_guarantee"),
+        lambda values: (
+            values["delivery_guarantee"] != EXACTLY_ONCE
+            or values["transaction_timeout_ms"] >= values["delivery_timeout_ms"]
+        ),
+        lambda values: f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
+        "outlive its slowest batch",
+    ),
     # Java's rule (ProducerConfig): a batch needs time to linger and for one request before its deadline.
     Rule(
         ("delivery_timeout_ms", "linger_ms", "request_timeout_ms"),

@@ -76,12 +76,6 @@ def _acks(text: str) -> str:
     return "all" if folded == "-1" else folded
 
 
-def _delivery_guarantee(text: str) -> str:
-    if text.lower() != "at-least-once":
-        raise ValueError("'exactly-once' is not in this version yet")
-    return text.lower()
-
-
 # Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
 # brackets or a name, a port.
 _HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
@@ -105,6 +99,16 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 def _topic(text: str) -> str:
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
+        raise ValueError
+    return text
+
+
+# A topic's characters; shorter, as a slot's number follows in a group's name.
+_PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+def _prefix(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
         raise ValueError
     return text
 
@@ -192,6 +196,11 @@ matters little to a task whose rows come quickly, as its batches fill while othe
 three measurements gave 435 to 578 batches at 100 ms, 400 to 453 at 1000 ms, and more, 515 to 1508, at 0 and 5 ms."""
 
 
+_EXACTLY_ONCE = """\
+For `deliveryGuarantee` = `exactly-once`. All of these, and `kafka.bootstrap.servers`, must be options of the write:
+Spark's conf reaches tasks only, and these are needed where a micro-batch is planned and committed."""
+
+
 SECTIONS: tuple[Section, ...] = (
     Section("Where to", "", (
         Option("kafka.bootstrap.servers", "bootstrap_servers", Kind("host:port[,host:port...]", _bootstrap_servers),
@@ -210,8 +219,9 @@ SECTIONS: tuple[Section, ...] = (
                "accepted as in Spark's Kafka sink, without effect: headers are written when the column exists"),
     )),
     Section("What is guaranteed", "", (
-        Option("deliveryGuarantee", "delivery_guarantee", Kind("at-least-once", _delivery_guarantee), "at-least-once",
-               "a row is in Kafka before Spark records it as written, and may be there twice after a failure"),
+        Option("deliveryGuarantee", "delivery_guarantee", _one_of("at-least-once", "exactly-once"), "at-least-once",
+               "at-least-once: a row is in Kafka before Spark records it as written, and may be there twice after a "
+               "failure; exactly-once: readers with isolation.level=read_committed see it once, whatever crashes"),
         Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", _acks), "all",
                "all: a row counts once every in-sync replica has it; 1: once its leader has it, so that rows are lost "
                "when the leader dies; 0: once its bytes are on their way, so that rows are also lost, without an "
@@ -227,6 +237,22 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1), 5,
                "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, so more "
                "than 5 switch kafka.enable.idempotence off"),
+    )),
+    Section("Exactly once", _EXACTLY_ONCE, (
+        Option("transactionalIdPrefix", "transactional_id_prefix",
+               Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+               "name of the sink's transactional ids and consumer groups, one for each stream; derived from "
+               "checkpointLocation where that is an option of the write. A batch write has one of its own each time"),
+        Option("commitTopic", "commit_topic",
+               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic),
+               "pykafka-commits",
+               "topic whose partition 0 the markers and decisions of commits are offsets of; nothing is written into "
+               "it. Made if it is missing and the cluster allows that"),
+        Option("allowLostState", "allow_lost_state", BOOLEAN, False,
+               "true: go on though nothing is known of earlier micro-batches, or part of the last one is missing"),
+        Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
+               "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
+               "transaction.max.timeout.ms"),
     )),
     Section("Batches and memory", _MEASURED, (
         Option("kafka.batch.size", "batch_size", _integer(1 * KIB, 64 * MIB), 1 * MIB,
@@ -304,10 +330,7 @@ REFUSED: Mapping[str, str] = {
     "kafka.transactional.id": "the sink names its transactions itself.",
 }
 
-NOT_YET = (
-    "transactionalIdPrefix", "commitTopic", "allowLostState", "txnAppId", "txnVersion",
-    "kafka.transaction.timeout.ms", "kafka.security.protocol",
-)  # fmt: skip
+NOT_YET = ("txnAppId", "txnVersion", "kafka.security.protocol")
 NOT_YET_PREFIXES = ("kafka.sasl.", "kafka.ssl.")
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}

@@ -14,7 +14,7 @@ Source: org.apache.kafka.clients.producer.internals.ProducerInterceptors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -38,6 +38,19 @@ class InterceptorChain:
         for interceptor in self._interceptors:
             arrow_batch = _rows_of(interceptor, arrow_batch)
         return arrow_batch
+
+    def checked(self, arrow_batches: Iterator[pa.RecordBatch], *, topic_option: bool) -> Iterator[pa.RecordBatch]:
+        """What `on_send` made of each, with columns that a record can take; the types are looked at when they change.
+
+        Raises InterceptorFailed, SchemaError.
+        """
+        checked_schema: pa.Schema | None = None
+        for arrow_batch in arrow_batches:
+            to_send = self.on_send(arrow_batch)
+            if to_send.schema is not checked_schema:
+                self.check_schema(to_send.schema, arrow_batch.schema, topic_option=topic_option)
+                checked_schema = to_send.schema
+            yield to_send
 
     def check_schema(self, returned: pa.Schema, given: pa.Schema, *, topic_option: bool) -> None:
         """`columns.check_schema` of what `on_send` returned for what it was given: SchemaError where that is the same,

@@ -51,9 +51,10 @@ class KafkaDataSource(DataSource):
         """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
         ContinuousTriggerUnsupported."""
         options = self._checked_options(schema, overwrite)
-        if is_continuous(self.options.get("checkpointlocation")):
+        checkpoint = self.options.get("checkpointlocation")
+        if is_continuous(checkpoint):
             raise ContinuousTriggerUnsupported
-        return KafkaStreamWriter(options, self.interceptors)
+        return KafkaStreamWriter(options, self.interceptors, checkpoint)
 
     def _checked_options(self, schema: spark_types.StructType, overwrite: bool) -> GivenOptions:
         given = given_options(self.options)

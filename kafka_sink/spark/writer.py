@@ -14,30 +14,48 @@ Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.client import lease
-from kafka_sink.config import GivenOptions, complete, given_conf
-from kafka_sink.errors import ReceiptMismatch
+from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
+from kafka_sink.errors import NotPlanned, ReceiptMismatch
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+from kafka_sink.spark.exactly_once import (
+    Plan,
+    abort_micro_batch,
+    batch_identity,
+    commit_micro_batch,
+    is_exactly_once,
+    make_plan,
+    stream_prefix,
+    write_slot,
+)
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 
 
 def write_task(
-    options: GivenOptions, interceptors: Sequence[Interceptor], arrow_batches: Iterator[pa.RecordBatch]
+    options: GivenOptions,
+    interceptors: Sequence[Interceptor],
+    arrow_batches: Iterator[pa.RecordBatch],
+    plan: Plan | None = None,
 ) -> TaskReceipt:
-    """Writes the rows of one task attempt and returns when leaders have acknowledged all of them.
+    """Writes the rows of one task attempt and returns when leaders have acknowledged all of them. `plan`: that of the
+    micro-batch, where it is to be exactly once; its rows are then visible to nobody yet.
 
-    Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError; the task then fails and
-    Spark decides about another attempt.
+    Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError, with a plan also
+    ExactlyOnceError; the task then fails and Spark decides about another attempt.
     """
     chain = InterceptorChain(interceptors)
     try:
-        receipt = _write_rows(options, chain, arrow_batches)
+        if plan is None:
+            receipt = _write_rows(options, chain, arrow_batches)
+        else:
+            receipt = write_slot(options, plan, chain, arrow_batches)
     # Whatever it was, also Spark's own: interceptors are told and the task fails with it.
     except Exception as error:
         chain.on_acknowledgement((), error)
@@ -54,14 +72,11 @@ def _write_rows(
 ) -> TaskReceipt:
     context = TaskContext.get()
     config = complete({**given_conf(_conf_of(context)), **options})
+    if config.delivery_guarantee == EXACTLY_ONCE:
+        raise NotPlanned
     with lease(config.producer) as producer:
         write = producer.begin(topic=config.topic, partitioner=config.partitioner)
-        checked_schema: pa.Schema | None = None
-        for arrow_batch in arrow_batches:
-            to_send = chain.on_send(arrow_batch)
-            if to_send.schema is not checked_schema:
-                chain.check_schema(to_send.schema, arrow_batch.schema, topic_option=config.topic is not None)
-                checked_schema = to_send.schema
+        for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts = write.finish()
         acknowledged = sum(receipt.record_count for receipt in receipts)
@@ -88,31 +103,61 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: GivenOptions, interceptors: Sequence[Interceptor] = ()) -> None:
         self.options = options
         self.interceptors = tuple(interceptors)
+        self.plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled by the process that plans the write, and by no other."""
+        if is_exactly_once(self.options) and self.plan is None:
+            prefix, write_id = batch_identity(self.options)
+            self.plan = make_plan(self.options, prefix, query_id=write_id)
+        return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        return write_task(self.options, self.interceptors, iterator)
+        return write_task(self.options, self.interceptors, iterator, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka."""
-        check_all_present(messages, micro_batch_id=None)
+        """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka.
+        Exactly-once makes them visible here; raises ExactlyOnceError."""
+        present = check_all_present(messages, micro_batch_id=None)
+        if is_exactly_once(self.options):
+            commit_micro_batch(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Rows that tasks had written stay: at-least-once has no way back, and a rerun writes them again."""
+        """At-least-once has no way back: rows that tasks had written stay, and a rerun writes them again. Exactly-once
+        ends the transactions that hold them."""
+        if is_exactly_once(self.options):
+            abort_micro_batch(self.options, messages)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("pykafka")`."""
+    """`df.writeStream.format("pykafka")`. `checkpoint`: its location, where that is an option of the write."""
 
-    def __init__(self, options: GivenOptions, interceptors: Sequence[Interceptor] = ()) -> None:
+    def __init__(
+        self, options: GivenOptions, interceptors: Sequence[Interceptor] = (), checkpoint: str | None = None
+    ) -> None:
         self.options = options
         self.interceptors = tuple(interceptors)
+        self.checkpoint = checkpoint
+        self.plan: Plan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
+        if is_exactly_once(self.options) and self.plan is None:
+            self.plan = make_plan(self.options, stream_prefix(self.options, self.checkpoint), query_id=None)
+        return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        return write_task(self.options, self.interceptors, iterator)
+        return write_task(self.options, self.interceptors, iterator, self.plan)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Raises CommitRefused when a task left no receipt; then Spark does not record the micro-batch."""
-        check_all_present(messages, micro_batch_id=batchId)
+        """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
+        record the micro-batch."""
+        present = check_all_present(messages, micro_batch_id=batchId)
+        if is_exactly_once(self.options):
+            commit_micro_batch(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Rows that tasks had written stay; the micro-batch is written again when it runs again."""
+        """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
+        the transactions that hold them, so that nobody ever sees them."""
+        if is_exactly_once(self.options):
+            abort_micro_batch(self.options, messages)

@@ -14,12 +14,15 @@ NET = "kafka_sink/net"
 CONNECTION = "kafka_sink/protocol/connection.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
+TWO_PHASE = "kafka_sink/commit/two_phase.py"
 
 TESTS_PRODUCER = "tests/unit/producer"
 TESTS_NET = "tests/unit/net"
 TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
+TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
+TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -619,8 +622,8 @@ NETWORK: tuple[Mutant, ...] = (
     Mutant(
         "a broker that moved is looked for at its old address",
         f"{NET}/network_client.py",
-        "            if node is not None and (node.host, node.port) != (broker.host, broker.port):\n",
-        "            if False:\n",
+        "        if node is not None and (node.host, node.port) != (broker.host, broker.port):\n",
+        "        if False:\n",
         f"{TESTS_NET}/test_network_client.py::TestBrokersChange::test_a_broker_that_moved_is_connected_to_anew",
     ),
     Mutant(
@@ -730,4 +733,455 @@ WRITE: tuple[Mutant, ...] = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE)
+FINGERPRINT: tuple[Mutant, ...] = (
+    Mutant(
+        "a row that comes twice is as if it never came",
+        f"{RECORDS}/_kernel.c",
+        "        sum1 += (uint64_t)hash.sum;\n        sum2 += (uint64_t)(hash.sum >> 64);\n",
+        "        sum1 ^= (uint64_t)hash.sum;\n        sum2 ^= (uint64_t)(hash.sum >> 64);\n",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_a_row_twice_is_not_a_row_once_nor_none",
+    ),
+    Mutant(
+        "a null has the fingerprint of an empty value",
+        f"{RECORDS}/_kernel.c",
+        "    mix(hash, (uint64_t)first->length, (uint64_t)second->length);\n",
+        "    mix(hash, first->length < 0 ? 0 : (uint64_t)first->length,\n"
+        "        second->length < 0 ? 0 : (uint64_t)second->length);\n",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_each_change_of_a_row_is_seen",
+    ),
+    Mutant(
+        "bytes may move from a header's key to its value",
+        f"{RECORDS}/_kernel.c",
+        "        mix_lengths(hash, &key, &value);\n",
+        "",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_each_change_of_a_row_is_seen",
+    ),
+    Mutant(
+        "what follows a field in memory is in its fingerprint",
+        f"{RECORDS}/_kernel.c",
+        "word & ~(UINT64_MAX << 8 * count)",
+        "word",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_what_lies_behind_a_row_in_memory_makes_no_difference",
+    ),
+    Mutant(
+        "chunks of a long value may change places",
+        f"{RECORDS}/_kernel.c",
+        "        stir(hash);\n        hash->key = hash->keys;\n",
+        "        hash->key = hash->keys;\n",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_blocks_cannot_change_places",
+    ),
+    Mutant(
+        "the time that stands in for a null is in the fingerprint",
+        f"{RECORDS}/row_hashes.py",
+        "    if columns.timestamp_is_set is True:\n",
+        "    if True:\n",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_the_time_that_stands_in_for_a_null_is_not_in_it",
+    ),
+    Mutant(
+        "a partition that is not there has the fingerprint of -1",
+        f"{RECORDS}/row_hashes.py",
+        "np.where(columns.partition_is_set, columns.partition, np.int64(NOT_SET))",
+        "columns.partition.astype(np.int64)",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_each_change_of_a_row_is_seen",
+    ),
+    Mutant(
+        "only the last Arrow batch has a fingerprint",
+        f"{RECORDS}/fingerprint.py",
+        "        self._low = (self._low + low) % _WORD\n        self._high = (self._high + high) % _WORD\n",
+        "        self._low = low\n        self._high = high\n",
+        f"{TESTS_RECORDS}/test_fingerprint.py::test_the_rows_of_arrow_batches_add_up",
+    ),
+)
+
+
+COMMIT: tuple[Mutant, ...] = (
+    Mutant(
+        "the driver reads the decision before it Inits its id, which an older driver can still decide under",
+        TWO_PHASE,
+        "    (driver,) = yield [_init(sink, names.driver)]\n"
+        '    _check(driver.error_code, "InitProducerId", names.driver)\n'
+        "    generation = Ids(driver.producer_id, driver.producer_epoch)\n"
+        "    decision = yield from read_decision(sink)\n",
+        "    decision = yield from read_decision(sink)\n"
+        "    (driver,) = yield [_init(sink, names.driver)]\n"
+        '    _check(driver.error_code, "InitProducerId", names.driver)\n'
+        "    generation = Ids(driver.producer_id, driver.producer_epoch)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+    ),
+    Mutant(
+        "Init before recovery: what is open is aborted before what was decided is committed",
+        TWO_PHASE,
+        "    if decision is not None:\n"
+        "        yield from _finish(sink, decision)\n"
+        "    yield from _abort_open(sink, generation)\n",
+        "    yield from _abort_open(sink, generation)\n"
+        "    if decision is not None:\n"
+        "        yield from _finish(sink, decision)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "no recovery: what was decided is not committed by the next plan",
+        TWO_PHASE,
+        "        yield from _finish(sink, decision)\n",
+        "        pass\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "recovery with unpinned ids: those that the slot has now",
+        TWO_PHASE,
+        "    pinned = [(sink.names.slot(slot), ids) for slot, ids in enumerate(decision.pinned) if ids is not None]\n",
+        "    found = yield from _described(sink, [sink.names.slot(slot) for slot in range(len(decision.pinned))])\n"
+        "    pinned = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        "recovery commits in the version that the cluster has now, not in that of the transaction",
+        TWO_PHASE,
+        "committed=True, version=decision.transaction_version)",
+        "committed=True)",
+        f"{TESTS_TWO_PHASE}::test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have",
+    ),
+    Mutant(
+        "recovery passes over an EndTxn that was not carried out",
+        TWO_PHASE,
+        "    for (transactional_id, _), answer in zip(pinned, answers, strict=True):\n"
+        "        _check_definite(answer.error_code, transactional_id)\n",
+        "    assert len(answers) == len(pinned)\n",
+        f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_end_txn_that_is_refused",
+    ),
+    Mutant(
+        "slots that no decision names are left open",
+        TWO_PHASE,
+        "    yield from _abort_open(sink, generation)\n",
+        "",
+        f"{TESTS_EXACTLY_ONCE}::"
+        "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "a plan that another has overtaken aborts the other's slots",
+        TWO_PHASE,
+        "    yield from check_generation(sink, generation)\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing",
+    ),
+    Mutant(
+        "a list of transactions that was refused is an empty one",
+        TWO_PHASE,
+        '        _check(listing.error_code, "ListTransactions", sink.names.sink)\n',
+        "        pass\n",
+        f"{TESTS_TWO_PHASE}::test_a_plan_does_not_go_by_a_list_that_it_did_not_get",
+    ),
+    Mutant(
+        "a description that was refused is a transaction that is not open",
+        TWO_PHASE,
+        '            _check(description.error_code, "DescribeTransactions", description.transactional_id)\n',
+        "            pass\n",
+        f"{TESTS_TWO_PHASE}::test_a_description_that_is_refused_is_no_transaction_that_is_closed",
+    ),
+    Mutant(
+        "a plan passes over an abort that was not carried out",
+        TWO_PHASE,
+        "        _check_definite(answer.error_code, each.transactional_id, api)\n",
+        "        pass\n",
+        f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_abort_that_is_refused",
+    ),
+    Mutant(
+        "version 1 aborts with an EndTxn, which can come late and hit the next transaction",
+        TWO_PHASE,
+        "        return [_init(sink, transactional_id) for transactional_id in transactions]\n",
+        "        return [_end(sink, name, ids, committed=False) for name, ids in transactions.items()]\n",
+        f"{TESTS_TWO_PHASE}::test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version",
+    ),
+    Mutant(
+        "the markers are read before what was decided is committed",
+        TWO_PHASE,
+        "    decision = yield from read_decision(sink)\n"
+        "    if decision is not None:\n"
+        "        yield from _finish(sink, decision)\n"
+        "    yield from _abort_open(sink, generation)\n"
+        "    slots = range(len(decision.pinned)) if decision is not None else ()\n"
+        "    markers = yield from read_markers(sink, slots)\n",
+        "    decision = yield from read_decision(sink)\n"
+        "    slots = range(len(decision.pinned)) if decision is not None else ()\n"
+        "    found = yield from _described(sink, [names.slot(slot) for slot in slots])\n"
+        "    markers = {}\n"
+        '    if not any(each.state == "Ongoing" for each in found):\n'
+        "        markers = yield from read_markers(sink, slots)\n"
+        "    if decision is not None:\n"
+        "        yield from _finish(sink, decision)\n"
+        "    yield from _abort_open(sink, generation)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "a decision of several groups is put together of two",
+        TWO_PHASE,
+        "        if again == first:\n",
+        "        if True:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+    ),
+    Mutant(
+        "the generation check in the task is left out",
+        TWO_PHASE,
+        "    yield from check_generation(sink, facts.generation)\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
+    ),
+    Mutant(
+        "a task reads its slot's marker before it Inits the slot",
+        TWO_PHASE,
+        "    (answer,) = yield [_init(sink, transactional_id)]\n"
+        '    _check(answer.error_code, "InitProducerId", transactional_id)\n'
+        "    # After Init: before, one would wait for the offset of one's own abandoned transaction to become stable.\n"
+        "    marker = (yield from read_markers(sink, [slot])).get(slot)\n",
+        "    marker = (yield from read_markers(sink, [slot])).get(slot)\n"
+        "    (answer,) = yield [_init(sink, transactional_id)]\n"
+        '    _check(answer.error_code, "InitProducerId", transactional_id)\n',
+        f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
+    ),
+    Mutant(
+        "no markers: a task writes rows that are visible already",
+        TWO_PHASE,
+        "        if marker.micro_batch_id == micro_batch_id:\n"
+        "            visible = marker\n",
+        "        visible = None\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        "the marker of an earlier micro-batch stands for this one's",
+        TWO_PHASE,
+        "        if marker.micro_batch_id == micro_batch_id:\n"
+        "            visible = marker\n",
+        "        visible = marker\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        "the marker of another query stands for this one's",
+        TWO_PHASE,
+        "    if marker is not None and marker.query_id == query_id:\n",
+        "    if marker is not None:\n",
+        f"{TESTS_TWO_PHASE}::test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one",
+    ),
+    Mutant(
+        "a marker's error is ignored",
+        TWO_PHASE,
+        '    _check(written.error_code, "TxnOffsetCommit", transactional_id)\n',
+        "",
+        f"{TESTS_TWO_PHASE}::test_a_marker_that_is_refused_fails_the_attempt",
+    ),
+    Mutant(
+        "version 1 adds a marker to a group that it could not add to the transaction",
+        TWO_PHASE,
+        '        _check(added.error_code, "AddOffsetsToTxn", transactional_id)\n',
+        "",
+        f"{TESTS_TWO_PHASE}::test_version_1_adds_no_marker_to_a_group_that_it_could_not_add",
+    ),
+    Mutant(
+        "fingerprints are not compared: neither with what was decided nor with what is visible",
+        TWO_PHASE,
+        "    )\n    check_replay(sink, prepared, micro_batch_id=micro_batch_id)\n",
+        "    ) if False else None\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "fingerprints are not compared with what was decided: a slot that is visible and comes no more is lost",
+        TWO_PHASE,
+        "if again.get(slot) != marker.fingerprint)\n",
+        "if again.get(slot, marker.fingerprint) != marker.fingerprint)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
+    ),
+    Mutant(
+        "fingerprints are not compared where the decision is gone",
+        TWO_PHASE,
+        "if each.visible and each.visible.fingerprint != each.fingerprint]\n",
+        "if False]\n",
+        f"{TESTS_TWO_PHASE}::test_rows_that_are_visible_must_come_again",
+    ),
+    Mutant(
+        "a micro-batch of which nothing is known goes on at any id",
+        TWO_PHASE,
+        "        if micro_batch_id > 0 and not allow_lost_state:\n",
+        "        if False:\n",
+        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+    ),
+    Mutant(
+        "an older checkpoint writes what was committed once more",
+        TWO_PHASE,
+        "    if decision.micro_batch_id > micro_batch_id:\n",
+        "    if False:\n",
+        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+    ),
+    Mutant(
+        "a micro-batch goes on where the one before is not whole",
+        TWO_PHASE,
+        "    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:\n",
+        "    if decision.micro_batch_id != micro_batch_id - 1 and not allow_lost_state:\n",
+        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+    ),
+    Mutant(
+        "a micro-batch goes on where the one before is not known",
+        TWO_PHASE,
+        "    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:\n",
+        "    if missing and not allow_lost_state:\n",
+        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+    ),
+    Mutant(
+        "markers that have expired are rows that were never visible",
+        TWO_PHASE,
+        "    if missing and is_old and not allow_lost_state:\n",
+        "    if missing and is_old and not allow_lost_state and decision.micro_batch_id != micro_batch_id:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
+    ),
+    Mutant(
+        "markers are taken to expire no earlier than their decision",
+        TWO_PHASE,
+        "OFFSETS_RETENTION_MS - sink.timeout_ms\n",
+        "OFFSETS_RETENTION_MS\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
+    ),
+    Mutant(
+        "it is decided to commit transactions that are no longer open",
+        TWO_PHASE,
+        "        yield from _check_open(sink, open_slots, now_ms)\n",
+        "        pass\n",
+        f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
+    ),
+    Mutant(
+        "a slot that is open counts as this attempt's, whosever it is",
+        TWO_PHASE,
+        ' and description.state == "Ongoing" and ids == each.ids\n',
+        ' and description.state == "Ongoing"\n',
+        f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
+    ),
+    Mutant(
+        "it is decided to commit transactions that are about to time out",
+        TWO_PHASE,
+        "        if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:\n",
+        "        if not is_open:\n",
+        f"{TESTS_TWO_PHASE}::test_nothing_is_decided_that_may_time_out_before_it_is_committed",
+    ),
+    Mutant(
+        "no decision: slots are committed without one",
+        TWO_PHASE,
+        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n",
+        "",
+        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        "slots are committed before the decision",
+        TWO_PHASE,
+        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n"
+        "        # Not one is aborted after this, whatever happens.\n",
+        "        yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]\n"
+        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        "a replay that is visible whole does not renew a decision that is gone",
+        TWO_PHASE,
+        "    if open_slots or not is_decided:\n",
+        "    if open_slots:\n",
+        f"{TESTS_TWO_PHASE}::test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone",
+    ),
+    Mutant(
+        "commit Inits the driver's id: two drivers may both decide",
+        TWO_PHASE,
+        "    names, generation = sink.names, facts.generation\n",
+        "    names = sink.names\n"
+        "    (own,) = yield [_init(sink, names.driver)]\n"
+        "    generation = Ids(own.producer_id, own.producer_epoch)\n",
+        f"{TESTS_TWO_PHASE}::test_a_driver_that_another_has_overtaken_decides_nothing",
+    ),
+    Mutant(
+        "a fence is taken for success: of the decision",
+        TWO_PHASE,
+        "    if answer.error_code == ErrorCode.NONE:\n"
+        "        return\n",
+        "    if answer.error_code in DEFINITE:\n"
+        "        return\n",
+        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+    ),
+    Mutant(
+        "an unknown EndTxn outcome of the decision is reported as decided",
+        TWO_PHASE,
+        "    if found != decision:\n",
+        "    if False:\n",
+        f"{TESTS_TWO_PHASE}::test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read",
+    ),
+    Mutant(
+        "any decision about the micro-batch is taken for one's own",
+        TWO_PHASE,
+        "    if found != decision:\n",
+        "    if found is None or found.micro_batch_id != micro_batch_id:\n",
+        f"{TESTS_TWO_PHASE}::test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own",
+    ),
+    Mutant(
+        "abort after a commit that timed out: a commit whose EndTxn has no certain answer aborts the slot",
+        TWO_PHASE,
+        "        for each, answer in zip(open_slots, answers, strict=True):\n"
+        "            _check_definite(answer.error_code, sink.names.slot(each.slot))\n",
+        "        for each, answer in zip(open_slots, answers, strict=True):\n"
+        "            if answer.error_code not in DEFINITE:\n"
+        "                yield _aborts(sink, {sink.names.slot(each.slot): each.ids})\n"
+        "            _check_definite(answer.error_code, sink.names.slot(each.slot))\n",
+        f"{TESTS_TWO_PHASE}::test_a_commit_that_got_no_answer_aborts_nothing",
+    ),
+    Mutant(
+        "an unknown EndTxn outcome is reported as commit: markers are not read after it",
+        TWO_PHASE,
+        "    yield from _verify(sink, prepared, micro_batch_id=micro_batch_id)\n",
+        "",
+        f"{TESTS_EXACTLY_ONCE}::test_transactions_may_time_out_at_any_time",
+    ),
+    Mutant(
+        "an unknown EndTxn outcome is reported as commit: any marker will do",
+        TWO_PHASE,
+        "    missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]\n",
+        "    missing = [slot for slot, marker in expected.items() if slot not in markers]\n",
+        f"{TESTS_EXACTLY_ONCE}::test_transactions_may_time_out_at_any_time",
+    ),
+    Mutant(
+        "a transaction that hangs on a leader is passed over",
+        TWO_PHASE,
+        "    hanging = yield from _still_open(prepared)\n"
+        "    for pause_ms in PAUSES_MS:\n",
+        "    hanging: list[tuple[str, int, int, int]] = []\n"
+        "    for pause_ms in PAUSES_MS:\n",
+        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose",
+    ),
+    Mutant(
+        "a later attempt's transaction is taken for one that hangs",
+        TWO_PHASE,
+        "        if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours\n",
+        "        for ids in ours\n"
+        "        if ids.producer_id == producer.producer_id\n",
+        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+    ),
+    Mutant(
+        "abort without reading the decision",
+        TWO_PHASE,
+        "    decision = yield from read_decision(sink)\n"
+        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n",
+        "    decision = None\n"
+        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n",
+        f"{TESTS_EXACTLY_ONCE}::test_abort_may_follow_upon_a_commit_that_does_not_know_that_it_decided",
+    ),
+    Mutant(
+        "abort after a commit that timed out: what a decision names is aborted",
+        TWO_PHASE,
+        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n"
+        "        return\n",
+        "    assert decision is None or decision.pinned\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_what_a_decision_names",
+    ),
+    Mutant(
+        "abort leaves all that is prepared to the next plan",
+        TWO_PHASE,
+        "    yield _aborts(sink, {sink.names.slot(slot): ids for slot, ids in open_slots.items()})\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_what_a_decision_names",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE, *FINGERPRINT, *COMMIT,
+)  # fmt: skip

@@ -74,7 +74,9 @@ def held(frame: DataFrame, gate: Path, after_rows: int) -> DataFrame:
 
 def end_offset(kafka: LocalKafka, topic: str, partition: int = 0) -> int:
     """How many rows the partition has had."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends"})
+    # Of all rows, those of open transactions too.
+    settings = {"group.id": "ends", "isolation.level": "read_uncommitted"}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1])
     finally:

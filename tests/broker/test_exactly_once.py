@@ -1,0 +1,258 @@
+"""Exactly-once with real Spark and a real broker: the application is killed at each step of the commit, started again,
+and read back by a consumer that sees what is committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kafka_sink.broker import LocalKafka
+from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
+
+CHAOS = pytest.mark.chaos
+
+APP = Path(__file__).resolve().parents[1] / "support" / "exactly_once_app.py"
+HOOKS = APP.parent / "hooks"
+DEADLINE_S = 180
+FILES = 6
+ROWS_A_FILE = 40
+# Two files each.
+MICRO_BATCHES = 3
+KILLED = -9
+
+
+def incoming(folder: Path) -> Path:
+    """FILES files, oldest first."""
+    folder.mkdir()
+    for file in range(FILES):
+        arrived = folder / f"{file}.json"
+        rows = range(file * ROWS_A_FILE, (file + 1) * ROWS_A_FILE)
+        arrived.write_text("".join(f'{{"value": "{row}"}}\n' for row in rows))
+        os.utime(arrived, (file, file))
+    return folder
+
+
+def run(
+    kafka: LocalKafka, topic: str, tmp_path: Path, hook: Mapping[str, str] | None, *options: str
+) -> tuple[int, str]:
+    """One run of the application: its status, and all it said."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    if hook is not None:
+        environment["PYKAFKA_HOOK"] = json.dumps(
+            {**hook, "once": str(tmp_path / "happened"), "log": str(tmp_path / "requests")}
+        )
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
+    command = [
+        sys.executable, str(APP), kafka.bootstrap_servers, topic, str(tmp_path / "incoming"),
+        str(tmp_path / "checkpoint"), *options,
+    ]  # fmt: skip
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=DEADLINE_S, start_new_session=True, check=False,
+    )  # fmt: skip
+    return ended.returncode, ended.stdout
+
+
+def read(kafka: LocalKafka, topic: str, isolation: str) -> Counter[int]:
+    """How often each row can be read."""
+    consumer = Consumer({
+        "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
+    })  # fmt: skip
+    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+    consumer.subscribe([topic])
+    rows: Counter[int] = Counter()
+    ended: set[int] = set()
+    try:
+        while len(ended) < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None, "the topic could not be read to its end"
+            if message.error() is None:
+                rows[int(message.value() or b"")] += 1
+            elif message.error().code() == -191:  # _PARTITION_EOF
+                ended.add(message.partition() or 0)
+            else:
+                raise KafkaException(message.error())
+    finally:
+        consumer.close()
+    return rows
+
+
+ALL_ONCE = Counter(range(FILES * ROWS_A_FILE))
+
+
+def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
+    """As Kafka's own tool lists them: those of the sink that are neither empty nor complete."""
+    listed = kafka.run_tool(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
+    )
+    rows = [line.split() for line in listed.splitlines()[1:]]
+    return [row[0] for row in rows if row[0].startswith(f"{sink}.") and row[-1] in ("Ongoing", "PrepareCommit")]
+
+
+def test_every_row_once_and_no_more_requests_than_slots_ask_for(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": "", "kill": ""})
+    assert status == 0, said
+    assert read(kafka, name, "read_committed") == read(kafka, name, "read_uncommitted") == ALL_ONCE
+    assert open_transactions(kafka, name) == []
+    requests = Counter((tmp_path / "requests").read_text().splitlines())
+    slots = 2
+    # Planned once a micro-batch, and never where it is committed.
+    assert requests[f"InitProducerId {name}.driver"] == MICRO_BATCHES
+    assert requests["ListTransactions"] == MICRO_BATCHES
+    for slot in range(slots):
+        assert requests[f"InitProducerId {name}.{slot}"] == MICRO_BATCHES
+        assert requests[f"TxnOffsetCommit {name}.{slot}"] == MICRO_BATCHES
+        # Once by the commit, and once by the plan of each later micro-batch.
+        assert requests[f"EndTxn {name}.{slot} commit"] == 2 * MICRO_BATCHES - 1
+    assert requests[f"EndTxn {name}.driver commit"] == MICRO_BATCHES
+    assert not any(line.endswith("abort") for line in requests)
+
+
+# Of the first micro-batch's commit, in its order.
+STEPS = [
+    "before TxnOffsetCommit {sink}.decision",
+    "after TxnOffsetCommit {sink}.decision",
+    "after EndTxn {sink}.driver commit",
+    "after EndTxn {sink}.0 commit",
+    "after EndTxn {sink}.1 commit",
+    "after DescribeProducers",
+]
+
+
+@pytest.mark.parametrize("step", [step if "driver" in step else pytest.param(step, marks=CHAOS) for step in STEPS])
+def test_the_application_is_killed_at_a_step_of_its_commit(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
+    assert status == KILLED, said
+    assert (tmp_path / "happened").exists()
+    status, said = run(kafka, name, tmp_path, None)
+    assert status == 0, said
+    assert read(kafka, name, "read_committed") == ALL_ONCE
+    assert open_transactions(kafka, name) == []
+
+
+@CHAOS
+@pytest.mark.parametrize(
+    "step",
+    [
+        "after InitProducerId {sink}.1",
+        "before TxnOffsetCommit {sink}.1",
+        "after TxnOffsetCommit {sink}.1",
+        "after InitProducerId {sink}.driver",
+    ],
+)
+def test_a_worker_is_killed_at_a_step_and_its_work_done_again(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
+) -> None:
+    """A task's worker is replaced within its micro-batch; the one that plans takes the micro-batch with it."""
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "process"})
+    assert (tmp_path / "happened").exists(), said
+    if status != 0:
+        assert ".driver" in step, said
+        status, said = run(kafka, name, tmp_path, None)
+    assert status == 0, said
+    assert read(kafka, name, "read_committed") == ALL_ONCE
+    assert open_transactions(kafka, name) == []
+
+
+@CHAOS
+def test_the_application_is_killed_over_brokers_with_the_older_transactions(tmp_path: Path) -> None:
+    with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
+        older.create_topic("t", 3)
+        incoming(tmp_path / "incoming")
+        status, said = run(older, "t", tmp_path, {"step": "after EndTxn t.0 commit", "kill": "application"})
+        assert status == KILLED, said
+        status, said = run(older, "t", tmp_path, None)
+        assert status == 0, said
+        assert read(older, "t", "read_committed") == ALL_ONCE
+
+
+# --- in one Spark -----------------------------------------------------------------------------------------------------
+
+
+def exactly_once(writer: Any, kafka: LocalKafka, topic: str, **options: str) -> Any:
+    return pykafka(writer, kafka, topic).option("deliveryGuarantee", "exactly-once").options(**options)
+
+
+def numbers(spark: SparkSession, count: int, tasks: int) -> DataFrame:
+    return spark.range(0, count, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
+
+
+def test_a_batch_write_is_visible_whole(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(3)
+    # More tasks than rows: some slots are empty.
+    exactly_once(numbers(spark, 5, 8).write.mode("append"), kafka, name).save()
+    exactly_once(numbers(spark, 30_000, 4).write.mode("append"), kafka, name).save()
+    assert read(kafka, name, "read_committed") == Counter(range(5)) + Counter(range(30_000))
+
+
+def test_brokers_with_the_older_transactions(spark: SparkSession) -> None:
+    with LocalKafka(nodes=1, kafka_version="3.9.2") as older:
+        older.create_topic("t", 3)
+        exactly_once(numbers(spark, 30_000, 4).write.mode("append"), older, "t").save()
+        assert read(older, "t", "read_committed") == Counter(range(30_000))
+
+
+def test_a_batch_write_that_fails_is_not_visible_at_all(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    rows = numbers(spark, 40_000, 2).selectExpr("IF(value = '39999', raise_error('the source broke'), value) AS value")
+    with pytest.raises(PySparkException, match="the source broke"):
+        exactly_once(rows.write.mode("append"), kafka, name).save()
+    assert len(read(kafka, name, "read_uncommitted")) >= 20_000
+    assert read(kafka, name, "read_committed") == Counter()
+
+
+def test_what_tasks_alone_can_see_is_refused(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(1)
+    spark.conf.set("spark.pykafka.deliveryGuarantee", "exactly-once")
+    try:
+        with pytest.raises(PySparkException, match="set it as an option of the write"):
+            pykafka(numbers(spark, 10, 1).write.mode("append"), kafka, name).save()
+    finally:
+        spark.conf.unset("spark.pykafka.deliveryGuarantee")
+    assert read(kafka, name, "read_uncommitted") == Counter()
+
+
+def test_a_stream_that_is_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, gate = topic(1), tmp_path / "gate"
+    rows = spark.readStream.schema("value STRING").json(str(incoming(tmp_path / "incoming")))
+    more = rows.selectExpr("value", "explode(sequence(1, 1000)) AS n").selectExpr("value")
+
+    def start(frame: DataFrame) -> StreamingQuery:
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query: StreamingQuery = exactly_once(writer.trigger(availableNow=True), kafka, name).start()
+        return query
+
+    query = start(held(more, gate, after_rows=3 * ARROW_BATCH_ROWS))
+    wait_for_rows(kafka, name)
+    query.stop()
+    gate.touch()
+    finish(start(more))
+    assert read(kafka, name, "read_committed") == Counter(dict.fromkeys(ALL_ONCE, 1000))
+    assert read(kafka, name, "read_uncommitted").total() > 1000 * len(ALL_ONCE), "nothing was aborted"

@@ -1,0 +1,73 @@
+"""Ends processes of a Spark application at a named step of the two-phase commit, in whichever process runs the step.
+
+Python imports this when it starts, where its folder is on PYTHONPATH: in the user's process, in the workers that plan
+and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
+
+    step   "before EndTxn orders.driver commit": before or after; the request; its key; of EndTxn also how
+    kill   "application": all processes of the session, as a machine that dies; "process": this one; "": none
+    once   a file, made when it has happened: it happens once
+    log    a file that gets a line for every request, in the order of sending
+
+Requests that go out together go one by one here, so that a process can end in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+
+def install(step: str, kill: str, once: str, log: str) -> None:
+    from kafka_sink.commit import runner
+
+    answers_of = runner._answers
+
+    def watched(client: object, effects: object) -> list[object]:
+        answers: list[object] = []
+        for effect in effects:  # type: ignore[attr-defined]
+            text = described(effect)
+            with open(log, "a") as lines:
+                lines.write(f"{text}\n")
+            end_at(f"before {text}")
+            answers += answers_of(client, [effect])  # type: ignore[arg-type, list-item]
+            end_at(f"after {text}")
+        return answers
+
+    def end_at(here: str) -> None:
+        if not kill or here != step:
+            return
+        try:
+            os.close(os.open(once, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        if kill == "application":
+            kill_session()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    runner._answers = watched  # type: ignore[assignment]
+
+
+def described(effect: object) -> str:
+    request = getattr(effect, "request", None)
+    words = [type(request).__name__.removesuffix("Request"), getattr(effect, "key", "")]
+    if hasattr(request, "committed"):
+        words.append("commit" if request.committed else "abort")
+    return " ".join(filter(None, words))
+
+
+def kill_session() -> None:
+    """kill -9 for all that `setsid` began, this process last."""
+    session = os.getsid(0)
+    for process in Path("/proc").glob("[0-9]*"):
+        process_id = int(process.name)
+        try:
+            if process_id != os.getpid() and os.getsid(process_id) == session:
+                os.kill(process_id, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+if "PYKAFKA_HOOK" in os.environ:
+    install(**json.loads(os.environ["PYKAFKA_HOOK"]))
