@@ -471,6 +471,9 @@ def check_decision(
         changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
         if changed and missing:
             raise TornBatch(sink=sink_name, micro_batch_id=micro_batch_id, visible=sorted(visible), missing=missing)
+        if not missing:
+            # All of its rows are visible, so that those of a further slot are others.
+            changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
         if changed:
             raise NonDeterministicReplay(sink=sink_name, micro_batch_id=micro_batch_id, slots=changed)
         return

@@ -137,6 +137,8 @@ def two_drivers(version: int) -> Iterator[Told]:
         # The one may be two micro-batches ahead.
         Schedule(version=version, shapes=(((1,), (1,), (1,)),)),
         Schedule(version=version, cores=2),
+        # The other has a slot more, and the slots of both are equal.
+        Schedule(version=version, shapes=(((0,), (0,)), ((0, 2), (0, 2)))),
     ):
         steps = _steps(quiet)
         for first, later in product(steps, range(1, len(steps) + 20)):

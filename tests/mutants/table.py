@@ -990,6 +990,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
+        "a replay adds slots to a micro-batch that is visible whole",
+        TWO_PHASE,
+        "        if not missing:\n",
+        "        if False:\n",
+        f"{TESTS_TWO_PHASE}::test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows",
+    ),
+    Mutant(
         "fingerprints are not compared where the decision is gone",
         TWO_PHASE,
         "if each.visible and each.visible.fingerprint != each.fingerprint]\n",

@@ -335,6 +335,21 @@ def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() 
     assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
 
 
+def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    found, done = exchange.tasks(3)
+    with pytest.raises(NonDeterministicReplay) as raised:
+        exchange.commit(found, done)
+    assert raised.value.slots == (2,)
+    exchange.run(two_phase.abort(exchange.sink, done, micro_batch_id=0))
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+    two_phase.check_decision(
+        exchange.sink, found, [*done[:2], replace(done[2], partitions=())], micro_batch_id=0, now_ms=0,
+        allow_lost_state=False,
+    )  # fmt: skip
+
+
 def test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one() -> None:
     exchange = Exchange()
     exchange.micro_batch(2)
