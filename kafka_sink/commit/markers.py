@@ -1,7 +1,7 @@
 """What the two-phase commit writes down in Kafka, and under which names.
 
     transactional ids   <sink>.<slot>  a slot's rows and marker      <sink>.driver  the driver's decision
-    consumer groups     <sink>.<slot>  the slot's marker             <sink>.decision, <sink>.decision.1, ...
+    consumer groups     <sink>.<slot>  the slot's marker             <sink>.decision, <sink>.decision-1, ...
 
 Nobody joins the groups: a group is a place for one offset and a string of metadata, on partition 0 of the commit topic,
 which a transaction can write together with rows. The offset is the micro-batch's id, the metadata one of the texts
@@ -61,7 +61,8 @@ class Names:
         return f"{self.sink}.{slot}"
 
     def decision(self, part: int) -> str:
-        return f"{self.sink}.decision" + (f".{part}" if part else "")
+        # Not with a dot: that is the group of another sink's slot.
+        return f"{self.sink}.decision" + (f"-{part}" if part else "")
 
     def is_slot(self, transactional_id: str) -> bool:
         return re.fullmatch(re.escape(self.sink) + r"\.\d+", transactional_id) is not None

@@ -22,7 +22,7 @@ def groups(texts: list[str], offset: int = 7) -> list[tuple[str, int, str]]:
 
 def test_names_of_a_sink() -> None:
     assert (NAMES.driver, NAMES.slot(3), NAMES.decision(0), NAMES.decision(2)) == (
-        "orders.driver", "orders.3", "orders.decision", "orders.decision.2",
+        "orders.driver", "orders.3", "orders.decision", "orders.decision-2",
     )  # fmt: skip
 
 
@@ -35,6 +35,12 @@ def test_names_of_a_sink() -> None:
 )  # fmt: skip
 def test_the_slots_of_a_sink_are_told_from_those_of_another(transactional_id: str, is_slot: bool) -> None:
     assert NAMES.is_slot(transactional_id) == is_slot
+
+
+def test_no_group_of_a_sink_is_a_slot_of_another() -> None:
+    groups = [NAMES.decision(0), NAMES.decision(1), NAMES.driver]
+    others = [Names(sink, "t") for sink in ("orders", "orders.decision", "orders.driver")]
+    assert not any(other.is_slot(group) for other in others for group in groups)
 
 
 def test_a_dot_in_a_prefix_stands_for_itself() -> None:
@@ -88,9 +94,9 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
     later = Decision(8, QUERY, other.generation, 2, other.decided_ms, other.pinned).texts()
     assert len(one) == len(later) == 2
     with pytest.raises(UnreadableState):
-        Decision.read([*groups(one)[:1], ("orders.decision.1", 8, later[1])])
+        Decision.read([*groups(one)[:1], ("orders.decision-1", 8, later[1])])
     with pytest.raises(UnreadableState):
-        Decision.read([*groups(one)[:1], ("orders.decision.1", 7, one[0])])
+        Decision.read([*groups(one)[:1], ("orders.decision-1", 7, one[0])])
 
 
 @pytest.mark.parametrize("pins", ["x", "1:2,", "1:2,--", "12"])
