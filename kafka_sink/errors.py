@@ -533,14 +533,16 @@ class TornBatch(ExactlyOnceError):
 
 
 class CommitOutcomeUnknown(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int]) -> None:
+    def __init__(
+        self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int], reason: str
+    ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.visible = tuple(visible)
         self.missing = tuple(missing)
         super().__init__(
             f"the commit of micro-batch {micro_batch_id} of sink {sink!r} was decided, and {_slots(missing)} did not "
-            f"become visible ({_slots(visible)} did): somebody ended the transactions from outside, or they timed out. "
+            f"become visible ({_slots(visible)} did): {reason}. "
             "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots "
             "again if their rows are the same. Nothing is lost."
         )

@@ -418,8 +418,19 @@ def commit(
         yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)
         # Not one is aborted after this, whatever happens.
         answers = yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]
-        for each, answer in zip(open_slots, answers, strict=True):
-            _check_definite(answer.error_code, sink.names.slot(each.slot))
+        refused = {
+            each.slot: error_name(answer.error_code)
+            for each, answer in zip(open_slots, answers, strict=True)
+            if answer.error_code not in DEFINITE
+        }
+        if refused:
+            raise CommitOutcomeUnknown(
+                sink=sink.names.sink,
+                micro_batch_id=micro_batch_id,
+                visible=[each.slot for each in prepared if each.slot not in refused],
+                missing=list(refused),
+                reason=f"EndTxn was refused with {', '.join(sorted(set(refused.values())))}",
+            )
     yield from _verify(sink, prepared, micro_batch_id=micro_batch_id)
 
 
@@ -540,7 +551,11 @@ def _verify(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int
     if missing:
         visible = sorted(expected.keys() - set(missing))
         raise CommitOutcomeUnknown(
-            sink=sink.names.sink, micro_batch_id=micro_batch_id, visible=visible, missing=missing
+            sink=sink.names.sink,
+            micro_batch_id=micro_batch_id,
+            visible=visible,
+            missing=missing,
+            reason="somebody ended the transactions from outside, or they timed out",
         )
     hanging = yield from _still_open(prepared)
     for pause_ms in PAUSES_MS:

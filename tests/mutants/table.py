@@ -1124,12 +1124,10 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "abort after a commit that timed out: a commit whose EndTxn has no certain answer aborts the slot",
         TWO_PHASE,
-        "        for each, answer in zip(open_slots, answers, strict=True):\n"
-        "            _check_definite(answer.error_code, sink.names.slot(each.slot))\n",
-        "        for each, answer in zip(open_slots, answers, strict=True):\n"
-        "            if answer.error_code not in DEFINITE:\n"
-        "                yield _aborts(sink, {sink.names.slot(each.slot): each.ids})\n"
-        "            _check_definite(answer.error_code, sink.names.slot(each.slot))\n",
+        "        if refused:\n            raise CommitOutcomeUnknown(\n",
+        "        if refused:\n"
+        "            yield _aborts(sink, {sink.names.slot(each.slot): each.ids for each in open_slots})\n"
+        "            raise CommitOutcomeUnknown(\n",
         f"{TESTS_TWO_PHASE}::test_a_commit_that_got_no_answer_aborts_nothing",
     ),
     Mutant(

@@ -38,7 +38,7 @@ from kafka_sink.errors import (
     TransactionRefused,
     TransactionTimedOut,
 )
-from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.transactions import (
     ActiveProducer,
@@ -568,14 +568,24 @@ def test_an_end_txn_of_the_decision_that_was_carried_out_counts_whatever_it_answ
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.1"])
-def test_an_end_txn_that_is_refused_stops_the_commit(transactional_id: str, code: int) -> None:
+def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) -> None:
     answer = EndTxnResponse(0, code, -1, -1)
-    exchange = Exchange(answer=instead(EndTxnRequest, answer, transactional_id))
+    exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.driver"))
     found, done = exchange.tasks(2)
     with pytest.raises(TransactionRefused) as raised:
         exchange.commit(found, done)
-    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "EndTxn", transactional_id)
+    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "EndTxn", "orders.driver")
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_an_end_txn_that_is_refused_after_the_decision_says_what_is_visible_and_what_is_not(code: int) -> None:
+    answer = EndTxnResponse(0, code, -1, -1)
+    exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.1"))
+    found, done = exchange.tasks(2)
+    with pytest.raises(CommitOutcomeUnknown, match=error_name(code)) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
+    assert exchange.kafka.visible == ["0/0"]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -583,7 +593,7 @@ def test_a_commit_that_got_no_answer_aborts_nothing(version: int) -> None:
     answer = EndTxnResponse(0, ErrorCode.REQUEST_TIMED_OUT, -1, -1)
     exchange = Exchange(version, instead(EndTxnRequest, answer, "orders.1"))
     found, done = exchange.tasks(2)
-    with pytest.raises(TransactionRefused):
+    with pytest.raises(CommitOutcomeUnknown):
         exchange.commit(found, done)
     exchange.run(two_phase.abort(exchange.sink, done, micro_batch_id=0))
     assert exchange.kafka.holding_back() == ["orders.1"]
