@@ -96,9 +96,10 @@ class KafkaSinkError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
-    def in_transaction(self) -> Self:
-        """The same error, its message true of rows that nobody sees unless they are committed."""
-        self.args = tuple(str(text).replace(REPLAY, NOTHING_VISIBLE) for text in self.args)
+    def in_transaction(self, *, committing: bool = False) -> Self:
+        """The same error, its message true of rows that nobody sees unless they are committed. `committing`: they may
+        have been, in part."""
+        self.args = tuple(str(text).replace(REPLAY, UNDECIDED if committing else NOTHING_VISIBLE) for text in self.args)
         return self
 
 

@@ -17,6 +17,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -90,10 +91,19 @@ def stream_prefix(given: GivenOptions, checkpoint: str | None) -> str:
     return "pykafka-" + hashlib.sha256(checkpoint.encode()).hexdigest()[:16]
 
 
+@contextmanager
+def _told_of_a_transaction(*, committing: bool = False) -> Iterator[None]:
+    """What errors say of the rows is made true of rows that nobody sees unless they are committed."""
+    try:
+        yield
+    except KafkaSinkError as error:
+        raise error.in_transaction(committing=committing) from error.__cause__
+
+
 def make_plan(given: GivenOptions, prefix: str, *, query_id: str | None) -> Plan:
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
-    with lease_client(config.producer) as client:
+    with _told_of_a_transaction(), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic)
         sink = Sink(
             names=Names(prefix, config.commit_topic),
@@ -139,10 +149,8 @@ def write_slot(
             instead="with deliveryGuarantee=exactly-once a second attempt of a running task takes its transaction "
             "over: set it to false.",
         )
-    try:
+    with _told_of_a_transaction():
         return _write_slot(complete({**given_conf(conf), **given}), plan, context, chain, arrow_batches)
-    except KafkaSinkError as error:
-        raise error.in_transaction() from error.__cause__
 
 
 def _write_slot(
@@ -246,7 +254,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
     """Makes the rows of all tasks visible. Raises ExactlyOnceError, ClusterError."""
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
     plan = _plan_of(messages)
-    with lease_client(_planned_config(given).producer) as client:
+    with _told_of_a_transaction(committing=True), lease_client(_planned_config(given).producer) as client:
         run(
             client,
             two_phase.commit(

@@ -57,6 +57,21 @@ def test_an_error_keeps_its_facts_through_pickling(cls: type[KafkaSinkError]) ->
     assert vars(again) == vars(error)
 
 
+@pytest.mark.parametrize("committing", [False, True])
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(
+    cls: type[KafkaSinkError], committing: bool
+) -> None:
+    error = example(cls)
+    before = str(error)
+    after = str(error.in_transaction(committing=committing))
+    assert "in the topic twice" not in after
+    assert "No row" in after or "Nothing is lost" in after
+    assert (after == before) == ("in the topic twice" not in before)
+    if committing:
+        assert errors.NOTHING_VISIBLE not in after or errors.NOTHING_VISIBLE in before
+
+
 @pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
 def test_a_message_tells_what_it_means_for_the_data(cls: type[KafkaSinkError]) -> None:
     message = str(example(cls))

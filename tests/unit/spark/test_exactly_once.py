@@ -10,7 +10,7 @@ import pytest
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.two_phase import Facts, Sink, SlotPrepared
 from kafka_sink.config import given_options
-from kafka_sink.errors import CoordinatorUnavailable, DriverFenced, MissingOption
+from kafka_sink.errors import BrokersUnreachable, CoordinatorUnavailable, DriverFenced, MissingOption
 from kafka_sink.spark import exactly_once, writer
 from kafka_sink.spark.exactly_once import Plan, PreparedReceipt, batch_identity, stream_prefix
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
@@ -135,6 +135,13 @@ def test_tasks_of_two_plans_are_not_committed_together(ran: list[Any]) -> None:
     with pytest.raises(DriverFenced):
         KafkaStreamWriter(GIVEN).commit([receipt(0), receipt(1, Ids(9, 2))], 4)
     assert ran == []
+
+
+def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_rows_come_twice(ran: list[Any]) -> None:
+    ran.append(BrokersUnreachable(bootstrap_servers="h:1", waited_ms=1, last_error="gone"))
+    with pytest.raises(BrokersUnreachable, match="Whether the last request was carried out is unknown") as raised:
+        KafkaStreamWriter(GIVEN).commit([receipt(0)], 4)
+    assert "twice" not in str(raised.value)
 
 
 def test_an_abort_ends_what_there_are_messages_of(ran: list[Any]) -> None:
