@@ -662,8 +662,9 @@ class HangingTransaction(ExactlyOnceError):
             f"transaction {transactional_id!r} is committed, and the leader of {topic}-{partition} still has it open "
             f"(KAFKA-20734; producer id {producer_id}): read_committed readers see nothing from offset {start_offset} "
             "on. No row is lost; Spark does not record the micro-batch, and its replay writes nothing again. Its rows "
-            "are committed: do not abort it (kafka-transactions.sh abort would take them away for good); a restart of "
-            "the partition's leader shows them."
+            "are committed, so never abort it: kafka-transactions.sh abort would take them away for good. What ends it "
+            "is WriteTxnMarkers with COMMIT and these ids, to that leader, by somebody with CLUSTER ALTER; this "
+            "version has no command for it."
         )
 
 

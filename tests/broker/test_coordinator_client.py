@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from waiting import wait_until
 
 DEADLINE_S = 60
 OLD = "3.9.2"
@@ -161,6 +163,7 @@ def produce(
         if code not in (UNKNOWN_PARTITION, NOT_LEADER, CONCURRENT):
             return code
         assert time.monotonic() < deadline, f"Produce is answered with {code}"
+        # The broker is at work on it, and says nothing when it is done.
         time.sleep(0.01)
 
 
@@ -199,13 +202,6 @@ def read_committed(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
 def versions(client: CoordinatorClient) -> list[int]:
     """The transaction versions that clients may use there."""
     return list(range(1, client.transaction_version() + 1))
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def open_producers(client: CoordinatorClient, topic: str) -> set[int]:
@@ -267,7 +263,8 @@ class TestATransaction:
             if committed:
                 assert read_committed(cluster, topic, 1) == [b"row"]
                 assert marker_by_librdkafka(cluster, transaction.group) == (7, "a marker: zoë")
-            wait_until(lambda topic=topic: open_producers(other, topic) == set(), "the transaction is still open")  # type: ignore[misc]
+            ended = partial(lambda written: open_producers(other, written) == set(), topic)
+            wait_until(ended, DEADLINE_S, "no transaction is open")
             assert read_committed(cluster, topic, ALL) == ([b"row"] if committed else [])
 
     def test_ended_twice_says_the_same_again(self, cluster: LocalKafka, client: CoordinatorClient) -> None:
@@ -361,7 +358,7 @@ producer.begin_transaction()
 producer.produce(topic, b"of another process", partition=0)
 assert producer.flush(60) == 0
 print("flushed", flush=True)
-time.sleep(600)
+time.sleep(600)  # until it is killed
 """
 
 

@@ -70,6 +70,7 @@ def real_client(kafka: LocalKafka, versions: Versions) -> TransactionClient:
             assert size, f"{type(message).__name__} {version} ended the connection"
             return decode_response(api_key, version, reader.read(size))[1]
 
+    # A client that is told to come again has nothing to wait for but time; on the model that is virtual.
     return TransactionClient(call, lambda topic, partition: 1, lambda: time.sleep(POLL_S), versions)
 
 
@@ -90,6 +91,7 @@ def wait_until_led(client: TransactionClient, topic: str) -> None:
     for partition in range(2):
         while client.produce(None, NOBODY, topic, partition, base_sequence=-1, is_transactional=False):
             assert time.monotonic() < deadline
+            # The broker does not tell when it has learned of it.
             time.sleep(POLL_S)
 
 

@@ -195,4 +195,5 @@ def test_transactions_are_visible_whole_or_not_at_all(seed: int, versions: Versi
     run.judge()
     assert run.broken == []
     assert gave_up < TRANSACTIONS / 2
+    # Some were committed: what never was is visible whole by being nowhere.
     assert True in run.told.values()
