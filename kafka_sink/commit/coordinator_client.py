@@ -16,7 +16,8 @@ Non-obvious:
 * More requests are in flight on a connection than a producer may have: they are independent of each other, and a
   broker answers them in their order anyway.
 * An answer of every broker is one of a moment: when a broker comes, goes or fails to answer, all are asked again, or a
-  transaction that moves from one to the other would be seen by neither.
+  transaction that moves from one to the other would be seen by neither. So brokers are listed after they were asked;
+  that list is the one to ask the next time.
 
 Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, CoordinatorStrategy), KIP-584, KIP-890.
 """
@@ -133,6 +134,8 @@ class CoordinatorClient:
         )
         # When all brokers are to be listed anew: who is asked for coordinators must not be those of long ago.
         self._brokers_due_ms = self.used_at_ms
+        # As listed last; the network knows them all.
+        self._broker_ids: tuple[int, ...] = ()
 
     def close(self) -> None:
         """Ends its connections. What is under way stays unanswered."""
@@ -220,12 +223,14 @@ class CoordinatorClient:
         deadline_ms = self._deadline_ms()
         tries = 0
         while True:
-            errands = [_Errand(broker.node_id, request) for broker in self._metadata((), deadline_ms).brokers]
+            if tries or not self._broker_ids:
+                self._metadata((), deadline_ms)
+            errands = [_Errand(node_id, request) for node_id in self._broker_ids]
             self._run(errands, deadline_ms)
             failed = [errand for errand in errands if not _is_definite(errand)]
             if not failed:
-                listed = {broker.node_id for broker in self._metadata((), deadline_ms).brokers}
-                if listed == {errand.node_id for errand in errands}:
+                self._metadata((), deadline_ms)
+                if {errand.node_id for errand in errands} == set(self._broker_ids):
                     return {errand.node_id: errand.response for errand in errands if errand.response is not None}
             tries += 1
             if not self._pause(tries, deadline_ms):
@@ -300,8 +305,13 @@ class CoordinatorClient:
     def _metadata(self, topics: tuple[str, ...], deadline_ms: int) -> MetadataResponse:
         response = self._ask_any(MetadataRequest(topics, allow_auto_topic_creation=False), deadline_ms)
         assert isinstance(response, MetadataResponse)
-        self._network.update_brokers(response.brokers)
+        self._take_brokers(response)
         return response
+
+    def _take_brokers(self, response: MetadataResponse) -> None:
+        self._network.update_brokers(response.brokers)
+        # A broker that knows of none has just started; the network keeps those it had, too.
+        self._broker_ids = tuple(broker.node_id for broker in response.brokers) or self._broker_ids
 
     def _ask_any(self, request: Request, deadline_ms: int) -> Response:
         """The answer of any broker."""
@@ -382,7 +392,7 @@ class CoordinatorClient:
 
     def _on_brokers(self, response: object) -> None:
         if isinstance(response, MetadataResponse):
-            self._network.update_brokers(response.brokers)
+            self._take_brokers(response)
         else:
             self._brokers_due_ms = monotonic_ms() + self.config.retry_backoff_ms
 

@@ -55,10 +55,12 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     GroupOffset,
     ListTransactionsRequest,
     OffsetFetchRequest,
+    OffsetFetchResponse,
     TransactionDescription,
     TxnOffsetCommitRequest,
 )
@@ -192,8 +194,8 @@ def _describe(transactional_id: str) -> ToCoordinator:
     )
 
 
-def _fetch(sink: Sink, group_id: str) -> ToCoordinator:
-    request = OffsetFetchRequest(group_ids=(group_id,), topic=sink.names.commit_topic, partition=PARTITION)
+def _fetch(sink: Sink, group_id: str, *, require_stable: bool = True) -> ToCoordinator:
+    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
@@ -236,11 +238,15 @@ def _check(error_code: int, api: str, transactional_id: str) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _offsets(sink: Sink, group_ids: Sequence[str]) -> Steps[list[GroupOffset]]:
-    """The offsets of the groups, once no transaction is about to change one."""
+def _offsets(sink: Sink, group_ids: Sequence[str], *, require_stable: bool = True) -> Steps[list[GroupOffset]]:
+    """The offsets of the groups; with `require_stable`, once no transaction is about to change one."""
     if not group_ids:
         return []
-    answers = yield [_fetch(sink, group_id) for group_id in group_ids]
+    answers = yield [_fetch(sink, group_id, require_stable=require_stable) for group_id in group_ids]
+    return _groups(answers)
+
+
+def _groups(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
     found = [group for answer in answers for group in answer.groups]
     for group in found:
         _check(group.error_code, "OffsetFetch", group.group_id)
@@ -261,9 +267,14 @@ def read_decision(sink: Sink) -> Steps[Decision | None]:
     return None
 
 
-def read_markers(sink: Sink, slots: Sequence[int]) -> Steps[dict[int, Marker]]:
-    """The markers of those of `slots` that have one."""
-    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots])
+def read_markers(sink: Sink, slots: Sequence[int], *, require_stable: bool = True) -> Steps[dict[int, Marker]]:
+    """The markers of those of `slots` that have one. Without `require_stable` a transaction that is about to replace
+    one is not waited for: what is found is visible, and what is not may become so."""
+    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], require_stable=require_stable)
+    return _markers(slots, groups)
+
+
+def _markers(slots: Sequence[int], groups: Sequence[GroupOffset]) -> dict[int, Marker]:
     markers = (Marker.read(group.group_id, group.offset, group.metadata) for group in groups)
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
@@ -272,6 +283,10 @@ def _described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[Trans
     if not transactional_ids:
         return []
     answers = yield [_describe(transactional_id) for transactional_id in transactional_ids]
+    return _descriptions(answers)
+
+
+def _descriptions(answers: Sequence[DescribeTransactionsResponse]) -> list[TransactionDescription]:
     found = [description for answer in answers for description in answer.transactions]
     for description in found:
         # An id that nobody used for a week is none that has something open.
@@ -282,7 +297,12 @@ def _described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[Trans
 
 def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
     """Raises DriverFenced where another run has Inited the driver's id since."""
-    (driver,) = yield from _described(sink, [sink.names.driver])
+    (answer,) = yield [_describe(sink.names.driver)]
+    _check_generation(sink, generation, answer)
+
+
+def _check_generation(sink: Sink, generation: Ids, answer: DescribeTransactionsResponse) -> None:
+    (driver,) = _descriptions([answer])
     current = Ids(driver.producer_id, driver.producer_epoch)
     if driver.error_code != ErrorCode.NONE or current != generation:
         raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
@@ -298,17 +318,31 @@ def plan(sink: Sink) -> Steps[Facts]:
     _check(driver.error_code, "InitProducerId", names.driver)
     generation = Ids(driver.producer_id, driver.producer_epoch)
     decision = yield from read_decision(sink)
+    visible: dict[int, Marker] = {}
     if decision is not None:
-        yield from _finish(sink, decision)
+        visible = yield from _visible(sink, decision)
+        yield from _finish(sink, decision, visible)
     yield from _abort_open(sink, generation)
     slots = range(len(decision.pinned)) if decision is not None else ()
-    markers = yield from read_markers(sink, slots)
-    return Facts(generation, decision, markers)
+    # After what was open: a marker in it is about to change, until it is ended.
+    markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])
+    return Facts(generation, decision, visible | markers)
 
 
-def _finish(sink: Sink, decision: Decision) -> Steps[None]:
-    """Commits every transaction that the decision names, by the ids it pins."""
-    pinned = [(sink.names.slot(slot), ids) for slot, ids in enumerate(decision.pinned) if ids is not None]
+def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
+    """The decision's slots that are visible already, all of them as a rule: so nothing is left to be finished."""
+    found = yield from read_markers(sink, range(len(decision.pinned)), require_stable=False)
+    identity = decision.micro_batch_id, decision.query_id
+    return {slot: marker for slot, marker in found.items() if (marker.micro_batch_id, marker.query_id) == identity}
+
+
+def _finish(sink: Sink, decision: Decision, visible: Mapping[int, Marker]) -> Steps[None]:
+    """Commits every transaction that the decision names and that is not `visible`, by the ids it pins."""
+    pinned = [
+        (sink.names.slot(slot), ids)
+        for slot, ids in enumerate(decision.pinned)
+        if ids is not None and slot not in visible
+    ]
     if not pinned:
         return
     answers = yield [
@@ -329,8 +363,13 @@ def _abort_open(sink: Sink, generation: Ids) -> Steps[None]:
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         _check(listing.error_code, "ListTransactions", sink.names.sink)
-    listed = {listed.transactional_id for listing in listings for listed in listing.transactions}
-    found = yield from _described(sink, sorted(filter(sink.names.is_slot, listed)))
+    listed = {
+        listed.transactional_id
+        for listing in listings
+        for listed in listing.transactions
+        if listed.state == "Ongoing" and sink.names.is_slot(listed.transactional_id)
+    }
+    found = yield from _described(sink, sorted(listed))
     still_open = [each for each in found if each.state == "Ongoing"]
     if not still_open:
         return
@@ -361,11 +400,13 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     Raises DriverFenced (nothing was touched), CheckpointBehind, TransactionRefused.
     """
     transactional_id = sink.names.slot(slot)
-    yield from check_generation(sink, facts.generation)
+    # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
+    # `plan` has left no marker on its way, and nothing else can make one.
+    described, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, require_stable=False)]
+    _check_generation(sink, facts.generation, described)
+    marker = _markers([slot], _groups([fetched])).get(slot)
     (answer,) = yield [_init(sink, transactional_id)]
     _check(answer.error_code, "InitProducerId", transactional_id)
-    # After Init: before, one would wait for the offset of one's own abandoned transaction to become stable.
-    marker = (yield from read_markers(sink, [slot])).get(slot)
     visible = None
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:

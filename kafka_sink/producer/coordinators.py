@@ -3,7 +3,7 @@
     ask ─> coordinator known? ── no ──> FindCoordinator, for all keys of a kind that need it
                │ yes  <────────────────────────┘
                └──> sent to it ─> definite answer ─> done
-                       └─ 14, 3, 7, 88, 89: the same again after a backoff ── 51: after 1-5 ms
+                       └─ 14, 3, 7, 89: the same again after a backoff ── 51, 88: after 1-5 ms
                        └─ 15, 16, no answer: coordinator found anew, then the same again
                        └─ none of it before the deadline: done, with the last reason
 
@@ -13,10 +13,13 @@ has an answer that is true of both.
 Non-obvious:
 
 * Requests to one coordinator are pipelined, as many as the network takes. Each ask is on its own: who needs one done
-  before another waits for it. A request about several keys is for keys that have one coordinator.
+  before another waits for it.
+* Those that only read go as one request: a broker answers the requests of a connection one after the other, each half
+  a millisecond or more. Each ask has its own part of the answer, and is sent again without the others.
 * A deadline that passes leaves open whether the request was carried out.
-* CONCURRENT_TRANSACTIONS means that the markers of the last transaction are being written, which takes a few
-  milliseconds, so the first tries come quickly (KAFKA-5477); a partition without a leader makes it last longer.
+* CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written,
+  which takes a few milliseconds, so the first tries come quickly (KAFKA-5477); a partition without a leader makes it
+  last longer.
 
 Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe.
 
@@ -26,8 +29,8 @@ Source: Kafka's TransactionManager.java (TxnRequestHandler and its subclasses), 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from typing import Any
 
@@ -39,15 +42,17 @@ from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnResponse,
     CoordinatorKind,
     DescribeProducersResponse,
+    DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
+    OffsetFetchRequest,
     OffsetFetchResponse,
     WriteTxnMarkersResponse,
 )
 
-# CONCURRENT_TRANSACTIONS: so many tries in a row come this soon, about 60 ms of them; then the usual backoff begins.
+# While markers are written: so many tries in a row come this soon, about 60 ms of them; then the usual backoff begins.
 QUICK_TRIES = 20
 QUICK_BACKOFF_MS = (1, 5)
 
@@ -69,13 +74,13 @@ _E = ErrorCode
 
 NEXT: dict[int, Next] = {
     _E.CONCURRENT_TRANSACTIONS: Next.AGAIN_SOON,
+    # A transaction on the offset is open, or its markers are on their way (KIP-447).
+    _E.UNSTABLE_OFFSET_COMMIT: Next.AGAIN_SOON,
     _E.COORDINATOR_LOAD_IN_PROGRESS: Next.AGAIN,
     # A topic that was created a moment ago, and that the coordinator has not heard of.
     _E.UNKNOWN_TOPIC_OR_PARTITION: Next.AGAIN,
     # Carried out or not.
     _E.REQUEST_TIMED_OUT: Next.AGAIN,
-    # A transaction on the offset is open, or its markers are on their way (KIP-447).
-    _E.UNSTABLE_OFFSET_COMMIT: Next.AGAIN,
     _E.THROTTLING_QUOTA_EXCEEDED: Next.AGAIN,
     _E.COORDINATOR_NOT_AVAILABLE: Next.ELSEWHERE,
     _E.NOT_COORDINATOR: Next.ELSEWHERE,
@@ -149,6 +154,52 @@ class _Finding:
 _FINDING = _Finding()
 
 
+# --- reads that go as one ---------------------------------------------------------------------------------------------
+
+# So many at a time: an answer stays far below what the reader of messages takes.
+READS_TOGETHER = 200
+
+
+def _alike(request: Request) -> Hashable | None:
+    """What a request that only reads has in common with those it can go together with; None for all others."""
+    match request:
+        case OffsetFetchRequest():
+            return replace(request, group_ids=())
+        case DescribeTransactionsRequest():
+            return replace(request, transactional_ids=())
+    return None
+
+
+def _together(requests: Sequence[Any]) -> Request:
+    """One request for all of `requests`, which are alike. No key is asked for twice."""
+    first = requests[0]
+    if isinstance(first, OffsetFetchRequest):
+        return replace(first, group_ids=tuple(dict.fromkeys(key for each in requests for key in each.group_ids)))
+    keys = dict.fromkeys(key for each in requests for key in each.transactional_ids)
+    return DescribeTransactionsRequest(tuple(keys))
+
+
+def _part_of(response: Any, request: Any) -> Response | None:
+    """What `response`, to several requests together, answers to `request`."""
+    match response:
+        case OffsetFetchResponse(groups=groups):
+            return replace(response, groups=tuple(each for each in groups if each.group_id in request.group_ids))
+        case DescribeTransactionsResponse(transactions=found):
+            asked = request.transactional_ids
+            return replace(response, transactions=tuple(each for each in found if each.transactional_id in asked))
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reads:
+    """The token of asks that went as one request."""
+
+    asks: tuple[Ask, ...]
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
 class Coordinators:
     """`retry_backoff_ms` grows to `retry_backoff_max_ms` from one try without an answer to the next (KIP-580)."""
 
@@ -183,20 +234,37 @@ class Coordinators:
                 ask.done = True
         self._asks = [ask for ask in self._asks if not ask.done]
         waits = [LONGEST_POLL_MS]
+        reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]] = {}
         for ask in self._asks:
             waits.append(ask.deadline_ms - now_ms)
             if not ask.in_flight:
-                waits.append(self._send(ask, now_ms))
+                waits.append(self._send(ask, reads, now_ms))
+        for (node_id, *_), asks in reads.items():
+            self._send_reads(node_id, asks, now_ms)
         waits += [self._find(kind, now_ms) for kind in CoordinatorKind]
         return min(waits)
 
-    def _send(self, ask: Ask, now_ms: int) -> int:
+    def _send_reads(self, node_id: int, asks: Sequence[Ask], now_ms: int) -> None:
+        for start in range(0, len(asks), READS_TOGETHER):
+            if not self._network.ready(node_id, now_ms):
+                return
+            some = _Reads(tuple(asks[start : start + READS_TOGETHER]))
+            for ask in some.asks:
+                ask.in_flight = True
+            self._network.send(node_id, _together([ask.request for ask in some.asks]), now_ms, some)
+
+    def _send(self, ask: Ask, reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]], now_ms: int) -> int:
+        """Sends it, or adds it to the `reads` of its coordinator, which go together."""
         if now_ms < ask.not_before_ms:
             return ask.not_before_ms - now_ms
         node_id = self._coordinator_of(ask).node_id
         if node_id is None:
             return LONGEST_POLL_MS
         if self._network.ready(node_id, now_ms):
+            alike = _alike(ask.request)
+            if alike is not None:
+                reads.setdefault((node_id, ask.kind, alike), []).append(ask)
+                return LONGEST_POLL_MS
             ask.in_flight = True
             self._network.send(node_id, ask.request, now_ms, ask)
         elif self._network.is_down(node_id):
@@ -228,16 +296,19 @@ class Coordinators:
     def handle(self, answer: Answer, now_ms: int) -> bool:
         """Takes an answer of a poll. Whether it was to a request of this module."""
         if isinstance(answer.token, Ask):
-            self._on_answer(answer.token, answer, now_ms)
+            self._on_answer(answer.token, answer, answer.response, now_ms)
+        elif isinstance(answer.token, _Reads):
+            for ask in answer.token.asks:
+                self._on_answer(ask, answer, _part_of(answer.response, ask.request), now_ms)
         elif answer.token is _FINDING:
             self._on_found(answer, now_ms)
         else:
             return False
         return True
 
-    def _on_answer(self, ask: Ask, answer: Answer, now_ms: int) -> None:
+    def _on_answer(self, ask: Ask, answer: Answer, response: Any, now_ms: int) -> None:
+        """`response`: the answer's part for this ask."""
         ask.in_flight = False
-        response: Any = answer.response
         code = ErrorCode.NONE if response is None else error_code_of(response)
         step = Next.ELSEWHERE if response is None else next_after(code)
         if step is Next.ELSEWHERE:

@@ -341,12 +341,13 @@ def _only_partition(api: str, topic: str, partition: int, topics: Iterable[Mappi
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """The offsets of one partition in many groups, all of one coordinator. Never while a transaction on them is open:
-    that is UNSTABLE_OFFSET_COMMIT (KIP-447)."""
+    """The offsets of one partition in many groups, all of one coordinator. `require_stable`: not while a transaction on
+    them is open, that is UNSTABLE_OFFSET_COMMIT (KIP-447); without it, the last that was committed."""
 
     group_ids: tuple[str, ...]
     topic: str
     partition: int
+    require_stable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +370,7 @@ def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any
     topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=(request.partition,)),)
     return kio.OffsetFetchRequest(
         groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in request.group_ids),
-        require_stable=True,
+        require_stable=request.require_stable,
     )
 
 

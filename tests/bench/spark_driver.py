@@ -57,7 +57,7 @@ def session(sockets: str, jars: str, scratch: Path) -> SparkSession:
     return spark
 
 
-def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int) -> None:
+def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int, *, files: int = TASKS) -> None:
     """Random keys; values as an application's JSON looks to a compressor: repeated names around a few numbers, and a
     token of hex digits that takes what room is left, in which only every other bit is news."""
     hex_digits = f"array_join(transform(sequence(0, {value_bytes // 32}), i -> md5(string(id * 1000 + i))), '')"
@@ -65,7 +65,7 @@ def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int) ->
         "concat('{\"order\":', id, ',\"tenant\":', id % 97, ',\"event\":\"', "
         f"element_at(array('view', 'cart', 'order'), int(id % 3 + 1)), '\",\"token\":\"', {hex_digits})"
     )
-    frame = spark.range(0, rows, 1, TASKS).selectExpr(
+    frame = spark.range(0, rows, 1, files).selectExpr(
         "unhex(lpad(hex(xxhash64(id)), 16, '0')) AS key", f"binary(left({value}, {value_bytes})) AS value"
     )
     frame.write.mode("overwrite").parquet(str(folder))

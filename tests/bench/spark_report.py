@@ -93,7 +93,7 @@ def table(figures: Sequence[Figure]) -> str:
         )
         for each in figures
     ]
-    return _markdown(head, cells)
+    return markdown(head, cells)
 
 
 def ratio_table(found: Sequence[Ratio]) -> str:
@@ -109,10 +109,11 @@ def ratio_table(found: Sequence[Ratio]) -> str:
         )
         for each in found
     ]
-    return _markdown(head, cells)
+    return markdown(head, cells)
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table, aligned for a terminal."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = [head, ["-" * width for width in widths], *rows]
     return "\n".join(

@@ -207,7 +207,9 @@ class LogicalKafka:
     def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         groups = []
         for group_id in request.group_ids:
-            pending = any(group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING)
+            pending = request.require_stable and any(
+                group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING
+            )
             code = ErrorCode.UNSTABLE_OFFSET_COMMIT if pending else ErrorCode.NONE
             offset, metadata = (NO_OFFSET, "") if pending else self._offsets.get(group_id, (NO_OFFSET, ""))
             groups.append(GroupOffset(group_id, code, offset, metadata))

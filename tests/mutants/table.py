@@ -811,28 +811,38 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "Init before recovery: what is open is aborted before what was decided is committed",
         TWO_PHASE,
-        "    if decision is not None:\n"
-        "        yield from _finish(sink, decision)\n"
+        "        yield from _finish(sink, decision, visible)\n"
         "    yield from _abort_open(sink, generation)\n",
-        "    yield from _abort_open(sink, generation)\n"
-        "    if decision is not None:\n"
-        "        yield from _finish(sink, decision)\n",
+        "        yield from _abort_open(sink, generation)\n"
+        "        yield from _finish(sink, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "no recovery: what was decided is not committed by the next plan",
         TWO_PHASE,
-        "        yield from _finish(sink, decision)\n",
+        "        yield from _finish(sink, decision, visible)\n",
         "        pass\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "recovery with unpinned ids: those that the slot has now",
         TWO_PHASE,
-        "    pinned = [(sink.names.slot(slot), ids) for slot, ids in enumerate(decision.pinned) if ids is not None]\n",
-        "    found = yield from _described(sink, [sink.names.slot(slot) for slot in range(len(decision.pinned))])\n"
+        "    pinned = [\n"
+        "        (sink.names.slot(slot), ids)\n"
+        "        for slot, ids in enumerate(decision.pinned)\n"
+        "        if ids is not None and slot not in visible\n"
+        "    ]\n",
+        "    slots = [slot for slot in range(len(decision.pinned)) if slot not in visible]\n"
+        "    found = yield from _described(sink, [sink.names.slot(slot) for slot in slots])\n"
         "    pinned = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]\n",
-        f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
+        f"{TESTS_EXACTLY_ONCE}::test_two_drivers_may_take_turns",
+    ),
+    Mutant(
+        "a plan takes the marker of another micro-batch for the decided one's, and does not commit the slot",
+        TWO_PHASE,
+        "(marker.micro_batch_id, marker.query_id) == identity}",
+        "marker and identity}",
+        f"{TESTS_TWO_PHASE}::test_a_plan_finishes_only_what_is_not_visible_yet",
     ),
     Mutant(
         "recovery commits in the version that the cluster has now, not in that of the transaction",
@@ -895,21 +905,11 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the markers are read before what was decided is committed",
         TWO_PHASE,
-        "    decision = yield from read_decision(sink)\n"
-        "    if decision is not None:\n"
-        "        yield from _finish(sink, decision)\n"
-        "    yield from _abort_open(sink, generation)\n"
         "    slots = range(len(decision.pinned)) if decision is not None else ()\n"
-        "    markers = yield from read_markers(sink, slots)\n",
-        "    decision = yield from read_decision(sink)\n"
-        "    slots = range(len(decision.pinned)) if decision is not None else ()\n"
-        "    found = yield from _described(sink, [names.slot(slot) for slot in slots])\n"
-        "    markers = {}\n"
-        '    if not any(each.state == "Ongoing" for each in found):\n'
-        "        markers = yield from read_markers(sink, slots)\n"
-        "    if decision is not None:\n"
-        "        yield from _finish(sink, decision)\n"
-        "    yield from _abort_open(sink, generation)\n",
+        "    # After what was open: a marker in it is about to change, until it is ended.\n"
+        "    markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])\n"
+        "    return Facts(generation, decision, visible | markers)\n",
+        "    return Facts(generation, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
@@ -922,20 +922,15 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    yield from check_generation(sink, facts.generation)\n",
+        "    _check_generation(sink, facts.generation, described)\n",
         "",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
     Mutant(
-        "a task reads its slot's marker before it Inits the slot",
+        "a task waits for its own abandoned transaction",
         TWO_PHASE,
-        "    (answer,) = yield [_init(sink, transactional_id)]\n"
-        '    _check(answer.error_code, "InitProducerId", transactional_id)\n'
-        "    # After Init: before, one would wait for the offset of one's own abandoned transaction to become stable.\n"
-        "    marker = (yield from read_markers(sink, [slot])).get(slot)\n",
-        "    marker = (yield from read_markers(sink, [slot])).get(slot)\n"
-        "    (answer,) = yield [_init(sink, transactional_id)]\n"
-        '    _check(answer.error_code, "InitProducerId", transactional_id)\n',
+        "_fetch(sink, transactional_id, require_stable=False)]\n",
+        "_fetch(sink, transactional_id)]\n",
         f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
     ),
     Mutant(
@@ -1105,7 +1100,7 @@ COMMIT: tuple[Mutant, ...] = (
         "        return\n",
         "    if answer.error_code in DEFINITE:\n"
         "        return\n",
-        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+        f"{TESTS_TWO_PHASE}::test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own",
     ),
     Mutant(
         "an unknown EndTxn outcome of the decision is reported as decided",

@@ -250,6 +250,24 @@ class Exchange:
     def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
         self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
 
+    def decided(self, slots: int, micro_batch_id: int = 0, *, but_one: bool = False) -> None:
+        """A micro-batch whose driver died after its decision, before it ended a slot, or when it had ended one."""
+        found, done = self.tasks(slots, micro_batch_id)
+        ended = iter([not but_one] + [True] * slots)
+
+        def dies(request: Any) -> None:
+            if isinstance(request, EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
+                raise Died
+
+        self.answer = dies
+        with pytest.raises(Died):
+            self.commit(found, done, micro_batch_id)
+        self.answer = lambda request: None
+
+
+class Died(Exception):
+    pass
+
 
 def instead(api: type, answer: Any, transactional_id: str | None = None) -> Callable[[Any], Any]:
     """Answers with `answer` to the requests of an API, or to those of a transactional id."""
@@ -263,7 +281,7 @@ def instead(api: type, answer: Any, transactional_id: str | None = None) -> Call
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_requests_of_a_micro_batch_are_ten_or_eleven_for_a_slot_and_six_or_seven_more(
+def test_the_requests_of_a_micro_batch_are_eight_or_nine_for_a_slot_and_six_or_seven_more(
     version: int, slots: int
 ) -> None:
     exchange = Exchange(version)
@@ -272,10 +290,10 @@ def test_the_requests_of_a_micro_batch_are_ten_or_eleven_for_a_slot_and_six_or_s
     exchange.micro_batch(slots, 1)
     expected = {
         "InitProducerId": slots + 1,
-        "EndTxn": 2 * slots + 1,
+        "EndTxn": slots + 1,
         "TxnOffsetCommit": slots + 1,
         "OffsetFetch": 3 * slots + 1,
-        "DescribeTransactions": 3 * slots,
+        "DescribeTransactions": 2 * slots,
         # To each broker, and to each leader of partitions with new rows.
         "ListTransactions": 1,
         "DescribeProducers": 1,
@@ -283,10 +301,10 @@ def test_the_requests_of_a_micro_batch_are_ten_or_eleven_for_a_slot_and_six_or_s
     if version == 1:
         expected["AddOffsetsToTxn"] = slots + 1
     assert exchange.asked == expected
-    assert sum(expected.values()) == (11 * slots + 7 if version == 1 else 10 * slots + 6)
+    assert sum(expected.values()) == (9 * slots + 7 if version == 1 else 8 * slots + 6)
 
 
-@pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 6, 5, 7), (2, 6, 4, 6)])
+@pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 4, 4, 7), (2, 4, 3, 6)])
 def test_what_is_waited_for_does_not_grow_with_the_slots(
     version: int, in_plan: int, in_task: int, in_commit: int
 ) -> None:
@@ -321,8 +339,7 @@ def test_a_replay_of_what_is_visible_writes_nothing() -> None:
     exchange.asked.clear()
     exchange.micro_batch(2)
     assert exchange.asked["TxnOffsetCommit"] == 0
-    # Those of the plan, which finishes what was decided whether it knows the outcome or not.
-    assert exchange.asked["EndTxn"] == 2
+    assert exchange.asked["EndTxn"] == 0
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
@@ -360,7 +377,7 @@ def test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one() -> None:
 
 def test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have() -> None:
     exchange = Exchange(1)
-    exchange.micro_batch(2)
+    exchange.decided(2)
     exchange.sink = replace(exchange.sink, transaction_version=2)
     exchange.requests.clear()
     exchange.run(two_phase.plan(exchange.sink))
@@ -376,7 +393,7 @@ def test_an_attempt_of_another_run_touches_nothing() -> None:
     with pytest.raises(DriverFenced) as raised:
         exchange.task(found, 0, 0)
     assert raised.value.generation == str(found.generation)
-    assert exchange.asked == {"DescribeTransactions": 1}
+    assert exchange.asked == {"DescribeTransactions": 1, "OffsetFetch": 1}
 
 
 @pytest.mark.parametrize(("version", "how"), [(1, "InitProducerId"), (2, "EndTxn")])
@@ -622,9 +639,22 @@ def test_the_marker_decides_whatever_an_end_txn_answers(code: int) -> None:
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None:
     exchange = Exchange()
-    exchange.micro_batch(2)
+    exchange.decided(2)
     exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
     assert refused(exchange, two_phase.plan(exchange.sink)).transactional_id == "orders.1"
+    assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
+
+
+def test_a_plan_finishes_only_what_is_not_visible_yet() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(3)
+    exchange.decided(3, 1, but_one=True)
+    exchange.requests.clear()
+    found = exchange.run(two_phase.plan(exchange.sink))
+    ended = [request.transactional_id for request in exchange.requests if isinstance(request, EndTxnRequest)]
+    assert ended == ["orders.1", "orders.2"]
+    assert {slot: marker.micro_batch_id for slot, marker in found.markers.items()} == {0: 1, 1: 1, 2: 1}
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/2", "1/0", "1/1", "1/2"]
 
 
 @pytest.mark.parametrize("code", REFUSALS)

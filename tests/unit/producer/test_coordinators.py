@@ -12,6 +12,7 @@ import pytest
 from kafka_sink.producer.coordinators import (
     NEXT,
     QUICK_TRIES,
+    READS_TOGETHER,
     Ask,
     Coordinators,
     Next,
@@ -27,6 +28,7 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsResponse,
     DescribeProducersResponse,
+    DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
@@ -35,6 +37,7 @@ from kafka_sink.protocol.transactions import (
     FoundCoordinator,
     GroupOffset,
     ListTransactionsResponse,
+    OffsetFetchRequest,
     OffsetFetchResponse,
     PartitionResult,
     ProducersOfPartition,
@@ -128,6 +131,14 @@ class World:
             assert self.now_ms < began_ms + 10_000, "nothing is sent any more"
             wait_ms = self.run(wait_ms)
         return self.asked[0], self.now_ms - began_ms
+
+
+def marker_of(*groups: str, require_stable: bool = True) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups, "state", 0, require_stable)
+
+
+def offset(group: str, value: int, code: int = 0) -> GroupOffset:
+    return GroupOffset(group, code, value, "")
 
 
 def at(key: str, node_of: Callable[[str], int] | int) -> FoundCoordinator:
@@ -334,14 +345,15 @@ class TestAnswer:
             world.run(1)
         assert 6 <= len(sent_at) <= 12
 
-    def test_concurrent_transactions_soon_and_then_less_often(self) -> None:
+    @pytest.mark.parametrize("code", [CONCURRENT, 88])
+    def test_while_markers_are_written_soon_and_then_less_often(self, code: int) -> None:
         world = World()
         world.ask()
         world.run()
         world.find()
         waits = []
         for _ in range(QUICK_TRIES + 4):
-            world.answer(world.asked[0], ended(CONCURRENT))
+            world.answer(world.asked[0], ended(code))
             waits.append(world.until_sent()[1])
         assert set(waits[:QUICK_TRIES]) == {1, 2, 3, 4, 5}
         for wait, exponential in zip(waits[QUICK_TRIES:], (100, 200, 400, 800), strict=True):
@@ -429,6 +441,68 @@ class TestPipelining:
         assert all(ask.response == ended() for ask in asks)
         assert world.now_ms == 0
 
+    def test_reads_of_one_coordinator_are_one_request(self) -> None:
+        world = World()
+        asks = [world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(4)]
+        world.run()
+        world.find(lambda key: int(key[-1]) % 2)
+        even, odd = sorted(world.asked, key=lambda sent: sent.node_id)
+        assert even.request == marker_of("s.0", "s.2")
+        assert odd.request == marker_of("s.1", "s.3")
+        world.answer(even, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.2", 7))))
+        assert [ask.response for ask in asks[::2]] == [
+            OffsetFetchResponse(0, (offset("s.0", 5),)), OffsetFetchResponse(0, (offset("s.2", 7),)),
+        ]  # fmt: skip
+        assert [ask.done for ask in asks] == [True, False, True, False]
+
+    def test_of_reads_that_went_together_only_those_go_again_that_must(self) -> None:
+        world = World()
+        first, second = (world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(2))
+        world.run()
+        world.find()
+        (sent,) = world.asked
+        world.answer(sent, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.1", -1, code=88))))
+        assert (first.done, second.done) == (True, False)
+        sent, waited_ms = world.until_sent()
+        assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
+        world.answer(sent, None, "cut")
+        assert not second.done
+
+    def test_reads_that_are_not_alike_go_apart(self) -> None:
+        world = World()
+        requests = [
+            marker_of("s.0"),
+            marker_of("s.1", require_stable=False),
+            DescribeTransactionsRequest(("s.2",)),
+            DescribeTransactionsRequest(("s.3",)),
+        ]
+        for i, request in enumerate(requests):
+            world.ask(f"s.{i}", GROUP if i < 2 else TXN, request)
+        world.run()
+        world.find()
+        world.find()
+        assert [sent.request for sent in world.asked] == [*requests[:2], DescribeTransactionsRequest(("s.2", "s.3"))]
+
+    def test_a_request_is_of_so_many_reads_at_most(self) -> None:
+        world = World()
+        for i in range(READS_TOGETHER + 1):
+            world.ask(f"s.{i}", TXN, DescribeTransactionsRequest((f"s.{i}",)))
+        world.run()
+        world.find()
+        assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
+
+    def test_reads_wait_for_room_as_others_do(self) -> None:
+        world = World(max_in_flight=1)
+        write, read = world.ask("s.0"), world.ask("s.1", TXN, DescribeTransactionsRequest(("s.1",)))
+        world.run()
+        world.find()
+        assert [sent.token for sent in world.asked] == [write]
+        world.answer(world.asked[0], ended())
+        world.run()
+        described = DescribeTransactionsResponse(0, (TransactionDescription("s.1", 0, "Empty", 0, -1, 1, 0, ()),))
+        world.answer(world.asked[0], described)
+        assert read.response == described
+
     def test_one_that_must_wait_holds_up_nobody(self) -> None:
         world = World()
         first, second = world.ask("s.0"), world.ask("s.1")
@@ -502,7 +576,7 @@ class TestDeadline:
 
 # --- what codes mean --------------------------------------------------------------------------------------------------
 
-AGAIN = {3: Next.AGAIN, 7: Next.AGAIN, 14: Next.AGAIN, 88: Next.AGAIN, 89: Next.AGAIN}
+AGAIN = {3: Next.AGAIN, 7: Next.AGAIN, 14: Next.AGAIN, 88: Next.AGAIN_SOON, 89: Next.AGAIN}
 ELSEWHERE = {15: Next.ELSEWHERE, 16: Next.ELSEWHERE}
 
 

@@ -148,7 +148,8 @@ class TestEncode:
         assert partition.committed_leader_epoch == -1
 
     @pytest.mark.parametrize("version", [8, 9])
-    def test_offset_fetch_is_of_stable_offsets(self, version: int) -> None:
+    def test_offset_fetch_is_of_stable_offsets_unless_told_otherwise(self, version: int) -> None:
+        assert as_they_read(replace(FETCH, require_stable=False), version).require_stable is False
         message = as_they_read(FETCH, version)
         assert message.require_stable is True
         groups = [(group.group_id, by_topic(group.topics, "partition_indexes")) for group in message.groups]
