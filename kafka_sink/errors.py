@@ -49,6 +49,7 @@
     │   ├── TransactionTimedOut
     │   ├── StateExpired
     │   ├── HangingTransaction
+    │   ├── VerificationRefused
     │   ├── TransactionRefused
     │   └── UnreadableState
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
@@ -650,21 +651,47 @@ class StateExpired(ExactlyOnceError):
 
 
 class HangingTransaction(ExactlyOnceError):
+    """`reason`: why it could not be ended here. `command`: what ends it."""
+
     def __init__(
-        self, *, topic: str, partition: int, transactional_id: str, producer_id: int, start_offset: int
+        self,
+        *,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        producer_id: int,
+        start_offset: int,
+        reason: str,
+        command: str,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.start_offset = start_offset
+        self.reason = reason
+        self.command = command
         super().__init__(
             f"transaction {transactional_id!r} is committed, and the leader of {topic}-{partition} still has it open "
             f"(KAFKA-20734; producer id {producer_id}): read_committed readers see nothing from offset {start_offset} "
-            "on. No row is lost; Spark does not record the micro-batch, and its replay writes nothing again. Its rows "
-            "are committed, so never abort it: kafka-transactions.sh abort would take them away for good. What ends it "
-            "is WriteTxnMarkers with COMMIT and these ids, to that leader, by somebody with CLUSTER ALTER; this "
-            "version has no command for it."
+            f"on. The sink could not end it there: {reason}. No row is lost; Spark does not record the micro-batch, "
+            "and its replay writes nothing again. Never abort it: its rows are committed, and kafka-transactions.sh "
+            f"abort would take them away for good. As a principal with the ACL CLUSTER ALTER run: {command}"
+        )
+
+
+class VerificationRefused(ExactlyOnceError):
+    def __init__(self, *, sink: str, micro_batch_id: int, topic: str, partition: int, code: int, name: str) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.topic = topic
+        self.partition = partition
+        self.code = code
+        super().__init__(
+            f"micro-batch {micro_batch_id} of sink {sink!r} is committed, and whether read_committed readers of "
+            f"{topic}-{partition} see its rows could not be checked: DescribeProducers was refused: {name} (error "
+            f"{code}). It needs the ACL TOPIC READ on {topic}. No row is lost; Spark does not record the micro-batch, "
+            "and its replay writes nothing again."
         )
 
 

@@ -4,6 +4,7 @@
         client.ask_all([(kind, key, request), ...])          # to the coordinators of the keys, all at once
         client.ask_leaders(partitions, request_of)           # to whoever leads each partition
         client.ask_brokers(request)                          # to every broker
+        client.broker_setting(name)                          # of any
 
 Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
 none is sent again, the same request, to whoever is the right one by then.
@@ -45,6 +46,7 @@ from kafka_sink.errors import (
     LeaderUnavailable,
     TopicAuthorizationFailed,
     TopicNameInvalid,
+    TopicNotFound,
 )
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient
@@ -65,6 +67,8 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     EndTxnRequest,
@@ -213,6 +217,23 @@ class CoordinatorClient:
                 )
         return results
 
+    def partitions(self, topics: tuple[str, ...] | None) -> tuple[Partitions, Partitions]:
+        """The partitions of `topics` (None: of every topic that the principal may describe): those that have a leader,
+        and those that have none now.
+
+        Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
+        """
+        deadline_ms = self._deadline_ms()
+        of = {topic.name: topic for topic in self._metadata(topics, deadline_ms).topics}
+        for name in topics or ():
+            if of[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise TopicNotFound(topic=name, waited_ms=0)
+            if of[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicAuthorizationFailed(topic=name)
+        every = [(name, each) for name, topic in of.items() for each in topic.partitions]
+        led = sorted((name, each.partition) for name, each in every if each.leader_id >= 0)
+        return tuple(led), tuple(sorted((name, each.partition) for name, each in every if each.leader_id < 0))
+
     # --- brokers ------------------------------------------------------------------------------------------------------
 
     def ask_brokers(self, request: Request) -> dict[int, Response]:
@@ -241,6 +262,21 @@ class CoordinatorClient:
                     waited_ms=self.config.max_block_ms,
                     last_error=errand.error or (_named(code) if code else "the brokers came and went"),
                 )
+
+    def broker_setting(self, name: str) -> str | None:
+        """What a broker, any, says that its setting `name` is; None where it does not tell, which takes the ACL CLUSTER
+        DESCRIBE_CONFIGS. Raises BrokersUnreachable."""
+        deadline_ms = self._deadline_ms()
+        tries = 0
+        while True:
+            for broker in self._metadata((), deadline_ms).brokers:
+                errand = _Errand(broker.node_id, DescribeConfigsRequest(broker.node_id, name))
+                self._run([errand], deadline_ms)
+                if isinstance(errand.response, DescribeConfigsResponse):
+                    return errand.response.value
+            tries += 1
+            if not self._pause(tries, deadline_ms):
+                raise self._unreachable()
 
     def finalized_features(self) -> Mapping[str, int]:
         """Feature -> level, the same on every broker of a cluster. Raises BrokersUnreachable."""
@@ -302,7 +338,7 @@ class CoordinatorClient:
     def _deadline_ms(self) -> int:
         return monotonic_ms() + self.config.max_block_ms
 
-    def _metadata(self, topics: tuple[str, ...], deadline_ms: int) -> MetadataResponse:
+    def _metadata(self, topics: tuple[str, ...] | None, deadline_ms: int) -> MetadataResponse:
         response = self._ask_any(MetadataRequest(topics, allow_auto_topic_creation=False), deadline_ms)
         assert isinstance(response, MetadataResponse)
         self._take_brokers(response)

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kafka_sink.commit.coordinator_client import CoordinatorClient
-from kafka_sink.commit.two_phase import Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.protocol.transactions import DescribeProducersRequest, DescribeProducersResponse
+from kafka_sink.commit.two_phase import (
+    BrokerSetting,
+    Effect,
+    Pause,
+    Result,
+    Steps,
+    ToCoordinator,
+    ToEveryBroker,
+    ToLeaders,
+)
+from kafka_sink.protocol.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 
 def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
@@ -31,15 +46,20 @@ def _answers(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
     return [next(answers) if isinstance(effect, ToCoordinator) else _answer(client, effect) for effect in effects]
 
 
-def _answer(client: CoordinatorClient, effect: Pause | ToEveryBroker | ToLeaders) -> Any:
+def _answer(client: CoordinatorClient, effect: BrokerSetting | Pause | ToEveryBroker | ToLeaders) -> Any:
     match effect:
         case Pause(milliseconds=milliseconds):
             # The brokers are at work, and say nothing when they are done.
             time.sleep(milliseconds / 1000)
             return None
+        case BrokerSetting(name=name):
+            return client.broker_setting(name)
         case ToEveryBroker(request=request):
             return list(client.ask_brokers(request).values())
         case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
             found = client.ask_leaders(partitions, DescribeProducersRequest)
             return DescribeProducersResponse(0, tuple(found.values()))
+        case ToLeaders(request=WriteTxnMarkersRequest() as marker):
+            written = client.ask_leaders(marker.partitions, lambda led: replace(marker, partitions=led))
+            return WriteTxnMarkersResponse(tuple(written.values()))
     raise AssertionError(effect)

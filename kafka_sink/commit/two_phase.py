@@ -42,11 +42,13 @@ from kafka_sink.errors import (
     CommittedDataMissing,
     DriverFenced,
     HangingTransaction,
+    InvalidOption,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
     TransactionRefused,
     TransactionTimedOut,
+    VerificationRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import InitProducerIdRequest
@@ -61,8 +63,10 @@ from kafka_sink.protocol.transactions import (
     ListTransactionsRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TopicAndPartition,
     TransactionDescription,
     TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 )
 
 PARTITION = 0
@@ -70,6 +74,8 @@ PARTITION = 0
 LEAST_TIME_LEFT_MS = 5_000
 # `offsets.retention.minutes`, Kafka's default: markers and decisions older than that may be gone for no other reason.
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+# The brokers' setting that no transaction's time to live may exceed.
+TIMEOUT_CEILING = "transaction.max.timeout.ms"
 # What an EndTxn may answer for good; whatever it is, the marker decides.
 DEFINITE = frozenset({
     ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -108,13 +114,20 @@ class ToLeaders:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSetting:
+    """No request of ours: a broker's setting, as text, or None where the principal may not know."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """No request: time for brokers to do what they have promised; answered with None."""
 
     milliseconds: int
 
 
-Effect = ToCoordinator | ToEveryBroker | ToLeaders | Pause
+Effect = ToCoordinator | ToEveryBroker | ToLeaders | BrokerSetting | Pause
 Result = TypeVar("Result")
 Steps = Generator[Sequence[Effect], Sequence[Any], Result]
 
@@ -126,12 +139,13 @@ Steps = Generator[Sequence[Effect], Sequence[Any], Result]
 class Sink:
     """What stays the same for a sink. `timeout_ms` is the transactions' (`kafka.transaction.timeout.ms`),
     `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
-    (`offset.metadata.max.bytes`)."""
+    (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell."""
 
     names: Names
     timeout_ms: int
     transaction_version: int
     metadata_max_characters: int = METADATA_MAX_CHARACTERS
+    bootstrap_servers: str = "HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +172,7 @@ class SlotBegun:
 class SlotPrepared:
     """A task's rows, acknowledged and not visible; or its rows, counted again, where they were `visible` before.
 
-    `partitions`: those it wrote to.
+    `partitions`: those it wrote to; where its rows were visible before, all that they can be in.
     """
 
     slot: int
@@ -312,9 +326,11 @@ def _check_generation(sink: Sink, generation: Ids, answer: DescribeTransactionsR
 
 
 def plan(sink: Sink) -> Steps[Facts]:
-    """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused."""
+    """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused, and
+    InvalidOption for a timeout that the brokers do not allow."""
     names = sink.names
     (driver,) = yield [_init(sink, names.driver)]
+    yield from _check_timeout(sink, driver.error_code)
     _check(driver.error_code, "InitProducerId", names.driver)
     generation = Ids(driver.producer_id, driver.producer_epoch)
     decision = yield from read_decision(sink)
@@ -327,6 +343,18 @@ def plan(sink: Sink) -> Steps[Facts]:
     # After what was open: a marker in it is about to change, until it is ended.
     markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])
     return Facts(generation, decision, visible | markers)
+
+
+def _check_timeout(sink: Sink, error_code: int) -> Steps[None]:
+    if error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        return
+    (ceiling,) = yield [BrokerSetting(TIMEOUT_CEILING)]
+    unknown = "; how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS"
+    raise InvalidOption(
+        option="kafka.transaction.timeout.ms",
+        value=str(sink.timeout_ms),
+        expected=f"at most the brokers' {TIMEOUT_CEILING}{unknown if ceiling is None else f', {ceiling}'}",
+    )
 
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
@@ -472,7 +500,7 @@ def commit(
                 missing=list(refused),
                 reason=f"EndTxn was refused with {', '.join(sorted(set(refused.values())))}",
             )
-    yield from _verify(sink, prepared, micro_batch_id=micro_batch_id)
+    yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)
 
 
 def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
@@ -584,8 +612,8 @@ def _decide(
         raise DriverFenced(sink=names.sink, generation=str(generation), current=str(found and found.generation))
 
 
-def _verify(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
-    """Raises CommitOutcomeUnknown unless every marker is there, HangingTransaction where rows still hide behind one."""
+def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
+    """Raises CommitOutcomeUnknown unless every marker is there, and what hangs cannot be ended."""
     markers = yield from read_markers(sink, [each.slot for each in prepared])
     expected = {each.slot: Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
@@ -598,34 +626,118 @@ def _verify(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int
             missing=missing,
             reason="somebody ended the transactions from outside, or they timed out",
         )
-    hanging = yield from _still_open(prepared)
+    touched = sorted({partition for each in prepared for partition in each.partitions})
+    yield from _end_what_hangs(sink, _committed(facts, prepared, micro_batch_id), touched, micro_batch_id)
+
+
+def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: int) -> dict[Ids, int]:
+    """The transactions that the visible rows are from, slots by ids: by epoch too, as what a later attempt of a slot
+    has open is none of this micro-batch's. Of a slot that was visible before, those that were pinned then."""
+    new = {each.ids: each.slot for each in prepared if each.visible is None}
+    decided = facts.decision
+    if decided is None or (decided.micro_batch_id, decided.query_id) != (micro_batch_id, prepared[0].query_id):
+        return new
+    visible_before = {each.slot for each in prepared if each.visible is not None}
+    return new | {ids: slot for slot, ids in enumerate(decided.pinned) if ids is not None and slot in visible_before}
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A leader has not ended a transaction that its coordinator has. `coordinator_epoch`: of the producer's last marker
+    on this partition."""
+
+    topic: str
+    partition: int
+    slot: int
+    ids: Ids
+    start_offset: int
+    coordinator_epoch: int
+
+
+def _end_what_hangs(
+    sink: Sink, ours: Mapping[Ids, int], touched: Sequence[TopicAndPartition], micro_batch_id: int
+) -> Steps[None]:
+    """Waits for the leaders of the partitions `touched` to end the transactions `ours`, slots by ids, all of them
+    committed; and has them do it where the coordinators did not (KAFKA-20734).
+
+    Raises VerificationRefused, HangingTransaction.
+    """
+    hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
     for pause_ms in PAUSES_MS:
         if not hanging:
             return
         yield [Pause(pause_ms)]
-        hanging = yield from _still_open(prepared)
-    if hanging:
-        topic, partition, slot, offset = hanging[0]
-        raise HangingTransaction(
-            topic=topic,
-            partition=partition,
-            transactional_id=sink.names.slot(slot),
-            producer_id=next(each.ids.producer_id for each in prepared if each.slot == slot),
-            start_offset=offset,
+        hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
+    if not hanging:
+        return
+    reasons = yield from write_commit_markers(hanging)
+    for each, reason in zip(hanging, reasons, strict=True):
+        if reason:
+            raise _hanging(sink, each, reason)
+    still = yield from _still_open(sink, ours, touched, micro_batch_id)
+    if still:
+        raise _hanging(sink, still[0], "the leader took a marker from WriteTxnMarkers, and has it open even so")
+
+
+def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
+    """COMMIT, in the coordinators' place, for transactions that are committed; never ABORT, which would take rows away
+    that others of the micro-batch are visible with. Returns why one was refused, by transaction; empty if it was not.
+
+    With the epoch of the transaction itself, not with the one that its coordinator has now: a leader refuses a marker
+    of an earlier epoch than its own, so that one which comes late cannot commit what a later attempt of the slot has
+    open there.
+    """
+    answers = yield [
+        ToLeaders(
+            WriteTxnMarkersRequest(
+                producer_id=each.ids.producer_id,
+                producer_epoch=each.ids.producer_epoch,
+                committed=True,
+                # A leader takes none of an earlier coordinator than its last one; -1 where it has had none.
+                coordinator_epoch=max(0, each.coordinator_epoch),
+                partitions=((each.topic, each.partition),),
+            )
         )
+        for each in hanging
+    ]
+    codes = [answer.results[0].error_code for answer in answers]
+    return ["" if code == ErrorCode.NONE else f"WriteTxnMarkers was refused: {error_name(code)}" for code in codes]
 
 
-def _still_open(prepared: Sequence[SlotPrepared]) -> Steps[list[tuple[str, int, int, int]]]:
-    """(topic, partition, slot, offset) where a leader has not ended a transaction that its coordinator has."""
-    written = [each for each in prepared if each.visible is None]
-    # By epoch too: the transaction that a later attempt of the slot has open is none of this commit's.
-    ours = {each.ids: each.slot for each in written}
-    touched = sorted({partition for each in written for partition in each.partitions})
+def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
+    return HangingTransaction(
+        topic=hanging.topic,
+        partition=hanging.partition,
+        transactional_id=sink.names.slot(hanging.slot),
+        producer_id=hanging.ids.producer_id,
+        start_offset=hanging.start_offset,
+        reason=reason,
+        command=f"python -m kafka_sink.transactions repair --bootstrap-servers {sink.bootstrap_servers} "
+        f"--prefix {sink.names.sink} --commit-topic {sink.names.commit_topic} --topic {hanging.topic}",
+    )
+
+
+def _still_open(
+    sink: Sink, ours: Mapping[Ids, int], touched: Sequence[TopicAndPartition], micro_batch_id: int
+) -> Steps[list[Hanging]]:
+    """Which of `ours` the leaders have open. Raises VerificationRefused."""
     if not touched:
         return []
     (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(touched)))]
+    for found in answer.partitions:
+        if found.error_code != ErrorCode.NONE:
+            raise VerificationRefused(
+                sink=sink.names.sink,
+                micro_batch_id=micro_batch_id,
+                topic=found.topic,
+                partition=found.partition,
+                code=found.error_code,
+                name=error_name(found.error_code),
+            )
     return [
-        (found.topic, found.partition, ours[ids], producer.current_txn_start_offset)
+        Hanging(
+            found.topic, found.partition, ours[ids], ids, producer.current_txn_start_offset, producer.coordinator_epoch
+        )
         for found in answer.partitions
         for producer in found.producers
         if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours

@@ -158,9 +158,9 @@ def _first(partitions: Counter[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """No topics: the brokers only."""
+    """No topics: the brokers only. None: every topic that the principal may describe."""
 
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
 
 
@@ -206,8 +206,9 @@ class MetadataResponse:
 
 def _kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
     only_in_10 = {"include_cluster_authorized_operations": False} if version == 10 else {}
+    topics = request.topics
     return kio.MetadataRequest(
-        topics=tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in request.topics),
+        topics=topics and tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
         allow_auto_topic_creation=request.allow_auto_topic_creation,
         include_topic_authorized_operations=False,
         **only_in_10,
@@ -247,7 +248,8 @@ def _metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> 
 def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
     """Raises ProtocolError unless each topic asked for is answered once, with partitions 0..n-1, by addresses that
     can exist: partition counts decide where keys go, so a hole in them must never be taken for a smaller topic."""
-    if sorted(topic.name or "" for topic in response.topics) != sorted(set(request.topics)):
+    answered = sorted(topic.name or "" for topic in response.topics)
+    if answered != sorted(set(answered if request.topics is None else request.topics)):
         raise ProtocolError("a Metadata answer for other topics than asked")
     for topic in response.topics:
         if not topic.partitions and topic.error_code == ErrorCode.NONE:
@@ -428,6 +430,9 @@ APIS: tuple[Api, ...] = (
         txn.describe_producers_response, txn.check_describe_producers_response,
     ),
     Api("CreateTopics", 19, 7, 7, txn.CreateTopicsRequest, txn.kio_create_topics, txn.create_topics_response),
+    Api(
+        "DescribeConfigs", 32, 4, 4, txn.DescribeConfigsRequest, txn.kio_describe_configs, txn.describe_configs_response
+    ),
 )  # fmt: skip
 
 _BY_REQUEST_TYPE = {api.request_type: api for api in APIS}

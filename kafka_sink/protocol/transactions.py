@@ -4,6 +4,7 @@
     InitProducerId ─> AddPartitionsToTxn ─> Produce ─> AddOffsetsToTxn ─> TxnOffsetCommit ─> EndTxn
     OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> what became of it
     WriteTxnMarkers ─> ends by hand what hangs (KIP-664)
+    CreateTopics, DescribeConfigs ─> what a cluster must have for it
 
 Rows of `requests.APIS`, where InitProducerId and Produce are. Each API has, in this order: the request, the response,
 how the one becomes kio's (given kio's module of the version), how kio's message becomes the other, and what makes an
@@ -341,8 +342,8 @@ def _only_partition(api: str, topic: str, partition: int, topics: Iterable[Mappi
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
-    """The offsets of one partition in many groups, all of one coordinator. `require_stable`: not while a transaction on
-    them is open, that is UNSTABLE_OFFSET_COMMIT (KIP-447); without it, the last that was committed."""
+    """The offsets of one partition in many groups, all of one coordinator. While a transaction on one is open the
+    answer is UNSTABLE_OFFSET_COMMIT (KIP-447), or, unless `require_stable`, what was committed before."""
 
     group_ids: tuple[str, ...]
     topic: str
@@ -703,6 +704,49 @@ def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, A
     )
 
 
+# --- DescribeConfigs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsRequest:
+    """One setting of a broker, to that broker: no other knows."""
+
+    node_id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResponse:
+    """`value`: as brokers write it; None where they do not tell, or have no such setting."""
+
+    throttle_time_ms: int
+    error_code: int
+    value: str | None
+
+
+# ConfigResource.Type.BROKER
+BROKER_RESOURCE = 4
+
+
+def kio_describe_configs(kio: Any, version: int, request: DescribeConfigsRequest) -> Any:
+    resource = kio.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(request.node_id), configuration_keys=(request.name,)
+    )
+    return kio.DescribeConfigsRequest(resources=(resource,))
+
+
+def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[str, Any]) -> DescribeConfigsResponse:
+    """Raises ProtocolError unless the request's broker is answered for, once and alone."""
+    results = message["results"]
+    _check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
+    values = {config["name"]: config["value"] for config in results[0]["configs"]}
+    return DescribeConfigsResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=results[0]["error_code"],
+        value=values.get(request.name),
+    )
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 Request = (
@@ -717,6 +761,7 @@ Request = (
     | DescribeProducersRequest
     | WriteTxnMarkersRequest
     | CreateTopicsRequest
+    | DescribeConfigsRequest
 )
 Response = (
     FindCoordinatorResponse
@@ -730,4 +775,5 @@ Response = (
     | DescribeProducersResponse
     | WriteTxnMarkersResponse
     | CreateTopicsResponse
+    | DescribeConfigsResponse
 )

@@ -109,6 +109,7 @@ def make_plan(given: GivenOptions, prefix: str, *, query_id: str | None) -> Plan
             names=Names(prefix, config.commit_topic),
             timeout_ms=config.transaction_timeout_ms,
             transaction_version=client.transaction_version(),
+            bootstrap_servers=config.producer.bootstrap_servers_text,
         )
         facts = run(client, two_phase.plan(sink))
     return Plan(sink, facts, config.allow_lost_state, query_id)
@@ -172,8 +173,12 @@ def _write_slot(
             rows = _produce(config, plan.sink, begun, chain, arrow_batches)
             marker = Marker(micro_batch_id, query_id, rows.fingerprint)
             run(client, two_phase.prepare(plan.sink, begun, marker))
+            touched = tuple((each.topic, each.partition) for each in rows.partitions)
         else:
-            rows = _count(config, chain, arrow_batches)
+            rows, topics = _count(config, chain, arrow_batches)
+            # Which of them its rows are in only the attempt knew that wrote them.
+            led, leaderless = client.partitions(topics)
+            touched = led + leaderless
     return PreparedReceipt(
         spark_partition_id=slot,
         attempt_number=context.attemptNumber(),
@@ -186,7 +191,7 @@ def _write_slot(
             query_id=query_id,
             fingerprint=rows.fingerprint,
             visible=begun.visible,
-            partitions=tuple((each.topic, each.partition) for each in rows.partitions),
+            partitions=touched,
         ),
         sink=plan.sink,
         generation=plan.facts.generation,
@@ -232,14 +237,20 @@ def _produce(
     return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids)
 
 
-def _count(config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> _Rows:
-    """The rows of a slot that is visible already: their number and fingerprint. None is sent."""
-    fingerprint, record_count = Fingerprint(), 0
+def _count(
+    config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> tuple[_Rows, tuple[str, ...]]:
+    """The rows of a slot that is visible already, their number and fingerprint, and their topics. None is sent."""
+    fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
     for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
         columns = RecordColumns.from_arrow(arrow_batch, now_ms=0)
         fingerprint.update(columns)
         record_count += columns.num_rows
-    return _Rows(record_count, _digest(fingerprint, config))
+        if config.topic is None and columns.topic is not None:
+            topics.update(columns.topic.unique().to_pylist())
+        elif config.topic is not None and columns.num_rows:
+            topics.add(config.topic)
+    return _Rows(record_count, _digest(fingerprint, config)), tuple(sorted(topics))
 
 
 def _digest(fingerprint: Fingerprint, config: SinkConfig) -> str:

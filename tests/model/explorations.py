@@ -34,6 +34,7 @@ from model.schedules import (
     GoBack,
     Late,
     Lose,
+    LoseMarker,
     Resume,
     Schedule,
     Shape,
@@ -219,6 +220,14 @@ def by_hand(version: int) -> Iterator[Told]:
             yield quiet, ((aborted, AbortByHand(slot)), (crash, Crash()))
 
 
+def lost_markers(version: int) -> Iterator[Told]:
+    """The commit of a slot does not come to a leader (KAFKA-20734); the driver dies before any effect."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for lost, crash, slot in product(steps, range(2 * len(steps)), (0, 1)):
+        yield quiet, ((lost, LoseMarker(slot)), (crash, Crash()))
+
+
 def lost_state(version: int) -> Iterator[Told]:
     """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
     events: tuple[Event, ...] = (
@@ -241,7 +250,7 @@ def lost_state(version: int) -> Iterator[Told]:
 FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
-    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_state,
+    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, lost_state,
 )  # fmt: skip
 
 

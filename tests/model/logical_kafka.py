@@ -33,10 +33,13 @@ from kafka_sink.protocol.transactions import (
     ListTransactionsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    PartitionResult,
     ProducersOfPartition,
     TransactionDescription,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 NO_OFFSET = -1
@@ -65,10 +68,20 @@ class _Transaction:
     ended: tuple[int, int] | None = None
     timed_out: bool = False
     start_ms: int = -1
-    rows: list[str] = field(default_factory=list)
-    partitions: set[int] = field(default_factory=set)
+    # By partition.
+    rows: dict[int, list[str]] = field(default_factory=dict)
     offsets: dict[str, tuple[int, str]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Hanging:
+    """Rows of a committed transaction whose marker did not come to a partition's leader (KAFKA-20734)."""
+
+    producer_id: int
+    producer_epoch: int
+    partition: int
+    rows: list[str]
 
 
 class LogicalKafka:
@@ -81,6 +94,8 @@ class LogicalKafka:
         self._transactions: dict[str, _Transaction] = {}
         self._offsets: dict[str, tuple[int, str]] = {}
         self._next_producer_id = 1000
+        self._leaderless: set[int] = set()
+        self._hanging: list[_Hanging] = []
         self.now_ms = 0
         self.visible: list[str] = []
         self.aborted: list[str] = []
@@ -102,6 +117,14 @@ class LogicalKafka:
         """What an operator does who takes a transaction for a forgotten one (`kafka-transactions.sh`)."""
         if transactional_id in self._transactions:
             self._InitProducerIdRequest(InitProducerIdRequest(60_000, transactional_id))
+
+    def lose_marker(self, partition: int) -> None:
+        """The next marker of a commit to the partition, which has no leader for a moment, is dropped (KAFKA-20734)."""
+        self._leaderless.add(partition)
+
+    def hidden(self) -> list[str]:
+        """Rows that are committed, and that no reader sees."""
+        return [row for each in self._hanging for row in each.rows]
 
     def forget_offsets(self, group_ids: Container[str] | None = None) -> None:
         """Of those groups, or of all: deleted, or expired."""
@@ -139,6 +162,10 @@ class LogicalKafka:
                 return DescribeProducersResponse(
                     0, tuple(ProducersOfPartition(topic, n, 0, None, self._producers(n)) for topic, n in partitions)
                 )
+            case ToLeaders(request=WriteTxnMarkersRequest() as marker):
+                return WriteTxnMarkersResponse(
+                    tuple(PartitionResult(topic, n, self._write_marker(marker, n)) for topic, n in marker.partitions)
+                )
         raise AssertionError(effect)
 
     def _produce(self, produce: Produce) -> int:
@@ -146,8 +173,7 @@ class LogicalKafka:
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code
         self._open(transaction)
-        transaction.rows += produce.rows
-        transaction.partitions.add(produce.partition)
+        transaction.rows.setdefault(produce.partition, []).extend(produce.rows)
         return ErrorCode.NONE
 
     def _InitProducerIdRequest(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -233,11 +259,25 @@ class LogicalKafka:
         return ListTransactionsResponse(0, ErrorCode.NONE, tuple(listed))
 
     def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
-        return tuple(
-            ActiveProducer(each.producer_id, each.producer_epoch, 0)
-            for each in self._transactions.values()
-            if partition in each.partitions
-        )
+        """A leader has one entry for a producer id, with the epoch of what came last."""
+        epochs = {each.producer_id: each.producer_epoch for each in self._hanging if each.partition == partition}
+        epochs |= {
+            each.producer_id: each.producer_epoch for each in self._transactions.values() if partition in each.rows
+        }
+        return tuple(ActiveProducer(producer_id, epoch, 0) for producer_id, epoch in epochs.items())
+
+    def _write_marker(self, marker: WriteTxnMarkersRequest, partition: int) -> int:
+        """Behind the coordinators' back. (Of a transaction that is not hanging: the tests do not send that.)"""
+        epochs = {each.producer_id: each.producer_epoch for each in self._producers(partition)}
+        if epochs.get(marker.producer_id, -1) > marker.producer_epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        self._end_hanging(marker.producer_id, partition, committed=marker.committed)
+        return ErrorCode.NONE
+
+    def _end_hanging(self, producer_id: int, partition: int, *, committed: bool) -> None:
+        for each in [each for each in self._hanging if (each.producer_id, each.partition) == (producer_id, partition)]:
+            self._hanging.remove(each)
+            (self.visible if committed else self.aborted).extend(each.rows)
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
@@ -267,10 +307,18 @@ class LogicalKafka:
 
     def _end(self, transaction: _Transaction, *, committed: bool) -> None:
         transaction.state = COMMITTED if committed else ABORTED
-        (self.visible if committed else self.aborted).extend(transaction.rows)
+        for partition, rows in transaction.rows.items():
+            if committed and partition in self._leaderless:
+                self._leaderless.remove(partition)
+                self._hanging.append(
+                    _Hanging(transaction.producer_id, transaction.producer_epoch, partition, list(rows))
+                )
+                continue
+            # One marker ends all that the producer has open there.
+            self._end_hanging(transaction.producer_id, partition, committed=committed)
+            (self.visible if committed else self.aborted).extend(rows)
         if committed:
             self._offsets.update(transaction.offsets)
-        transaction.rows = []
-        transaction.partitions = set()
+        transaction.rows = {}
         transaction.offsets = {}
         transaction.groups = set()

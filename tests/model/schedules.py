@@ -70,6 +70,13 @@ class AbortByHand:
 
 
 @dataclass(frozen=True, slots=True)
+class LoseMarker:
+    """The next commit of the slot does not come to the leader of its partition."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lose:
     """Spark gives the task's attempt up and begins another; the old one stands still."""
 
@@ -107,7 +114,8 @@ class GoBack:
 
 
 Event = (
-    Crash | Twice | Late | Fail | TimeOut | AbortByHand | Lose | Resume | Switch | Forget | ForgetIds | GoBack
+    Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
+    | GoBack
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------

@@ -108,6 +108,11 @@ def test_an_operator_may_abort_what_is_prepared(version: int) -> None:
 
 
 @VERSIONS
+def test_a_leader_may_not_hear_of_a_commit(version: int) -> None:
+    explore(explorations.lost_markers, version, 2 * WORLDS)
+
+
+@VERSIONS
 def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
     explore(explorations.lost_state, version, 2 * WORLDS)
 

@@ -41,6 +41,7 @@ from model.schedules import (
     GoBack,
     Late,
     Lose,
+    LoseMarker,
     Resume,
     Schedule,
     Switch,
@@ -184,6 +185,9 @@ class World:
                 self.kafka.time_out(transactional_id)
             case AbortByHand(slot=slot):
                 self.kafka.abort_by_hand(NAMES.slot(slot))
+            case LoseMarker(slot=slot):
+                # A slot's rows go to the partition of its number.
+                self.kafka.lose_marker(slot)
             case Resume(effects=effects):
                 self._resume(effects)
             case ForgetIds():

@@ -799,11 +799,13 @@ COMMIT: tuple[Mutant, ...] = (
         "the driver reads the decision before it Inits its id, which an older driver can still decide under",
         TWO_PHASE,
         "    (driver,) = yield [_init(sink, names.driver)]\n"
+        "    yield from _check_timeout(sink, driver.error_code)\n"
         '    _check(driver.error_code, "InitProducerId", names.driver)\n'
         "    generation = Ids(driver.producer_id, driver.producer_epoch)\n"
         "    decision = yield from read_decision(sink)\n",
         "    decision = yield from read_decision(sink)\n"
         "    (driver,) = yield [_init(sink, names.driver)]\n"
+        "    yield from _check_timeout(sink, driver.error_code)\n"
         '    _check(driver.error_code, "InitProducerId", names.driver)\n'
         "    generation = Ids(driver.producer_id, driver.producer_epoch)\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
@@ -1128,7 +1130,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "an unknown EndTxn outcome is reported as commit: markers are not read after it",
         TWO_PHASE,
-        "    yield from _verify(sink, prepared, micro_batch_id=micro_batch_id)\n",
+        "    yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_transactions_may_time_out_at_any_time",
     ),
@@ -1142,11 +1144,54 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a transaction that hangs on a leader is passed over",
         TWO_PHASE,
-        "    hanging = yield from _still_open(prepared)\n"
-        "    for pause_ms in PAUSES_MS:\n",
-        "    hanging: list[tuple[str, int, int, int]] = []\n"
-        "    for pause_ms in PAUSES_MS:\n",
-        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose",
+        "    yield from _end_what_hangs(sink, _committed(facts, prepared, micro_batch_id), touched, micro_batch_id)\n",
+        "    assert touched or True\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_a_commit",
+    ),
+    Mutant(
+        "a replay of what is visible does not look for what hangs",
+        TWO_PHASE,
+        " if ids is not None and slot in visible_before}\n",
+        " if ids is not None and slot in visible_before and new}\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_a_commit",
+    ),
+    Mutant(
+        "what was pinned and timed out is taken for committed",
+        TWO_PHASE,
+        " if ids is not None and slot in visible_before}\n",
+        " if ids is not None}\n",
+        f"{TESTS_TWO_PHASE}::test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed",
+    ),
+    Mutant(
+        "what hangs is ended with ABORT",
+        TWO_PHASE,
+        "                committed=True,\n                # A leader takes",
+        "                committed=False,\n                # A leader takes",
+        f"{TESTS_TWO_PHASE}::test_what_hangs_is_committed_on_the_leader_with_its_own_ids",
+    ),
+    Mutant(
+        "a marker that a leader refused is taken for written",
+        TWO_PHASE,
+        "        if reason:\n"
+        "            raise _hanging(sink, each, reason)\n",
+        "        assert each is not None\n",
+        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
+    ),
+    Mutant(
+        "what hangs even after a marker is passed over",
+        TWO_PHASE,
+        "    if still:\n",
+        "    if False:\n",
+        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
+    ),
+    Mutant(
+        "a partition that cannot be looked at is one where nothing is open",
+        TWO_PHASE,
+        "        if found.error_code != ErrorCode.NONE:\n"
+        "            raise VerificationRefused(\n",
+        "        if False:\n"
+        "            raise VerificationRefused(\n",
+        f"{TESTS_TWO_PHASE}::test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open",
     ),
     Mutant(
         "a later attempt's transaction is taken for one that hangs",

@@ -20,6 +20,7 @@ from kafka_sink.errors import (
     LeaderUnavailable,
     TopicAuthorizationFailed,
     TopicNameInvalid,
+    TopicNotFound,
 )
 from kafka_sink.net.network_client import ClientResponse
 from kafka_sink.protocol.requests import (
@@ -34,6 +35,8 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     EndTxnRequest,
@@ -74,6 +77,7 @@ class Cluster:
     cuts: dict[type, int] = field(default_factory=dict)
     create_codes: list[int] = field(default_factory=list)
     features: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[tuple[int, str], str] = field(default_factory=dict)
     spoken: Callable[[Any], int | None] = lambda request: None
     at: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
     received: list[tuple[int, Any]] = field(default_factory=list)
@@ -143,7 +147,9 @@ class Cluster:
         match request:
             case MetadataRequest(topics=topics):
                 brokers = tuple(Broker(broker, f"host{broker}", 9092) for broker in sorted(self.brokers))
-                return MetadataResponse(0, "c", 1, brokers, tuple(self._topic(topic) for topic in topics))
+                every = sorted({topic for topic, _ in self.leaders})
+                named = every if topics is None else topics
+                return MetadataResponse(0, "c", 1, brokers, tuple(self._topic(topic) for topic in named))
             case FindCoordinatorRequest(keys=keys):
                 return FindCoordinatorResponse(0, tuple(self._found(key) for key in keys))
             case EndTxnRequest():
@@ -155,6 +161,9 @@ class Cluster:
                 return DescribeProducersResponse(0, tuple(ProducersOfPartition(t, p, c, None, ()) for t, p, c in of))
             case WriteTxnMarkersRequest(partitions=partitions):
                 return WriteTxnMarkersResponse(tuple(PartitionResult(t, p, code) for t, p in partitions))
+            case DescribeConfigsRequest(node_id=about, name=name):
+                assert about == node_id, "only the broker itself knows"
+                return DescribeConfigsResponse(0, code, self.settings.get((node_id, name)))
             case CreateTopicsRequest(topic=topic):
                 created = self.create_codes.pop(0)
                 if created in (0, EXISTS):
@@ -382,6 +391,38 @@ class TestAskBrokers:
             client.ask_brokers(self.LIST)
 
 
+class TestPartitions:
+    def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
+        self, cluster: Cluster, client: CoordinatorClient
+    ) -> None:
+        cluster.leaders = {("a", 0): 2, ("a", 1): -1, ("b", 0): 1}
+        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
+        assert client.partitions(None) == ((("a", 0), ("b", 0)), (("a", 1),))
+        assert client.partitions(()) == ((), ())
+        assert cluster.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
+
+    @pytest.mark.parametrize(("code", "error"), [(UNKNOWN, TopicNotFound), (DENIED, TopicAuthorizationFailed)])
+    def test_of_a_topic_that_is_not_there(
+        self, cluster: Cluster, client: CoordinatorClient, code: int, error: type[Exception]
+    ) -> None:
+        cluster.leaders, cluster.topic_codes = {("a", 0): 1}, {"b": code}
+        with pytest.raises(error, match="'b'"):
+            client.partitions(("a", "b"))
+
+
+class TestBrokerSetting:
+    def test_is_asked_of_the_broker_that_it_is_about(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.settings = {(2, "transaction.max.timeout.ms"): "60000"}
+        cluster.down = {1}
+        cluster.brokers, cluster.known = {1, 2}, {1, 2}
+        assert client.broker_setting("transaction.max.timeout.ms") == "60000"
+
+    def test_that_is_not_told_is_none(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.first_codes[DescribeConfigsRequest] = [31]
+        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert len(cluster.asked(DescribeConfigsRequest)) == 1
+
+
 class TestUnreachable:
     @pytest.mark.parametrize(
         "ask",
@@ -391,6 +432,8 @@ class TestUnreachable:
             lambda client: client.transaction_version(),
             lambda client: client.finalized_features(),
             lambda client: client.ensure_topic("t"),
+            lambda client: client.partitions(None),
+            lambda client: client.broker_setting("s"),
         ],
     )
     def test_without_any_broker(

@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from kafka_sink.commit import runner
-from kafka_sink.commit.two_phase import Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.two_phase import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
+    PartitionResult,
     ProducersOfPartition,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 
@@ -33,9 +36,15 @@ class Client:
 
     def ask_leaders(
         self, partitions: Sequence[tuple[str, int]], request_of: Callable[..., Any]
-    ) -> dict[tuple[str, int], ProducersOfPartition]:
+    ) -> dict[tuple[str, int], Any]:
+        if isinstance(request_of((("t", 0),)), WriteTxnMarkersRequest):
+            assert request_of((("t", 0),)) == WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0),))
+            return {(topic, number): PartitionResult(topic, number, 31) for topic, number in partitions}
         assert request_of((("t", 0),)) == DescribeProducersRequest(partitions=(("t", 0),))
         return {(topic, number): ProducersOfPartition(topic, number, 0, None, ()) for topic, number in partitions}
+
+    def broker_setting(self, name: str) -> str:
+        return f"value of {name}"
 
 
 def to(key: str) -> ToCoordinator:
@@ -45,13 +54,16 @@ def to(key: str) -> ToCoordinator:
 def test_answers_come_in_the_order_of_their_effects_and_those_of_coordinators_are_asked_together() -> None:
     client = Client()
     leaders = ToLeaders(DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
+    markers = ToLeaders(WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
 
     def steps() -> Steps[list[Any]]:
         first = yield [to("a"), ToEveryBroker(ListTransactionsRequest()), to("b"), leaders]
-        second = yield [to("c"), Pause(0)]
+        second = yield [to("c"), Pause(0), BrokerSetting("s"), markers]
         return [*first, *second]
 
-    a, brokers, b, of_leaders, c, paused = runner.run(client, steps())  # type: ignore[arg-type]
+    a, brokers, b, of_leaders, c, paused, setting, written = runner.run(client, steps())  # type: ignore[arg-type]
+    assert setting == "value of s"
+    assert written == WriteTxnMarkersResponse((PartitionResult("t", 0, 31), PartitionResult("t", 3, 31)))
     assert (a, b, c) == ("answer of a", "answer of b", "answer of c")
     assert brokers == ["of 2", "of 5"]
     assert isinstance(of_leaders, DescribeProducersResponse)

@@ -15,6 +15,7 @@ from kafka_sink.commit.two_phase import (
     LEAST_TIME_LEFT_MS,
     OFFSETS_RETENTION_MS,
     PAUSES_MS,
+    BrokerSetting,
     Effect,
     Facts,
     Pause,
@@ -32,11 +33,13 @@ from kafka_sink.errors import (
     DriverFenced,
     ExactlyOnceError,
     HangingTransaction,
+    InvalidOption,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
     TransactionRefused,
     TransactionTimedOut,
+    VerificationRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
@@ -56,10 +59,13 @@ from kafka_sink.protocol.transactions import (
     ListTransactionsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    PartitionResult,
     ProducersOfPartition,
     TransactionDescription,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 from model.logical_kafka import LogicalKafka, Produce
 
@@ -197,6 +203,7 @@ class Exchange:
         self.asked: Counter[str] = Counter()
         self.requests: list[Any] = []
         self.pauses_ms: list[int] = []
+        self.settings: dict[str, str] = {}
         self.rounds = 0
         self.answer = answer
 
@@ -222,6 +229,8 @@ class Exchange:
         if isinstance(effect, Pause):
             self.pauses_ms.append(effect.milliseconds)
             return None
+        if isinstance(effect, BrokerSetting):
+            return self.settings.get(effect.name)
         self.asked[type(effect.request).__name__.removesuffix("Request")] += 1
         self.requests.append(effect.request)
         answer = self.answer(effect.request)
@@ -458,6 +467,8 @@ REFUSALS = [
     ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_TRANSACTION_TIMEOUT, 9999,
 ]  # fmt: skip
+# Told with both numbers.
+TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 FENCES = [
     ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.INVALID_TXN_STATE,
@@ -496,8 +507,10 @@ def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) ->
     assert exchange.asked["TxnOffsetCommit"] == 0
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.0"])
+@pytest.mark.parametrize(
+    ("transactional_id", "code"),
+    [(name, code) for name in ("orders.driver", "orders.0") for code in REFUSALS if (name, code) != TOO_LONG],
+)
 def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) -> None:
     answer = InitProducerIdResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
@@ -505,6 +518,25 @@ def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) 
         exchange.tasks(1)
     assert (raised.value.code, raised.value.transactional_id) == (code, transactional_id)
     assert exchange.kafka.holding_back() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"transaction.max.timeout.ms": "30000"}, "'60000'; expected at most the brokers' .*timeout.ms, 30000[.]"),
+        ({}, "'60000'; expected at most .*how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS[.]"),
+    ],
+)
+def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(
+    settings: dict[str, str], words: str
+) -> None:
+    answer = InitProducerIdResponse(0, ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
+    exchange = Exchange(answer=instead(InitProducerIdRequest, answer))
+    exchange.settings = settings
+    with pytest.raises(InvalidOption, match=words) as raised:
+        exchange.run(two_phase.plan(exchange.sink))
+    assert raised.value.option == "kafka.transaction.timeout.ms"
+    assert exchange.asked == {"InitProducerId": 1}
 
 
 @pytest.mark.parametrize("code", REFUSALS)
@@ -752,17 +784,91 @@ def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> N
     assert exchange.pauses_ms == list(PAUSES_MS[:2])
 
 
-def test_a_transaction_that_hangs_is_told_with_where_and_whose() -> None:
+def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
+    exchange.kafka.lose_marker(1)
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+    # A coordinator that is slow is waited for first.
+    assert exchange.pauses_ms == list(PAUSES_MS)
+    assert 30_000 <= sum(PAUSES_MS) <= 35_000
+    markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
+    ids = done[1].ids
+    assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+
+
+def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
+    exchange = Exchange()
+    _, done = exchange.tasks(1)
+    hanging = two_phase.Hanging("t", 0, 0, done[0].ids, 17, coordinator_epoch=9)
+    exchange.run(two_phase.write_commit_markers([hanging]))
+    assert exchange.requests[-1].coordinator_epoch == 9
+
+
+def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    # The driver dies here, and the next plan commits.
+    exchange.kafka.lose_marker(1)
+    found, done = exchange.tasks(2)
+    assert exchange.kafka.hidden() == ["0/1"]
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed() -> None:
+    """The leader may not have heard of its abort either; its rows were written again."""
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    exchange.kafka.time_out("orders.1")
+    found, again = exchange.tasks(2)
     exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids))
-    with pytest.raises(HangingTransaction) as raised:
+    exchange.commit(found, again)
+    assert exchange.asked["WriteTxnMarkers"] == 0
+
+
+REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+@pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE])
+def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    refusal = WriteTxnMarkersResponse((PartitionResult("t", 1, code),))
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            return refusal
+        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
+
+    exchange.answer = answer
+    with pytest.raises(HangingTransaction, match="Never abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
-    assert exchange.pauses_ms == list(PAUSES_MS)
-    assert 30_000 <= sum(PAUSES_MS) <= 35_000
+    assert (error_name(code) in error.reason) == (code != ErrorCode.NONE)
+    assert error.command == (
+        "python -m kafka_sink.transactions repair --bootstrap-servers HOST:PORT --prefix orders "
+        "--commit-topic pykafka-commits --topic t"
+    )
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
+    exchange.answer = instead(DescribeProducersRequest, refusal)
+    with pytest.raises(VerificationRefused, match=error_name(code)) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
+    assert exchange.kafka.visible == ["0/0"]
 
 
 @pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])

@@ -109,6 +109,7 @@ class TestEncode:
 
     def test_metadata_of_no_topic_is_not_metadata_of_all(self) -> None:
         assert as_they_read(TheirMetadataRequest, MetadataRequest((), False), 12).topics == []
+        assert as_they_read(TheirMetadataRequest, MetadataRequest(None, False), 12).topics is None
 
     @pytest.mark.parametrize("version", [4, 5])
     def test_init_producer_id(self, version: int) -> None:
@@ -316,6 +317,14 @@ class TestAnswersToAnotherQuestion:
     def test_metadata(self, topics: list[str], brokers: list[tuple[int, str, int]], words: str) -> None:
         with pytest.raises(ProtocolError, match=words):
             decode_response(MetadataRequest(("orders",), True), 12, metadata_answer(topics, brokers, [0]))
+
+    def test_metadata_of_all_topics_may_name_any_each_once(self) -> None:
+        request = MetadataRequest(None, False)
+        response = decode_response(request, 12, metadata_answer(["orders", "clicks"], [], [0]))
+        assert isinstance(response, MetadataResponse)
+        assert [topic.name for topic in response.topics] == ["orders", "clicks"]
+        with pytest.raises(ProtocolError, match="other topics"):
+            decode_response(request, 12, metadata_answer(["orders", "orders"], [], [0]))
 
     @pytest.mark.parametrize("partitions", [[1], [0, 2], [0, 0], [-1, 0]])
     def test_a_topic_with_holes(self, partitions: list[int]) -> None:

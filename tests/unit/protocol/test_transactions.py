@@ -23,6 +23,8 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
@@ -64,11 +66,14 @@ LIST = ListTransactionsRequest(transactional_id_prefix="s.")
 PRODUCERS = DescribeProducersRequest(PARTITIONS)
 MARKERS = WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS)
 CREATE = CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
+CEILING = "transaction.max.timeout.ms"
+CONFIGS = DescribeConfigsRequest(node_id=3, name=CEILING)
 
 IN_KAFKA_PYTHON = {
     "FindCoordinator": "metadata",
     "OffsetFetch": "consumer",
-    **dict.fromkeys(("DescribeTransactions", "ListTransactions", "DescribeProducers", "CreateTopics"), "admin"),
+    **dict.fromkeys(("DescribeTransactions", "ListTransactions", "DescribeProducers"), "admin"),
+    **dict.fromkeys(("CreateTopics", "DescribeConfigs"), "admin"),
 }
 
 
@@ -152,6 +157,7 @@ class TestEncode:
         assert as_they_read(replace(FETCH, require_stable=False), version).require_stable is False
         message = as_they_read(FETCH, version)
         assert message.require_stable is True
+        assert as_they_read(replace(FETCH, require_stable=False), version).require_stable is False
         groups = [(group.group_id, by_topic(group.topics, "partition_indexes")) for group in message.groups]
         assert groups == [("s.0", [("state", [0])]), ("s.1", [("state", [0])])]
 
@@ -186,6 +192,12 @@ class TestEncode:
         (topic,) = message.topics
         assert (topic.name, topic.num_partitions, topic.replication_factor) == ("state", 1, -1)
         assert (topic.assignments, topic.configs, message.timeout_ms, message.validate_only) == ([], [], 30_000, False)
+
+    def test_describe_configs(self) -> None:
+        message = as_they_read(CONFIGS, 4)
+        (resource,) = message.resources
+        assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (4, "3", [CEILING])
+        assert (message.include_synonyms, message.include_documentation) == (False, False)
 
 
 class TestVersions:
@@ -226,6 +238,7 @@ class TestVersions:
             "DescribeProducers": (0, 0),
             "WriteTxnMarkers": (1, 1),
             "CreateTopics": (7, 7),
+            "DescribeConfigs": (4, 4),
         }
 
 
@@ -326,6 +339,18 @@ def created(topic: str, code: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def described(node: str, values: Mapping[str, str | None], code: int = 0) -> dict[str, Any]:
+    configs = [
+        {"name": name, "value": value, "read_only": False, "config_source": 5, "is_sensitive": False, "synonyms": [],
+         "config_type": 5, "documentation": None}
+        for name, value in values.items()
+    ]  # fmt: skip
+    return {
+        "error_code": code, "error_message": "why" if code else None, "resource_type": 4, "resource_name": node,
+        "configs": configs,
+    }  # fmt: skip
+
+
 class TestDecode:
     @pytest.mark.parametrize("version", [4, 5, 6])
     def test_find_coordinator(self, version: int) -> None:
@@ -404,6 +429,14 @@ class TestDecode:
     def test_create_topics(self) -> None:
         response = answered(CREATE, 7, throttle_time_ms=9, topics=[created("state", 36)])
         assert response == CreateTopicsResponse(9, 36, "why")
+
+    @pytest.mark.parametrize(
+        ("code", "values", "value"),
+        [(0, {CEILING: "60000"}, "60000"), (0, {CEILING: None}, None), (0, {"other": "1"}, None), (31, {}, None)],
+    )
+    def test_describe_configs(self, code: int, values: dict[str, str | None], value: str | None) -> None:
+        response = answered(CONFIGS, 4, throttle_time_ms=9, results=[described("3", values, code)])
+        assert response == DescribeConfigsResponse(9, code, value)
 
 
 ALL_ADDED = [("orders", 2, 0), ("clicks", 0, 0), ("orders", 0, 0)]
@@ -529,6 +562,11 @@ class TestAnswersToAnotherQuestion:
         with pytest.raises(ProtocolError, match="CreateTopics"):
             answered(CREATE, 7, topics=topics)
 
+    @pytest.mark.parametrize("nodes", [[], ["1"], ["3", "3"]])
+    def test_describe_configs(self, nodes: list[str]) -> None:
+        with pytest.raises(ProtocolError, match="DescribeConfigs"):
+            answered(CONFIGS, 4, results=[described(node, {}) for node in nodes])
+
 
 EVERY_ANSWER = [
     (FIND, 6, {"coordinators": [found("s.0"), found("s.1")]}),
@@ -542,6 +580,7 @@ EVERY_ANSWER = [
     (PRODUCERS, 0, {"topics": ALL_PRODUCERS}),
     (MARKERS, 1, {"markers": [marked(ALL_ADDED)]}),
     (CREATE, 7, {"topics": [created("state")]}),
+    (CONFIGS, 4, {"results": [described("3", {CEILING: "60000"})]}),
 ]
 
 
