@@ -50,6 +50,7 @@
     │   ├── StateExpired
     │   ├── HangingTransaction
     │   ├── VerificationRefused
+    │   ├── DecisionPending
     │   ├── TransactionRefused
     │   └── UnreadableState
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
@@ -692,6 +693,21 @@ class VerificationRefused(ExactlyOnceError):
             f"{topic}-{partition} see its rows could not be checked: DescribeProducers was refused: {name} (error "
             f"{code}). It needs the ACL TOPIC READ on {topic}. No row is lost; Spark does not record the micro-batch, "
             "and its replay writes nothing again."
+        )
+
+
+class DecisionPending(ExactlyOnceError):
+    """`command`: what finishes the decision."""
+
+    def __init__(self, *, sink: str, micro_batch_id: int, slots: Sequence[int], command: str) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.slots = tuple(slots)
+        self.command = command
+        super().__init__(
+            f"nothing of sink {sink!r} was aborted: its micro-batch {micro_batch_id} is decided, and {_slots(slots)} "
+            "not committed yet. Aborting them would leave the micro-batch visible in part. Nothing is lost; a restart "
+            f"of the query commits them, and so does: {command}"
         )
 
 

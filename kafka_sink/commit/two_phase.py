@@ -30,7 +30,7 @@ Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -208,8 +208,8 @@ def _describe(transactional_id: str) -> ToCoordinator:
     )
 
 
-def _fetch(sink: Sink, group_id: str, *, require_stable: bool = True) -> ToCoordinator:
-    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable)
+def _fetch(sink: Sink, group_id: str, *, stable: bool = True) -> ToCoordinator:
+    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable=stable)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
@@ -252,11 +252,11 @@ def _check(error_code: int, api: str, transactional_id: str) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _offsets(sink: Sink, group_ids: Sequence[str], *, require_stable: bool = True) -> Steps[list[GroupOffset]]:
-    """The offsets of the groups; with `require_stable`, once no transaction is about to change one."""
+def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool = True) -> Steps[list[GroupOffset]]:
+    """The offsets of the groups; if `stable`, once no transaction is about to change one."""
     if not group_ids:
         return []
-    answers = yield [_fetch(sink, group_id, require_stable=require_stable) for group_id in group_ids]
+    answers = yield [_fetch(sink, group_id, stable=stable) for group_id in group_ids]
     return _groups(answers)
 
 
@@ -267,24 +267,24 @@ def _groups(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
     return found
 
 
-def read_decision(sink: Sink) -> Steps[Decision | None]:
-    """The last decision of the sink's; waits for one that is being written."""
-    (first,) = yield from _offsets(sink, [sink.names.decision(0)])
+def read_decision(sink: Sink, *, stable: bool = True) -> Steps[Decision | None]:
+    """The last decision of the sink's; waits for one that is being written, if `stable`."""
+    (first,) = yield from _offsets(sink, [sink.names.decision(0)], stable=stable)
     while parts := Decision.parts(first.group_id, first.offset, first.metadata):
-        more = yield from _offsets(sink, [sink.names.decision(part) for part in range(1, parts)])
+        more = yield from _offsets(sink, [sink.names.decision(part) for part in range(1, parts)], stable=stable)
         # Another driver may have decided between two reads. It writes the first part first, so that one that is still
         # there, and stable, says that none of the others was new.
-        again = (yield from _offsets(sink, [sink.names.decision(0)]))[0] if more else first
+        again = (yield from _offsets(sink, [sink.names.decision(0)], stable=stable))[0] if more else first
         if again == first:
             return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
         first = again
     return None
 
 
-def read_markers(sink: Sink, slots: Sequence[int], *, require_stable: bool = True) -> Steps[dict[int, Marker]]:
-    """The markers of those of `slots` that have one. Without `require_stable` a transaction that is about to replace
+def read_markers(sink: Sink, slots: Sequence[int], *, stable: bool = True) -> Steps[dict[int, Marker]]:
+    """The markers of those of `slots` that have one. Unless `stable` a transaction that is about to replace
     one is not waited for: what is found is visible, and what is not may become so."""
-    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], require_stable=require_stable)
+    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable)
     return _markers(slots, groups)
 
 
@@ -293,7 +293,7 @@ def _markers(slots: Sequence[int], groups: Sequence[GroupOffset]) -> dict[int, M
     return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
 
 
-def _described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
+def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
     if not transactional_ids:
         return []
     answers = yield [_describe(transactional_id) for transactional_id in transactional_ids]
@@ -328,26 +328,29 @@ def _check_generation(sink: Sink, generation: Ids, answer: DescribeTransactionsR
 def plan(sink: Sink) -> Steps[Facts]:
     """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused, and
     InvalidOption for a timeout that the brokers do not allow."""
-    names = sink.names
-    (driver,) = yield [_init(sink, names.driver)]
-    yield from _check_timeout(sink, driver.error_code)
-    _check(driver.error_code, "InitProducerId", names.driver)
-    generation = Ids(driver.producer_id, driver.producer_epoch)
+    generation = yield from take_over(sink)
     decision = yield from read_decision(sink)
     visible: dict[int, Marker] = {}
     if decision is not None:
         visible = yield from _visible(sink, decision)
-        yield from _finish(sink, decision, visible)
-    yield from _abort_open(sink, generation)
+        yield from finish(sink, decision, visible)
+    yield from abort_open(sink, generation)
     slots = range(len(decision.pinned)) if decision is not None else ()
     # After what was open: a marker in it is about to change, until it is ended.
     markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])
     return Facts(generation, decision, visible | markers)
 
 
-def _check_timeout(sink: Sink, error_code: int) -> Steps[None]:
-    if error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-        return
+def take_over(sink: Sink) -> Steps[Ids]:
+    """The next generation. Whoever has the one before decides nothing any more. Raises as `plan`."""
+    (driver,) = yield [_init(sink, sink.names.driver)]
+    if driver.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        yield from _refuse_timeout(sink)
+    _check(driver.error_code, "InitProducerId", sink.names.driver)
+    return Ids(driver.producer_id, driver.producer_epoch)
+
+
+def _refuse_timeout(sink: Sink) -> Steps[None]:
     (ceiling,) = yield [BrokerSetting(TIMEOUT_CEILING)]
     unknown = "; how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS"
     raise InvalidOption(
@@ -359,12 +362,12 @@ def _check_timeout(sink: Sink, error_code: int) -> Steps[None]:
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
     """The decision's slots that are visible already, all of them as a rule: so nothing is left to be finished."""
-    found = yield from read_markers(sink, range(len(decision.pinned)), require_stable=False)
+    found = yield from read_markers(sink, range(len(decision.pinned)), stable=False)
     identity = decision.micro_batch_id, decision.query_id
     return {slot: marker for slot, marker in found.items() if (marker.micro_batch_id, marker.query_id) == identity}
 
 
-def _finish(sink: Sink, decision: Decision, visible: Mapping[int, Marker]) -> Steps[None]:
+def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[None]:
     """Commits every transaction that the decision names and that is not `visible`, by the ids it pins."""
     pinned = [
         (sink.names.slot(slot), ids)
@@ -386,8 +389,9 @@ def _check_definite(error_code: int, transactional_id: str, api: str = "EndTxn")
         _check(error_code, api, transactional_id)
 
 
-def _abort_open(sink: Sink, generation: Ids) -> Steps[None]:
-    """Ends what is still open, of any slot: nobody decided to commit it, and its rows hide what comes after them."""
+def abort_open(sink: Sink, generation: Ids) -> Steps[list[TransactionDescription]]:
+    """Ends what is still open, of any slot: nobody decided to commit it, and its rows hide what comes after them.
+    Returns it, as it was. Raises DriverFenced, TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         _check(listing.error_code, "ListTransactions", sink.names.sink)
@@ -397,10 +401,10 @@ def _abort_open(sink: Sink, generation: Ids) -> Steps[None]:
         for listed in listing.transactions
         if listed.state == "Ongoing" and sink.names.is_slot(listed.transactional_id)
     }
-    found = yield from _described(sink, sorted(listed))
+    found = yield from described(sink, sorted(listed))
     still_open = [each for each in found if each.state == "Ongoing"]
     if not still_open:
-        return
+        return []
     # After describing and before aborting: what was described is then of this run or an older one.
     yield from check_generation(sink, generation)
     answers = yield _aborts(
@@ -410,6 +414,7 @@ def _abort_open(sink: Sink, generation: Ids) -> Steps[None]:
         # One that is fenced was ended by whoever fenced it.
         api = "InitProducerId" if sink.transaction_version < 2 else "EndTxn"
         _check_definite(answer.error_code, each.transactional_id, api)
+    return still_open
 
 
 def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
@@ -430,8 +435,8 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     transactional_id = sink.names.slot(slot)
     # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
     # `plan` has left no marker on its way, and nothing else can make one.
-    described, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, require_stable=False)]
-    _check_generation(sink, facts.generation, described)
+    driver, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, stable=False)]
+    _check_generation(sink, facts.generation, driver)
     marker = _markers([slot], _groups([fetched])).get(slot)
     (answer,) = yield [_init(sink, transactional_id)]
     _check(answer.error_code, "InitProducerId", transactional_id)
@@ -569,7 +574,7 @@ def check_decision(
 
 def _check_open(sink: Sink, slots: Sequence[SlotPrepared], now_ms: int) -> Steps[None]:
     """Raises TransactionTimedOut unless every transaction is still open, for long enough."""
-    found = yield from _described(sink, [sink.names.slot(each.slot) for each in slots])
+    found = yield from described(sink, [sink.names.slot(each.slot) for each in slots])
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
         age_ms = now_ms - description.start_time_ms
@@ -627,7 +632,9 @@ def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro
             reason="somebody ended the transactions from outside, or they timed out",
         )
     touched = sorted({partition for each in prepared for partition in each.partitions})
-    yield from _end_what_hangs(sink, _committed(facts, prepared, micro_batch_id), touched, micro_batch_id)
+    committed = _committed(facts, prepared, micro_batch_id)
+    ours = {ids: sink.names.slot(slot) for ids, slot in committed.items()}
+    yield from _end_what_hangs(sink, ours, touched, micro_batch_id)
 
 
 def _committed(facts: Facts, prepared: Sequence[SlotPrepared], micro_batch_id: int) -> dict[Ids, int]:
@@ -648,17 +655,17 @@ class Hanging:
 
     topic: str
     partition: int
-    slot: int
+    transactional_id: str
     ids: Ids
     start_offset: int
     coordinator_epoch: int
 
 
 def _end_what_hangs(
-    sink: Sink, ours: Mapping[Ids, int], touched: Sequence[TopicAndPartition], micro_batch_id: int
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
 ) -> Steps[None]:
-    """Waits for the leaders of the partitions `touched` to end the transactions `ours`, slots by ids, all of them
-    committed; and has them do it where the coordinators did not (KAFKA-20734).
+    """Waits for the leaders of the partitions `touched` to end the transactions `ours`, transactional ids by
+    the producer's, all of them committed; and has them do it where the coordinators did not (KAFKA-20734).
 
     Raises VerificationRefused, HangingTransaction.
     """
@@ -704,21 +711,28 @@ def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
     return ["" if code == ErrorCode.NONE else f"WriteTxnMarkers was refused: {error_name(code)}" for code in codes]
 
 
+def command(sink: Sink, name: str) -> str:
+    """What an operator types to do what `kafka_sink.transactions` calls `name`."""
+    return (
+        f"python -m kafka_sink.transactions {name} --bootstrap-servers {sink.bootstrap_servers} "
+        f"--prefix {sink.names.sink} --commit-topic {sink.names.commit_topic}"
+    )
+
+
 def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
     return HangingTransaction(
         topic=hanging.topic,
         partition=hanging.partition,
-        transactional_id=sink.names.slot(hanging.slot),
+        transactional_id=hanging.transactional_id,
         producer_id=hanging.ids.producer_id,
         start_offset=hanging.start_offset,
         reason=reason,
-        command=f"python -m kafka_sink.transactions repair --bootstrap-servers {sink.bootstrap_servers} "
-        f"--prefix {sink.names.sink} --commit-topic {sink.names.commit_topic} --topic {hanging.topic}",
+        command=command(sink, "repair") + f" --topic {hanging.topic}",
     )
 
 
 def _still_open(
-    sink: Sink, ours: Mapping[Ids, int], touched: Sequence[TopicAndPartition], micro_batch_id: int
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
     """Which of `ours` the leaders have open. Raises VerificationRefused."""
     if not touched:

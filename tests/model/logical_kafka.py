@@ -251,7 +251,7 @@ class LogicalKafka:
             return TransactionDescription(transactional_id, code, "", 0, -1, -1, -1, ())
         return TransactionDescription(
             transactional_id, ErrorCode.NONE, found.state, 60_000, found.start_ms, found.producer_id,
-            found.producer_epoch, (),
+            found.producer_epoch, tuple(("t", partition) for partition in found.rows),
         )  # fmt: skip
 
     def _list(self) -> ListTransactionsResponse:

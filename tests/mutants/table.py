@@ -15,6 +15,7 @@ CONNECTION = "kafka_sink/protocol/connection.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
+SURVEY = "kafka_sink/commit/survey.py"
 
 TESTS_PRODUCER = "tests/unit/producer"
 TESTS_NET = "tests/unit/net"
@@ -22,6 +23,7 @@ TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
 TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
+TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
 
 
@@ -798,31 +800,27 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the driver reads the decision before it Inits its id, which an older driver can still decide under",
         TWO_PHASE,
-        "    (driver,) = yield [_init(sink, names.driver)]\n"
-        "    yield from _check_timeout(sink, driver.error_code)\n"
-        '    _check(driver.error_code, "InitProducerId", names.driver)\n'
-        "    generation = Ids(driver.producer_id, driver.producer_epoch)\n"
-        "    decision = yield from read_decision(sink)\n",
+        "    generation = yield from take_over(sink)\n"
         "    decision = yield from read_decision(sink)\n"
-        "    (driver,) = yield [_init(sink, names.driver)]\n"
-        "    yield from _check_timeout(sink, driver.error_code)\n"
-        '    _check(driver.error_code, "InitProducerId", names.driver)\n'
-        "    generation = Ids(driver.producer_id, driver.producer_epoch)\n",
+        "    visible: dict[int, Marker] = {}\n",
+        "    decision = yield from read_decision(sink)\n"
+        "    generation = yield from take_over(sink)\n"
+        "    visible: dict[int, Marker] = {}\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
     ),
     Mutant(
         "Init before recovery: what is open is aborted before what was decided is committed",
         TWO_PHASE,
-        "        yield from _finish(sink, decision, visible)\n"
-        "    yield from _abort_open(sink, generation)\n",
-        "        yield from _abort_open(sink, generation)\n"
-        "        yield from _finish(sink, decision, visible)\n",
+        "        yield from finish(sink, decision, visible)\n"
+        "    yield from abort_open(sink, generation)\n",
+        "        yield from abort_open(sink, generation)\n"
+        "        yield from finish(sink, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "no recovery: what was decided is not committed by the next plan",
         TWO_PHASE,
-        "        yield from _finish(sink, decision, visible)\n",
+        "        yield from finish(sink, decision, visible)\n",
         "        pass\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
@@ -835,7 +833,7 @@ COMMIT: tuple[Mutant, ...] = (
         "        if ids is not None and slot not in visible\n"
         "    ]\n",
         "    slots = [slot for slot in range(len(decision.pinned)) if slot not in visible]\n"
-        "    found = yield from _described(sink, [sink.names.slot(slot) for slot in slots])\n"
+        "    found = yield from described(sink, [sink.names.slot(slot) for slot in slots])\n"
         "    pinned = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]\n",
         f"{TESTS_EXACTLY_ONCE}::test_two_drivers_may_take_turns",
     ),
@@ -864,7 +862,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "slots that no decision names are left open",
         TWO_PHASE,
-        "    yield from _abort_open(sink, generation)\n",
+        "    yield from abort_open(sink, generation)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::"
         "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
@@ -924,14 +922,14 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    _check_generation(sink, facts.generation, described)\n",
+        "    _check_generation(sink, facts.generation, driver)\n",
         "",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
     Mutant(
         "a task waits for its own abandoned transaction",
         TWO_PHASE,
-        "_fetch(sink, transactional_id, require_stable=False)]\n",
+        "_fetch(sink, transactional_id, stable=False)]\n",
         "_fetch(sink, transactional_id)]\n",
         f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
     ),
@@ -1144,8 +1142,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a transaction that hangs on a leader is passed over",
         TWO_PHASE,
-        "    yield from _end_what_hangs(sink, _committed(facts, prepared, micro_batch_id), touched, micro_batch_id)\n",
-        "    assert touched or True\n",
+        "    yield from _end_what_hangs(sink, ours, touched, micro_batch_id)\n",
+        "    assert isinstance(ours, dict)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_a_commit",
     ),
     Mutant(
@@ -1227,6 +1225,61 @@ COMMIT: tuple[Mutant, ...] = (
     ),
 )
 
+BY_HAND: tuple[Mutant, ...] = (
+    Mutant(
+        "an operator's abort ends a transaction that the decision names",
+        SURVEY,
+        "    if decision is not None and named:\n",
+        "    if decision is not None and named and False:\n",
+        f"{TESTS_SURVEY}::test_what_a_decision_names_is_never_aborted",
+    ),
+    Mutant(
+        "an operator's abort reads the decision before it fences the driver, which can still decide",
+        SURVEY,
+        "    generation = yield from two_phase.take_over(sink)\n"
+        "    decision = yield from two_phase.read_decision(sink)\n",
+        "    decision = yield from two_phase.read_decision(sink)\n"
+        "    generation = yield from two_phase.take_over(sink)\n",
+        f"{TESTS_SURVEY}::test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced",
+    ),
+    Mutant(
+        "an operator's repair fences the driver",
+        SURVEY,
+        "    if decision is not None:\n        yield from two_phase.finish(sink, decision)\n",
+        "    yield from two_phase.take_over(sink)\n"
+        "    if decision is not None:\n        yield from two_phase.finish(sink, decision)\n",
+        f"{TESTS_SURVEY}::test_a_driver_that_runs_is_not_disturbed",
+    ),
+    Mutant(
+        "what hangs and was perhaps aborted is committed",
+        SURVEY,
+        "        (hanging if is_visible or is_last else unknown).append(each)\n",
+        "        (hanging if each else unknown).append(each)\n",
+        f"{TESTS_SURVEY}::test_what_is_not_known_to_be_committed_gets_no_marker",
+    ),
+    Mutant(
+        "any transaction before the last is taken for committed with it",
+        SURVEY,
+        "    return description.producer_epoch == ids.producer_epoch + raised_by\n",
+        "    return description.producer_epoch >= ids.producer_epoch + raised_by\n",
+        f"{TESTS_SURVEY}::test_what_leaders_have_open_and_coordinators_not_hangs",
+    ),
+    Mutant(
+        "what began after the coordinator was asked is taken for one that hangs",
+        SURVEY,
+        "(is_complete and ids.producer_epoch == epoch)\n",
+        "ids.producer_epoch == epoch\n",
+        f"{TESTS_SURVEY}::test_what_leaders_have_open_and_coordinators_not_hangs",
+    ),
+    Mutant(
+        "looking at a sink waits for its open transactions",
+        SURVEY,
+        "    markers = yield from two_phase.read_markers(sink, slots, stable=False)\n",
+        "    markers = yield from two_phase.read_markers(sink, slots)\n",
+        f"{TESTS_SURVEY}::test_what_is_decided_is_told_from_what_is_not",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
-    *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE, *FINGERPRINT, *COMMIT,
+    *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE, *FINGERPRINT, *COMMIT, *BY_HAND,
 )  # fmt: skip

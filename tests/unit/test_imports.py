@@ -18,18 +18,18 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # From the top to the bottom of the house. A component imports from itself and from lower layers; in a layer,
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"spark", "functions"}), "siblings"),
+    (frozenset({"spark", "functions", "transactions"}), "siblings"),
     (frozenset({"client", "commit"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
-    (frozenset({"backoff", "config", "errors", "metrics", "options", "options_page"}), "neighbours"),
+    (frozenset({"backoff", "config", "errors", "metrics", "options", "options_page", "presets"}), "neighbours"),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
 BROKER_MAY_IMPORT = frozenset({"broker", "errors", "protocol"})
 
 # Components, or modules of one, that get time, sockets and threads handed in.
-PURE = frozenset({"producer", "protocol", "records", "metrics", "commit.two_phase"})
+PURE = frozenset({"producer", "protocol", "records", "metrics", "commit.two_phase", "commit.survey"})
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 
 # A message codec that changes with every minor version is met in one place.

@@ -801,7 +801,7 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
 def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
     exchange = Exchange()
     _, done = exchange.tasks(1)
-    hanging = two_phase.Hanging("t", 0, 0, done[0].ids, 17, coordinator_epoch=9)
+    hanging = two_phase.Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)
     exchange.run(two_phase.write_commit_markers([hanging]))
     assert exchange.requests[-1].coordinator_epoch == 9
 

@@ -44,15 +44,6 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
-def test_a_preset_is_key_value_lines(tmp_path: Path) -> None:
-    text = '# a comment\n\n  kafka.acks = all  \nkafka.sasl.jaas.config = a b="c" # d;\nkafka.client.id =\n'
-    assert job_support.preset(written(tmp_path, text)) == {
-        "kafka.acks": "all",
-        "kafka.sasl.jaas.config": 'a b="c" # d;',
-        "kafka.client.id": "",
-    }
-
-
 @pytest.mark.parametrize("preset", sorted(CONF.glob("*.conf")), ids=lambda path: path.name)
 def test_the_sink_takes_every_preset_of_this_repository(preset: Path) -> None:
     args = parse("--topic", "t", "--bootstrap-servers", "localhost:9092", "--preset", str(preset))

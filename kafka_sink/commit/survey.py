@@ -1,0 +1,335 @@
+"""What an operator sees of a sink's transactions, and ends by hand. Without any I/O, as `two_phase`.
+
+    look    ─> each transactional id's state, and what the leaders of partitions have open      changes nothing
+    survey  ─> of one sink: what is open and since when, what the decision says, what hangs     changes nothing
+    finish_by_hand  commits what the decision names ─> ends with COMMIT what hangs
+    abort_by_hand   takes the sink over ─> aborts what is open and no decision names
+
+Why finishing does not take the sink over. A decision cannot be taken back: what it names is committed by its commit,
+by every plan, and by whoever else sends EndTxn with the ids that are pinned, with the same outcome each time. A driver
+that lives is not disturbed by it, and one that has gone on has other epochs, so that it does nothing. The same holds
+for the markers (`two_phase.write_commit_markers`).
+
+Why aborting does. A driver that lives may be about to decide: with a slot aborted between its look at the slots and its
+decision, a micro-batch is decided that cannot become visible whole. So it is fenced first, by InitProducerId of its id,
+and stops loudly at its next step (DriverFenced); then the decision is read, which nobody can change any more, and then
+what it does not name is aborted. Whether a driver lives cannot be asked of Kafka: nothing is open between two
+micro-batches, and what is open may be a dead one's. So who aborts must say that it may stop a query.
+
+What hangs. A leader that has open what its coordinator says is over: coordinators are asked first and leaders after, so
+that a transaction which ends in between is not taken for one. Whether it was committed is known where the decision pins
+its ids and the marker of its slot is there, or where its coordinator remembers it as the last that it committed. Of
+anything else nothing is known, and it is left alone: to commit rows that were aborted is as wrong as the other way.
+
+Non-obvious: offsets are read as they are now (not require_stable), or looking at a sink with an open transaction would
+wait for that transaction's end.
+
+Source: KIP-664 (kafka-transactions.sh find-hanging and abort); delivery guarantees in DESIGN.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.markers import Decision, Ids, Marker
+from kafka_sink.commit.two_phase import PAUSES_MS, Hanging, Pause, Sink, Steps, ToEveryBroker, ToLeaders
+from kafka_sink.errors import DecisionPending, TransactionRefused
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.transactions import (
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+    TopicAndPartition,
+    TransactionDescription,
+)
+
+# States of Kafka's TransactionState in which readers wait for an end: not decided, and decided but not told to all.
+ONGOING = "Ongoing"
+ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+COMMITTED = "CompleteCommit"
+# Where groups keep their offsets, the slots' markers among them.
+OFFSETS_TOPIC = "__consumer_offsets"
+
+_OF_A_SINK = re.compile(r"(.+)\.(?:\d+|driver)")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """What a leader has open. `start_offset`: from here on read_committed readers of the partition see nothing."""
+
+    topic: str
+    partition: int
+    ids: Ids
+    start_offset: int
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`transactions`: by transactional id, all there are. `producers`: open on the partitions that could be looked at;
+    `refused`: the others, with why."""
+
+    transactions: Mapping[str, TransactionDescription]
+    producers: tuple[OpenProducer, ...]
+    refused: Mapping[TopicAndPartition, str]
+
+    def busy_sinks(self) -> list[str]:
+        """The sinks that have something open, told by the form of transactional ids."""
+        producer_ids = {each.ids.producer_id for each in self.producers}
+        busy = [
+            name
+            for name, each in self.transactions.items()
+            if each.state == ONGOING or each.state in ENDING or each.producer_id in producer_ids
+        ]
+        return sorted({found[1] for name in busy if (found := _OF_A_SINK.fullmatch(name))})
+
+    def of(self, sink: Sink) -> dict[str, TransactionDescription]:
+        """The sink's own, the driver's first, then by slot."""
+        names = sink.names
+        slots = sorted(filter(names.is_slot, self.transactions), key=lambda name: int(name.rpartition(".")[2]))
+        return {name: self.transactions[name] for name in (names.driver, *slots) if name in self.transactions}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition that an open transaction holds back; `start_offset` is None where its leader was not asked, or had
+    nothing open."""
+
+    topic: str
+    partition: int
+    start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """`slot`: None for the driver's. `is_decided`: the decision names it, so that it must be committed."""
+
+    transactional_id: str
+    slot: int | None
+    ids: Ids
+    state: str
+    start_time_ms: int
+    timeout_ms: int
+    holds: tuple[Held, ...]
+    is_decided: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """`markers`: of the decision's slots. `hanging`: those that are known to be committed; `unknown`: the others."""
+
+    sink: Sink
+    transactions: Mapping[str, TransactionDescription]
+    decision: Decision | None
+    markers: Mapping[int, Marker]
+    open: tuple[OpenTransaction, ...]
+    hanging: tuple[Hanging, ...]
+    unknown: tuple[Hanging, ...]
+    refused: Mapping[TopicAndPartition, str]
+
+    @property
+    def decided(self) -> tuple[OpenTransaction, ...]:
+        """Open, and to be committed."""
+        return tuple(each for each in self.open if each.is_decided)
+
+    @property
+    def undecided(self) -> tuple[OpenTransaction, ...]:
+        """Open, and nobody has decided to commit them."""
+        return tuple(each for each in self.open if not each.is_decided)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Slots that the decision names and that are not visible."""
+        decision = self.decision
+        if decision is None:
+            return ()
+        return tuple(slot for slot in range(len(decision.pinned)) if not _shows(decision, self.markers.get(slot)))
+
+
+def _shows(decision: Decision, marker: Marker | None) -> bool:
+    return marker is not None and (marker.micro_batch_id, marker.query_id) == (
+        decision.micro_batch_id,
+        decision.query_id,
+    )
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> Steps[Seen]:
+    """Every transactional id that begins with `prefix`, and what is open on `partitions`. Raises TransactionRefused."""
+    (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=prefix))]
+    for listing in listings:
+        if listing.error_code != ErrorCode.NONE:
+            code, name = listing.error_code, error_name(listing.error_code)
+            raise TransactionRefused(transactional_id=prefix, api="ListTransactions", code=code, name=name)
+    listed = sorted({each.transactional_id for listing in listings for each in listing.transactions})
+    found = yield from two_phase.described(sink, listed)
+    transactions = {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE}
+    # After the coordinators: what was over there and is still open here hangs.
+    if not partitions:
+        return Seen(transactions, (), {})
+    (answer,) = yield [ToLeaders(DescribeProducersRequest(tuple(partitions)))]
+    producers = tuple(
+        OpenProducer(
+            of.topic, of.partition, Ids(each.producer_id, each.producer_epoch), each.current_txn_start_offset,
+            each.coordinator_epoch,
+        )
+        for of in answer.partitions
+        for each in of.producers
+        if each.current_txn_start_offset >= 0
+    )  # fmt: skip
+    refused = {
+        (of.topic, of.partition): error_name(of.error_code)
+        for of in answer.partitions
+        if of.error_code != ErrorCode.NONE
+    }
+    return Seen(transactions, producers, refused)
+
+
+def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
+    """What was seen, as far as it is of `sink`. Raises TransactionRefused, UnreadableState."""
+    transactions = seen.of(sink)
+    decision = yield from two_phase.read_decision(sink, stable=False)
+    slots = range(len(decision.pinned)) if decision is not None else ()
+    markers = yield from two_phase.read_markers(sink, slots, stable=False)
+    pinned = _pinned(sink, decision)
+    hanging: list[Hanging] = []
+    unknown: list[Hanging] = []
+    for each in _hanging(sink, transactions, pinned, seen.producers):
+        is_visible = decision is not None and each.ids in pinned and _shows(decision, markers.get(_slot(each)))
+        is_last = _is_the_last_committed(sink, transactions.get(each.transactional_id), each.ids)
+        (hanging if is_visible or is_last else unknown).append(each)
+    return Survey(
+        sink, transactions, decision, markers, _open(sink, transactions, pinned, seen.producers), tuple(hanging),
+        tuple(unknown), seen.refused,
+    )  # fmt: skip
+
+
+def _pinned(sink: Sink, decision: Decision | None) -> dict[Ids, str]:
+    slots = enumerate(decision.pinned) if decision is not None else ()
+    return {ids: sink.names.slot(slot) for slot, ids in slots if ids is not None}
+
+
+def _slot(hanging: Hanging) -> int:
+    return int(hanging.transactional_id.rpartition(".")[2])
+
+
+def _ids(description: TransactionDescription) -> Ids:
+    return Ids(description.producer_id, description.producer_epoch)
+
+
+def _open(
+    sink: Sink,
+    transactions: Mapping[str, TransactionDescription],
+    pinned: Mapping[Ids, str],
+    producers: Iterable[OpenProducer],
+) -> tuple[OpenTransaction, ...]:
+    offsets = {(each.topic, each.partition, each.ids.producer_id): each.start_offset for each in producers}
+    return tuple(
+        OpenTransaction(
+            transactional_id=name,
+            slot=None if name == sink.names.driver else int(name.rpartition(".")[2]),
+            ids=_ids(each),
+            state=each.state,
+            start_time_ms=each.start_time_ms,
+            timeout_ms=each.timeout_ms,
+            holds=tuple(Held(*at, offsets.get((*at, each.producer_id))) for at in sorted(each.partitions)),
+            is_decided=each.state == "PrepareCommit" or (each.state == ONGOING and _ids(each) in pinned),
+        )
+        for name, each in transactions.items()
+        if each.state == ONGOING or each.state in ENDING
+    )
+
+
+def _hanging(
+    sink: Sink,
+    transactions: Mapping[str, TransactionDescription],
+    pinned: Mapping[Ids, str],
+    producers: Iterable[OpenProducer],
+) -> list[Hanging]:
+    """What leaders have open of the sink's, and coordinators have not."""
+    owners = {each.producer_id: name for name, each in transactions.items()}
+    # A producer id that is spent is none of its transactional id's any more, and may be pinned.
+    owners = {ids.producer_id: name for ids, name in pinned.items()} | owners
+    return [
+        Hanging(each.topic, each.partition, name, each.ids, each.start_offset, each.coordinator_epoch)
+        for each in producers
+        if (name := owners.get(each.ids.producer_id)) and _is_over(transactions.get(name), each.ids)
+    ]
+
+
+def _is_over(description: TransactionDescription | None, ids: Ids) -> bool:
+    """Whether the coordinator has nothing open of these ids, nor is about to tell leaders of their end."""
+    if description is None or description.producer_id != ids.producer_id:
+        return True
+    epoch = description.producer_epoch
+    if description.state in ENDING:
+        # Version 2 has raised the epoch by then.
+        return ids.producer_epoch < epoch - 1
+    # One that has the same epoch and is not over was begun after the coordinator was asked.
+    is_complete = description.state.startswith("Complete")
+    return ids.producer_epoch < epoch or (is_complete and ids.producer_epoch == epoch)
+
+
+def _is_the_last_committed(sink: Sink, description: TransactionDescription | None, ids: Ids) -> bool:
+    """Whether these are the ids of the transaction that the coordinator remembers as committed. A slot's and the
+    driver's begin each transaction with InitProducerId, so that an epoch stands for one of them."""
+    if description is None or description.state != COMMITTED or description.producer_id != ids.producer_id:
+        return False
+    raised_by = 1 if sink.transaction_version >= 2 else 0
+    return description.producer_epoch == ids.producer_epoch + raised_by
+
+
+# --- ending -----------------------------------------------------------------------------------------------------------
+
+
+def finish_by_hand(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[tuple[Survey, dict[Hanging, str]]]:
+    """Commits what the decision names, and ends what hangs on `partitions` and was committed. What is left afterwards,
+    and why leaders refused markers. Raises TransactionRefused, UnreadableState."""
+    decision = yield from two_phase.read_decision(sink, stable=False)
+    if decision is not None:
+        yield from two_phase.finish(sink, decision)
+    found = yield from _look_again(sink, partitions)
+    for pause_ms in PAUSES_MS:
+        if not any(each.state in ENDING for each in found.open):
+            break
+        yield [Pause(pause_ms)]
+        found = yield from _look_again(sink, partitions)
+    if not found.hanging:
+        return found, {}
+    reasons = yield from two_phase.write_commit_markers(found.hanging)
+    refused = {each: reason for each, reason in zip(found.hanging, reasons, strict=True) if reason}
+    found = yield from _look_again(sink, partitions)
+    return found, refused
+
+
+def _look_again(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[Survey]:
+    seen = yield from look(sink, f"{sink.names.sink}.", partitions)
+    found = yield from survey(sink, seen)
+    return found
+
+
+def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
+    """Takes the sink over, and aborts what is open and no decision names. What that was.
+
+    Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
+    """
+    generation = yield from two_phase.take_over(sink)
+    decision = yield from two_phase.read_decision(sink)
+    pinned = decision.pinned if decision is not None else ()
+    found = yield from two_phase.described(sink, [sink.names.slot(slot) for slot in range(len(pinned))])
+    named = [
+        slot for slot, each in enumerate(found) if each.state == ONGOING and _ids(each) == pinned[slot]
+    ]
+    if decision is not None and named:
+        raise DecisionPending(
+            sink=sink.names.sink,
+            micro_batch_id=decision.micro_batch_id,
+            slots=named,
+            command=two_phase.command(sink, "repair"),
+        )
+    aborted = yield from two_phase.abort_open(sink, generation)
+    return aborted

@@ -1,0 +1,409 @@
+"""The transactions of an exactly-once sink, for who is on call: what is open, since when, what it holds back.
+
+    list      open transactions of every sink whose name begins with the prefix
+    describe  one sink: its decision, its slots, and what is open
+    repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
+    abort     end what is open and was not decided; stops a running query, so it wants --take-over
+
+`list` and `describe` change nothing. The prefix is the sink's name in Kafka, its option transactionalIdPrefix. Where
+that is derived from a checkpoint it begins with `pykafka-`, where it is a batch write's with `pykafka-batch.`: list
+tells the whole.
+
+examples:
+    python -m kafka_sink.transactions list --bootstrap-servers localhost:9092 --prefix pykafka-
+    python -m kafka_sink.transactions describe --bootstrap-servers localhost:9092 --prefix orders
+    python -m kafka_sink.transactions repair --preset conf/production.conf --prefix orders --dry-run
+    python -m kafka_sink.transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
+
+exit status: 0 done, or nothing to do; 1 it could not be done, or not all of it; 2 wrong usage; 3 refused, and nothing
+was changed
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kafka_sink.client import wall_clock_ms
+from kafka_sink.commit import survey as by_hand
+from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.markers import Names
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
+from kafka_sink.commit.two_phase import Hanging, Sink, command
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.errors import ConfigError, DecisionPending, KafkaSinkError, MissingOption
+from kafka_sink.presets import assignment, preset
+from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
+
+OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
+# Of slots, partitions and the like in one line; whoever needs more has the table.
+MOST_SHOWN = 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+        with closing(CoordinatorClient(config.producer)) as client:
+            subcommand: Callable[[Session], int] = args.subcommand
+            return subcommand(Session(client, config, args))
+    except ConfigError as error:
+        return say(f"error: {error}", WRONG_USAGE)
+    except DecisionPending as error:
+        return say(f"error: {error}", REFUSED)
+    except KafkaSinkError as error:
+        return say(f"error: {error}", FAILED)
+
+
+def say(text: str, status: int) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return status
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    summary, _, rest = __doc__.partition("\n\n")
+    made = argparse.ArgumentParser(
+        prog="python -m kafka_sink.transactions", description=summary, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    subcommands = made.add_subparsers(required=True, metavar="list | describe | repair | abort")
+    for name, subcommand in (("list", list_), ("describe", describe), ("repair", repair), ("abort", abort)):
+        of = subcommands.add_parser(name, description=subcommand.__doc__, help=(subcommand.__doc__ or "").split(".")[0])
+        of.set_defaults(subcommand=subcommand)
+        of.add_argument("--prefix", help="the sink's transactionalIdPrefix, unless the preset has it")
+        of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+        of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
+        of.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+        of.add_argument(
+            "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
+            help="an option of the sink, repeatable: kafka.max.block.ms=10000",
+        )  # fmt: skip
+        if subcommand is not abort:
+            of.add_argument(
+                "--topic", action="append", metavar="NAME",
+                help="look for what leaders have open on this topic only, repeatable; default: on every topic",
+            )  # fmt: skip
+        if subcommand is repair:
+            of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+        if subcommand is abort:
+            of.add_argument(
+                "--take-over", action="store_true",
+                help="do it, though a query that runs with this prefix stops with DriverFenced",
+            )  # fmt: skip
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    options = {**args.preset, **dict(args.option)}
+    over = {
+        "kafka.bootstrap.servers": args.bootstrap_servers,
+        "commitTopic": args.commit_topic,
+        "transactionalIdPrefix": args.prefix,
+    }
+    given = {name.lower(): text for name, text in options.items()}
+    config = sink_config(given | {name.lower(): text for name, text in over.items() if text is not None})
+    if config.transactional_id_prefix is None:
+        raise MissingOption(option="transactionalIdPrefix", hint="--prefix says whose transactions are meant.")
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the command."""
+
+    client: CoordinatorClient
+    config: SinkConfig
+    args: argparse.Namespace
+
+    @property
+    def prefix(self) -> str:
+        assert self.config.transactional_id_prefix is not None
+        return self.config.transactional_id_prefix
+
+    def sink(self, name: str) -> Sink:
+        return Sink(
+            names=Names(name, self.config.commit_topic),
+            timeout_ms=self.config.transaction_timeout_ms,
+            transaction_version=self.client.transaction_version(),
+            bootstrap_servers=self.config.producer.bootstrap_servers_text,
+        )
+
+    def partitions(self) -> tuple[TopicAndPartition, ...]:
+        """Those to look at. Tells of those that have no leader to be asked."""
+        topics = getattr(self.args, "topic", None)
+        led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
+        if leaderless:
+            print(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
+        return led
+
+    def survey(self, sink: Sink, partitions: Sequence[TopicAndPartition]) -> Survey:
+        seen = run(self.client, by_hand.look(sink, f"{sink.names.sink}.", partitions))
+        tell_refused(seen)
+        return run(self.client, by_hand.survey(sink, seen))
+
+
+# --- the four ---------------------------------------------------------------------------------------------------------
+
+
+def list_(session: Session) -> int:
+    """Lists the open transactions of every sink whose name begins with the prefix. Changes nothing."""
+    seen = run(session.client, by_hand.look(session.sink(session.prefix), session.prefix, session.partitions()))
+    tell_refused(seen)
+    found = [run(session.client, by_hand.survey(session.sink(name), seen)) for name in seen.busy_sinks()]
+    tell_open(found)
+    for each in found:
+        tell_what_to_do(each)
+    return OK
+
+
+def describe(session: Session) -> int:
+    """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
+    nothing."""
+    sink = session.sink(session.prefix)
+    found = session.survey(sink, session.partitions())
+    tell_decision(found)
+    if found.decision is not None:
+        tell_slots(found)
+    print()
+    tell_open([found])
+    tell_what_to_do(found)
+    return OK
+
+
+def repair(session: Session) -> int:
+    """Finishes what was decided: commits it, by the ids that the decision names, and ends what is committed and hangs
+    on a leader. Does not disturb a query that runs; needs TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for what hangs."""
+    sink, partitions = session.sink(session.prefix), session.partitions()
+    before = session.survey(sink, partitions)
+    tell_decision(before)
+    if session.args.dry_run:
+        for each in before.decided:
+            print(f"Would commit {each.transactional_id} ({each.ids}).")
+        for hanging in before.hanging:
+            print(f"Would end with COMMIT {told(hanging)}.")
+        if not before.decided and not before.hanging:
+            print("Nothing to do.")
+        return OK
+    after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+    for each in before.decided:
+        slot = "the decision" if each.slot is None else f"slot {each.slot}"
+        print(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
+    for hanging in before.hanging:
+        if hanging not in after.hanging:
+            print(f"Ended with COMMIT: {told(hanging)}.")
+    return tell_what_is_left(after, refused)
+
+
+def abort(session: Session) -> int:
+    """Ends what is open and was not decided, as the next start of the query would. Takes the sink over first, so that a
+    query that runs cannot decide meanwhile: it stops with DriverFenced. Refused where a decision is not carried out."""
+    sink = session.sink(session.prefix)
+    found = session.survey(sink, ())
+    if found.decided:
+        assert found.decision is not None
+        raise DecisionPending(
+            sink=sink.names.sink,
+            micro_batch_id=found.decision.micro_batch_id,
+            slots=[each.slot for each in found.decided if each.slot is not None],
+            command=command(sink, "repair"),
+        )
+    if not found.open:
+        print(f"Sink {sink.names.sink} has no open transaction.")
+        return OK
+    if not session.args.take_over:
+        tell_open([found])
+        print("\nThese would be aborted: their rows become invisible for good, and a query writes them again.")
+        return say(
+            f"refused: nothing was changed. If a query runs with prefix {sink.names.sink}, it would stop with "
+            "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
+            REFUSED,
+        )
+    aborted = run(session.client, by_hand.abort_by_hand(sink))
+    print(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
+    for each in aborted:
+        print(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
+    return OK
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def tell_refused(seen: Seen) -> None:
+    if seen.refused:
+        why = ", ".join(sorted(set(seen.refused.values())))
+        print(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
+
+
+def tell_decision(found: Survey) -> None:
+    sink, decision = found.sink, found.decision
+    print(f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version ", end="")
+    print(sink.transaction_version)
+    if decision is None:
+        print("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
+        return
+    print(
+        f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
+        f"made {at(decision.decided_ms)} by generation {decision.generation}"
+    )
+    missing = found.missing
+    if missing:
+        print(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
+    else:
+        print("          carried out: every slot is visible")
+
+
+def tell_slots(found: Survey) -> None:
+    assert found.decision is not None
+    rows = []
+    for slot, ids in enumerate(found.decision.pinned):
+        marker, now = found.markers.get(slot), found.transactions.get(found.sink.names.slot(slot))
+        rows.append(
+            (
+                str(slot),
+                "visible before" if ids is None else str(ids),
+                "no" if slot in found.missing else "yes",
+                "none" if marker is None else f"micro-batch {marker.micro_batch_id}",
+                "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
+            )
+        )
+    print()
+    tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
+
+
+def tell_open(surveys: Iterable[Survey]) -> None:
+    rows = []
+    for found in surveys:
+        decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
+        for each in found.open:
+            state = f"{each.state}, prepared" if each.slot is not None and is_prepared(each) else each.state
+            rows.append(
+                (
+                    each.transactional_id, state, at(each.start_time_ms), lasted(each.start_time_ms),
+                    decided if each.is_decided else "no", held(each),
+                )
+            )  # fmt: skip
+        for hanging, word in (*((each, "committed") for each in found.hanging), *((e, "?") for e in found.unknown)):
+            where = f"{hanging.topic}-{hanging.partition} from offset {hanging.start_offset}"
+            rows.append((hanging.transactional_id, "hangs", "", "", word, where))
+    if rows:
+        tell_table(("TRANSACTION", "STATE", "SINCE (UTC)", "FOR", "DECIDED", "READERS SEE NOTHING OF"), rows)
+    else:
+        print("No transaction is open.")
+
+
+def tell_what_to_do(found: Survey) -> None:
+    sink = found.sink
+    if found.decided or found.hanging:
+        print(
+            f"\n{sink.names.sink}: decided, and not all of it is there for readers. A query that runs or starts "
+            f"carries it out; so does\n    {command(sink, 'repair')}"
+        )
+    if found.undecided:
+        timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
+        print(
+            f"\n{sink.names.sink}: open and not decided, as while a query writes a micro-batch. If none runs, its next "
+            f"start ends them, or the brokers do, {timeout} after they began. To end them now:\n    "
+            f"{command(sink, 'abort')}"
+        )
+    tell_unknown(found)
+
+
+def tell_unknown(found: Survey) -> None:
+    for each in found.unknown:
+        print(
+            f"\nLeft alone, as nothing tells whether it was committed: {told(each)} hangs. Compare what "
+            "read_uncommitted readers find from there on with what the query wrote, before you end it with "
+            "kafka-transactions.sh abort, which takes its rows away."
+        )
+
+
+def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
+    for each, reason in refused.items():
+        advice = " It takes the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
+        print(f"Still hangs: {told(each)}: {reason}.{advice}")
+    for each in after.hanging:
+        if each not in refused:
+            print(f"Still hangs, though its leader took a marker: {told(each)}.")
+    if after.missing:
+        print(
+            f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in after.missing)}. Their "
+            "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
+        )
+    tell_unknown(after)
+    if after.hanging or after.missing or after.unknown:
+        return FAILED
+    print("What was decided is visible." if after.decision is not None else "Nothing was decided.")
+    if after.undecided:
+        print(f"{len(after.undecided)} open and not decided: see\n    {command(after.sink, 'describe')}")
+    return OK
+
+
+def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def is_prepared(transaction: OpenTransaction) -> bool:
+    """Whether its marker is in it, which goes in when all rows are acknowledged."""
+    return any(each.topic == OFFSETS_TOPIC for each in transaction.holds)
+
+
+def held(transaction: OpenTransaction) -> str:
+    return shown(
+        f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
+        for each in transaction.holds
+        if each.topic != OFFSETS_TOPIC
+    )
+
+
+def told(hanging: Hanging) -> str:
+    return (
+        f"{hanging.transactional_id} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
+        f"{hanging.start_offset}"
+    )
+
+
+def named(partition: TopicAndPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+def shown(words: Iterable[str]) -> str:
+    """The first of them, and how many more there are."""
+    every = list(words)
+    more = f" and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
+    return ", ".join(every[:MOST_SHOWN]) + more
+
+
+def since(description: TransactionDescription) -> str:
+    return f", open since {at(description.start_time_ms)} UTC"
+
+
+def at(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def lasted(start_ms: int, end_ms: int | None = None) -> str:
+    """How long, in one unit."""
+    seconds = max(0, (wall_clock_ms() if end_ms is None else end_ms) - start_ms) // 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,395 @@
+"""`python -m kafka_sink.transactions` on real brokers: what a real two-phase commit left open, and what became of it as
+librdkafka reads it.
+
+A transaction that hangs (KAFKA-20734) is made as clients before KIP-890 did by mistake: rows go to a partition that the
+transaction's coordinator was not told of, which brokers allow with `transaction.partition.verification.enable=false`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from kafka_sink import transactions
+from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
+from kafka_sink.client import lease, wall_clock_ms
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, ToCoordinator
+from kafka_sink.config import SinkConfig, given_options, sink_config
+from kafka_sink.errors import DriverFenced, InvalidOption, TransactionTimedOut
+from kafka_sink.producer.transaction_manager import Transaction
+from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
+from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest
+from kafka_sink.spark.exactly_once import make_plan
+
+OLD = "3.9.2"
+SLOTS = 2
+# Slot n writes to partition n; what hangs is on the last.
+PARTITIONS = SLOTS + 1
+DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, OLD])
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+    unverified = {"transaction.partition.verification.enable": False}
+    with LocalKafka(kafka_version=request.param, config=unverified) as kafka:
+        yield kafka
+
+
+@dataclass
+class Query:
+    """A sink's driver and tasks, as far as they come."""
+
+    kafka: LocalKafka
+    name: str = field(default_factory=lambda: f"orders-{next(numbers)}")
+
+    def __post_init__(self) -> None:
+        self.kafka.create_topic(self.name, PARTITIONS)
+        self.config: SinkConfig = sink_config(
+            {"kafka.bootstrap.servers": self.kafka.bootstrap_servers, "kafka.max.block.ms": "30000"}
+        )
+        self.client = CoordinatorClient(self.config.producer)
+        self.client.ensure_topic(self.config.commit_topic)
+        names = Names(self.name, self.config.commit_topic)
+        self.sink = Sink(names, timeout_ms=60_000, transaction_version=self.client.transaction_version())
+
+    def prepare(self, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
+        """Plans a micro-batch and writes its slots' rows, `<micro-batch>/<slot>` each."""
+        facts = run(self.client, two_phase.plan(self.sink))
+        return facts, [self.task(facts, micro_batch_id, slot) for slot in range(SLOTS)]
+
+    def task(self, facts: Facts, micro_batch_id: int, slot: int) -> SlotPrepared:
+        begin = two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id="q")
+        begun = run(self.client, begin)
+        if begun.visible is None:
+            transaction = Transaction(
+                self.sink.names.slot(slot), begun.ids.producer_id, begun.ids.producer_epoch,
+                self.sink.transaction_version,
+            )  # fmt: skip
+            rows = pa.record_batch({"value": [f"{micro_batch_id}/{slot}"], "partition": pa.array([slot], pa.int32())})
+            with lease(self.config.producer) as producer:
+                write = producer.begin(topic=self.name, transaction=transaction)
+                write.append(rows)
+                write.finish()
+            run(self.client, two_phase.prepare(self.sink, begun, Marker(micro_batch_id, "q", str(slot))))
+        return SlotPrepared(slot, begun.ids, "q", str(slot), begun.visible, ((self.name, slot),))
+
+    def commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0) -> None:
+        run(self.client, self._commit(facts, done, micro_batch_id))
+
+    def _commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int) -> two_phase.Steps[None]:
+        now_ms = wall_clock_ms()
+        return two_phase.commit(self.sink, facts, done, micro_batch_id=micro_batch_id, now_ms=now_ms)
+
+    def decide(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, slots: int = 0) -> None:
+        """Commits as far as the decision, and then so many slots; there the driver dies."""
+
+        def until_it_dies() -> two_phase.Steps[None]:
+            steps = self._commit(facts, done, micro_batch_id)
+            effects = next(steps)
+            while not (len(effects) == SLOTS and all(map(is_end_txn, effects))):
+                effects = steps.send((yield effects))
+            if slots:
+                yield effects[:slots]
+
+        run(self.client, until_it_dies())
+
+    def write_unseen(self, slot: SlotPrepared, value: bytes) -> SlotPrepared:
+        """A row that the slot's coordinator does not know of: the leader will have it open for ever."""
+        batch = DefaultRecordBatchBuilder(
+            magic=2, compression_type=0, is_transactional=1, producer_id=slot.ids.producer_id,
+            producer_epoch=slot.ids.producer_epoch, base_sequence=0, batch_size=16_384,
+        )  # fmt: skip
+        batch.append(0, timestamp=1_700_000_000_000, key=None, value=value, headers=[])
+        partition = ProducePartition(self.name, SLOTS, None, bytes(batch.build()))
+        # A version of the request that adds no partition.
+        request = ProduceRequest(-1, 30_000, (partition,), self.sink.names.slot(slot.slot), transaction_version=1)
+        response = self.client._ask_any(request, self.client._deadline_ms())
+        assert isinstance(response, ProduceResponse)
+        assert [result.error_code for result in response.partitions] == [0]
+        return replace(slot, partitions=(*slot.partitions, (self.name, SLOTS)))
+
+    def visible(self, isolation: str = "read_committed") -> list[str]:
+        """The rows of all partitions, sorted, as librdkafka reads them."""
+        consumer = Consumer({
+            "bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
+            "isolation.level": isolation, "enable.partition.eof": True,
+        })  # fmt: skip
+        consumer.assign([TopicPartition(self.name, partition, 0) for partition in range(PARTITIONS)])
+        values: list[str] = []
+        ended: set[int] = set()
+        try:
+            while len(ended) < PARTITIONS:
+                message = consumer.poll(30)
+                assert message is not None, "the topic could not be read to its end"
+                if message.error() is None:
+                    values.append((message.value() or b"").decode())
+                elif message.error().code() == -191:  # _PARTITION_EOF
+                    ended.add(message.partition() or 0)
+                else:
+                    raise KafkaException(message.error())
+        finally:
+            consumer.close()
+        return sorted(values)
+
+
+def is_end_txn(effect: Effect) -> bool:
+    return isinstance(effect, ToCoordinator) and isinstance(effect.request, EndTxnRequest)
+
+
+@pytest.fixture
+def query(cluster: LocalKafka) -> Iterator[Query]:
+    made = Query(cluster)
+    with closing(made.client):
+        yield made
+
+
+class Command:
+    """The command, in this process: its status, and the lines it said since."""
+
+    def __init__(self, query: Query, capsys: pytest.CaptureFixture[str]) -> None:
+        self.query = query
+        self.capsys = capsys
+        self.said = ""
+        self.error = ""
+
+    def __call__(self, subcommand: str, *arguments: str) -> int:
+        self.capsys.readouterr()
+        name, servers = self.query.name, self.query.kafka.bootstrap_servers
+        status = transactions.main([subcommand, "--bootstrap-servers", servers, "--prefix", name, *arguments])
+        self.said, self.error = self.capsys.readouterr()
+        return status
+
+    def row(self, transactional_id: str) -> list[str]:
+        """The cells of its line in the table."""
+        (line,) = [line for line in self.said.splitlines() if line.startswith(f"{transactional_id} ")]
+        return [cell for cell in line.split("  ") if cell]
+
+
+@pytest.fixture
+def command(query: Query, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(query, capsys)
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_open_is_listed_and_looking_disturbs_nobody(query: Query, command: Command) -> None:
+    name = query.name
+    facts, done = query.prepare()
+    for subcommand in ("list", "describe"):
+        assert command(subcommand) == DONE
+        for slot in range(SLOTS):
+            transactional_id, state, _since, lasted, decided, held = map(str.strip, command.row(f"{name}.{slot}"))
+            assert (transactional_id, state, decided) == (f"{name}.{slot}", "Ongoing, prepared", "no")
+            assert lasted.endswith((" s", "min"))
+            assert held == f"{name}-{slot} from offset 0"
+        assert f"abort --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {name}" in command.said
+        assert "repair" not in command.said
+    assert "Decision: none" in command.said
+    # Its driver was not fenced, and goes on.
+    query.commit(facts, done)
+    assert query.visible() == ["0/0", "0/1"]
+    assert command("list") == DONE
+    assert command.said == "No transaction is open.\n"
+    assert command("describe") == DONE
+    assert "Decision: micro-batch 0 of query q, 2 slots" in command.said
+    assert "carried out: every slot is visible" in command.said
+
+
+def test_list_finds_sinks_by_the_beginning_of_their_names(query: Query, command: Command) -> None:
+    other = Query(query.kafka, f"{query.name}-eu")
+    with closing(other.client):
+        query.prepare()
+        other.prepare()
+        assert command("list") == DONE
+        assert command.row(f"{query.name}.0")
+        assert command.row(f"{other.name}.0")
+        # A sink alone has what is its own, though another's name begins with its.
+        assert command("describe") == DONE
+        assert f"{other.name}.0" not in command.said
+
+
+def test_a_prefix_that_nobody_used(query: Query, command: Command) -> None:
+    command.query = Query(query.kafka)
+    with closing(command.query.client):
+        assert command("list") == DONE
+        assert command.said == "No transaction is open.\n"
+        assert command("describe", "--topic", query.name, "--commit-topic", "never-made") == DONE
+        assert "Decision: none" in command.said
+        assert command("repair") == DONE
+        assert command("abort") == DONE
+
+
+def test_it_is_a_program(query: Query) -> None:
+    query.prepare()
+    program = [sys.executable, "-m", "kafka_sink.transactions"]
+    arguments = ["--prefix", query.name, "--option", f"kafka.bootstrap.servers={query.kafka.bootstrap_servers}"]
+    listed = subprocess.run([*program, "list", *arguments], capture_output=True, text=True, timeout=120, check=True)
+    assert f"\n{query.name}.1 " in listed.stdout
+    refused = subprocess.run([*program, "abort", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert (refused.returncode, "--take-over" in refused.stderr) == (REFUSED, True)
+
+
+# --- abort ------------------------------------------------------------------------------------------------------------
+
+
+def test_abort_wants_to_hear_that_it_may_stop_a_query(query: Query, command: Command) -> None:
+    facts, done = query.prepare()
+    assert command("abort") == REFUSED
+    assert f"If a query runs with prefix {query.name}, it would stop with DriverFenced" in command.error
+    assert command.row(f"{query.name}.0")
+    query.commit(facts, done)
+    assert query.visible() == ["0/0", "0/1"]
+
+
+def test_abort_fences_the_driver_and_ends_what_nobody_decided(query: Query, command: Command) -> None:
+    facts, done = query.prepare()
+    assert command("abort", "--take-over") == DONE
+    for slot in done:
+        assert f"Aborted {query.name}.{slot.slot} ({slot.ids}), open since" in command.said
+    with pytest.raises(TransactionTimedOut):
+        query.commit(facts, done)
+    with pytest.raises(DriverFenced):
+        query.task(facts, 0, 0)
+    assert (query.visible(), query.visible("read_uncommitted")) == ([], ["0/0", "0/1"])
+    assert command("abort") == DONE
+    assert "no open transaction" in command.said
+    query.commit(*query.prepare())
+    assert query.visible() == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_abort_leaves_what_is_decided(query: Query, command: Command, committed: int) -> None:
+    query.decide(*query.prepare(), slots=committed)
+    assert command("abort", "--take-over") == REFUSED
+    assert "its micro-batch 0 is decided" in command.error
+    assert f"repair --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {query.name}" in command.error
+    assert command("repair") == DONE
+    assert query.visible() == ["0/0", "0/1"]
+
+
+# --- repair -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("committed", [0, 1])
+def test_repair_commits_what_is_decided(query: Query, command: Command, committed: int) -> None:
+    query.commit(*query.prepare())
+    query.decide(*query.prepare(1), micro_batch_id=1, slots=committed)
+    assert command("describe") == DONE
+    missing = "slot 1 not visible" if committed else "slot 0, slot 1 not visible"
+    assert f"not carried out: {missing}" in command.said
+    assert command.row(f"{query.name}.1")[4].strip() == "micro-batch 1"
+    assert f"repair --bootstrap-servers {query.kafka.bootstrap_servers} --prefix {query.name}" in command.said
+
+    assert command("repair", "--dry-run") == DONE
+    assert f"Would commit {query.name}.1 (" in command.said
+    assert len(query.visible()) == 2 + committed
+
+    assert command("repair") == DONE
+    assert f"{query.name}.1 (" in command.said
+    assert command.said.endswith("What was decided is visible.\n")
+    assert query.visible() == ["0/0", "0/1", "1/0", "1/1"]
+    assert command("repair") == DONE
+    # And the query goes on where it was.
+    query.commit(*query.prepare(1), micro_batch_id=1)
+    query.commit(*query.prepare(2), micro_batch_id=2)
+    assert len(query.visible()) == 6
+
+
+def test_repair_disturbs_no_query_that_runs(query: Query, command: Command) -> None:
+    query.commit(*query.prepare())
+    facts, done = query.prepare(1)
+    assert command("repair") == DONE
+    assert "2 open and not decided" in command.said
+    query.commit(facts, done, 1)
+    assert query.visible() == ["0/0", "0/1", "1/0", "1/1"]
+
+
+def test_repair_tells_of_what_it_cannot_commit_any_more(query: Query, command: Command) -> None:
+    query.decide(*query.prepare(), slots=1)
+    # Somebody ends it from outside.
+    init = InitProducerIdRequest(60_000, f"{query.name}.1")
+    query.client.ask_all([(CoordinatorKind.TRANSACTION, f"{query.name}.1", init)])
+    assert command("repair") == FAILED
+    assert "Not visible, and not to be committed any more: slot 1." in command.said
+    assert query.visible() == ["0/0"]
+    query.commit(*query.prepare())
+    assert query.visible() == ["0/0", "0/1"]
+
+
+# --- what hangs -------------------------------------------------------------------------------------------------------
+
+
+def test_what_hangs_is_told_and_ended_by_repair(query: Query, command: Command) -> None:
+    facts, done = query.prepare()
+    done[1] = query.write_unseen(done[1], b"0/1 too")
+    query.decide(facts, done, slots=SLOTS)
+    assert query.visible() == ["0/0", "0/1"]
+    for subcommand in ("list", "describe"):
+        assert command(subcommand) == DONE
+        _, state, *_, decided, held = map(str.strip, command.row(f"{query.name}.1"))
+        assert (state, decided, held) == ("hangs", "committed", f"{query.name}-{SLOTS} from offset 0")
+        assert "repair" in command.said
+    assert command("repair", "--dry-run") == DONE
+    assert f"Would end with COMMIT {query.name}.1 ({done[1].ids})" in command.said
+    assert command("repair", "--topic", query.name) == DONE
+    assert f"Ended with COMMIT: {query.name}.1 ({done[1].ids}) on {query.name}-{SLOTS} from offset 0." in command.said
+    assert query.visible() == ["0/0", "0/1", "0/1 too"]
+    assert command("list") == DONE
+    assert command.said == "No transaction is open.\n"
+
+
+def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: Command) -> None:
+    _, done = query.prepare()
+    query.write_unseen(done[1], b"of an attempt that failed")
+    run(query.client, two_phase.abort(query.sink, done, micro_batch_id=0))
+    assert command("repair") == FAILED
+    assert "Left alone, as nothing tells whether it was committed" in command.said
+    assert query.visible() == []
+    assert command("list") == DONE
+    assert command.row(f"{query.name}.1")[1].strip() == "hangs"
+
+
+def test_a_commit_ends_what_hangs(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    facts, done = query.prepare()
+    done[0] = query.write_unseen(done[0], b"0/0 too")
+    query.commit(facts, done)
+    assert query.visible() == ["0/0", "0/0 too", "0/1"]
+
+
+def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    facts, done = query.prepare()
+    done[0] = query.write_unseen(done[0], b"0/0 too")
+    query.decide(facts, done, slots=1)
+    facts, again = query.prepare()
+    # As a task tells whose rows are visible: wherever they may be.
+    everywhere = tuple((query.name, partition) for partition in range(PARTITIONS))
+    query.commit(facts, [replace(each, partitions=everywhere) for each in again])
+    assert query.visible() == ["0/0", "0/0 too", "0/1"]
+
+
+# --- the brokers' ceiling ---------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() -> None:
+    with LocalKafka(config={"transaction.max.timeout.ms": 300_000}) as kafka:
+        given = given_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t"})
+        with pytest.raises(InvalidOption) as raised:
+            make_plan(given, "orders", query_id=None)
+        assert "'900000'; expected at most the brokers' transaction.max.timeout.ms, 300000." in str(raised.value)

@@ -1,0 +1,248 @@
+"""The command's line, statuses and words. What it does to a Kafka: `unit/commit/test_survey.py` and `tests/broker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_sink import transactions
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.survey import Held, OpenTransaction, Survey
+from kafka_sink.commit.two_phase import Hanging, Sink
+from kafka_sink.errors import BrokersUnreachable
+from kafka_sink.transactions import configuration, main, parser
+
+DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
+SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
+AT_MS = 1_760_000_000_000
+SERVERS = ("--bootstrap-servers", "b:9092")
+SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
+DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_help_has_examples_of_each_and_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    for subcommand in ("list", "describe", "repair", "abort"):
+        assert f"python -m kafka_sink.transactions {subcommand} " in said
+    assert "exit status: 0 done" in said
+
+
+@pytest.mark.parametrize("subcommand", ["list", "describe", "repair", "abort"])
+def test_help_of_a_subcommand_says_what_it_changes(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([subcommand, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert any(words in said for words in ("Changes nothing", "Does not disturb", "Takes the sink over"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["list", "--take-over"], ["abort", "--topic", "t"], ["list", "--option", "x"], ["list", "--preset", "none"]],
+)
+def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
+        (["list", *SERVERS], "--prefix says whose"),
+        (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
+        (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
+    ],
+)
+def test_a_wrong_option_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == WRONG_USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_options_come_from_the_preset_then_from_options_then_from_the_line(tmp_path: Path) -> None:
+    preset = tmp_path / "some.conf"
+    preset.write_text(
+        "kafka.bootstrap.servers = a:1\ntransactionalIdPrefix = preset\nkafka.linger.ms = 7\nkafka.max.block.ms = 5\n"
+    )
+    line = ["describe", "--preset", str(preset), "--option", "KAFKA.MAX.BLOCK.MS=6", "--commit-topic", "mine"]
+    config = configuration(parser().parse_args(line))
+    assert config.producer.bootstrap_servers_text == "a:1"
+    assert (config.transactional_id_prefix, config.commit_topic) == ("preset", "mine")
+    assert (config.producer.linger_ms, config.producer.max_block_ms) == (7, 6)
+    over = configuration(parser().parse_args([*line, *SERVERS, "--prefix", "line"]))
+    assert (over.producer.bootstrap_servers_text, over.transactional_id_prefix) == ("b:9092", "line")
+
+
+# --- what it does -----------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """A cluster that has topic t, a leaderless partition, and nothing else; `run` is answered by the test."""
+
+    closed = 0
+
+    def __init__(self, config: object) -> None:
+        pass
+
+    def partitions(self, topics: Any) -> Any:
+        assert topics in (None, ("t",))
+        return (("t", 0),), (("t", 1),)
+
+    def transaction_version(self) -> int:
+        return 2
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What steps come to, by the name of their function; an exception is raised."""
+    answers: dict[str, Any] = {"look": transactions.Seen({}, (), {})}
+
+    def run(client: object, steps: Any) -> Any:
+        answer = answers[steps.gi_code.co_name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(transactions, "run", run)
+    monkeypatch.setattr(transactions, "CoordinatorClient", Client)
+    monkeypatch.setattr(Client, "closed", 0)
+    yield answers
+
+
+def opened(slot: int | None, *, is_decided: bool, state: str = "Ongoing") -> OpenTransaction:
+    name = "orders.driver" if slot is None else f"orders.{slot}"
+    holds = (Held("__consumer_offsets", 3, None), Held("t", slot or 0, 40 + (slot or 0)), Held("u", 0, None))
+    return OpenTransaction(name, slot, Ids(100, 7), state, AT_MS, 60_000, holds, is_decided)
+
+
+def found(
+    *open_ones: OpenTransaction, hanging: tuple[Hanging, ...] = (), unknown: tuple[Hanging, ...] = (),
+    markers: Mapping[int, Marker] = {}, decided: bool = True,
+) -> Survey:  # fmt: skip
+    decision = Decision(4, "q", Ids(9, 1), 2, AT_MS, (Ids(100, 7), None)) if decided else None
+    return Survey(SINK, {}, decision, markers, open_ones, hanging, unknown, {})
+
+
+WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
+HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
+
+
+def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["look"] = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="refused")
+    assert main(["list", *SERVERS, "--prefix", "orders"]) == FAILED
+    assert capsys.readouterr().err.startswith("error: no broker of b:9092 answered")
+    assert Client.closed == 1
+
+
+def test_a_table_for_who_is_on_call(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    assert capsys.readouterr().out.splitlines() == [
+        "Not looked at, as they have no leader now: t-1.",
+        "TRANSACTION  STATE              SINCE (UTC)          FOR    DECIDED        READERS SEE NOTHING OF",
+        "orders.0     Ongoing, prepared  2025-10-09 08:53:20  8 min  micro-batch 4  t-0 from offset 40, u-0",
+        "orders.12    Ongoing, prepared  2025-10-09 08:53:20  8 min  no             t-12 from offset 52, u-0",
+        "orders.1     hangs                                          committed      t-2 from offset 17",
+        "",
+        "orders: decided, and not all of it is there for readers. A query that runs or starts carries it out; so does",
+        f"    python -m kafka_sink.transactions repair {SAME}",
+        "",
+        "orders: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends them, "
+        "or the brokers do, 60 s after they began. To end them now:",
+        f"    python -m kafka_sink.transactions abort {SAME}",
+    ]
+
+
+def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ran["survey"] = found(markers={1: Marker(4, "q", "f"), 0: Marker(3, "q", "f")})
+    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Sink orders, commit topic commits, transactions of version 2",
+        "Decision: micro-batch 4 of query q, 2 slots, made 2025-10-09 08:53:20 by generation 9:1",
+        "          not carried out: slot 0 not visible",
+        "",
+        "SLOT  PINNED          VISIBLE  MARKER         TRANSACTION NOW",
+        "0     100:7           no       micro-batch 3  forgotten",
+        "1     visible before  yes      micro-batch 4  forgotten",
+        "",
+        "No transaction is open.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "refused", "status", "words"),
+    [
+        (found(markers=WHOLE), {}, DONE, "What was decided is visible."),
+        (found(decided=False), {}, DONE, "Nothing was decided."),
+        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    python -m"),
+        (found(markers={0: WHOLE[0]}), {}, FAILED, "not to be committed any more: slot 1."),
+        (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Left alone"),
+        (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, though its leader took a marker"),
+        (
+            found(markers=WHOLE, hanging=(HANGING,)), {HANGING: DENIED}, FAILED,
+            f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. It takes the ACL CLUSTER ALTER.",
+        ),
+    ],
+)  # fmt: skip
+def test_repair_tells_what_is_left(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], after: Survey, refused: dict[Hanging, str], status: int,
+    words: str,
+) -> None:  # fmt: skip
+    ran["survey"] = found(opened(0, is_decided=True))
+    ran["finish_by_hand"] = after, refused
+    assert main(["repair", *SERVERS, "--prefix", "orders"]) == status
+    assert words in capsys.readouterr().out
+
+
+def test_a_dry_run_only_tells(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
+    said = capsys.readouterr().out
+    assert "Would commit orders.0 (100:7).\nWould end with COMMIT orders.1 (101:3) on t-2 from offset 17.\n" in said
+    ran["survey"] = found(markers=WHOLE)
+    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
+    assert capsys.readouterr().out.endswith("Nothing to do.\n")
+
+
+def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
+    assert main(["abort", *SERVERS, "--prefix", "orders", "--take-over"]) == REFUSED
+    assert "repair --bootstrap-servers b:9092 --prefix orders" in capsys.readouterr().err
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "words"),
+    [(-5, "0 s"), (1_999, "1 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")],
+)
+def test_how_long(elapsed_ms: int, words: str) -> None:
+    assert transactions.lasted(1_000, 1_000 + elapsed_ms) == words
+
+
+def test_the_first_of_many_are_shown() -> None:
+    assert transactions.shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert transactions.shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
