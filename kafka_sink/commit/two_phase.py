@@ -4,7 +4,7 @@
     begin    a task, before its rows:  is this run current? ─> Init the slot ─> is its marker this micro-batch's?
     prepare  a task, after its rows are acknowledged:  put the marker into the transaction
     commit   check messages ─> check the decision ─> all still open? ─> DECIDE ─> EndTxn each ─> verify each marker
-    abort    what no decision names
+    abort    a plan that no tasks follow, unless another run has begun
 
 Each is a generator: it yields effects, requests that may go out at the same time, and is sent their answers in the same
 order. Whoever runs it (`coordinator_client`, a simulation) brings definite answers only: on CONCURRENT_TRANSACTIONS, an
@@ -20,8 +20,9 @@ timeout comes first; then the markers tell which slots are missing, and the fing
 
 Non-obvious:
 
-* `plan` runs once a micro-batch, in the process that plans it, never in the one that commits: there it would abort what
-  is about to be committed. `commit` never Inits the driver's id: two processes doing so fence each other.
+* `plan` runs once a micro-batch, in the process that plans it, and again if it failed; never in one that is to commit:
+  there it would abort what is about to be committed. `commit` never Inits the driver's id: two processes doing so fence
+  each other.
 * An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
 * A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
 
@@ -762,15 +763,18 @@ def _still_open(
 # --- abort ------------------------------------------------------------------------------------------------------------
 
 
-def abort(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
-    """Ends the transactions of a micro-batch that failed, unless a decision says otherwise.
+def abort(sink: Sink, generation: Ids) -> Steps[None]:
+    """Leaves nothing open of a run whose micro-batch failed: by being the next run, for as long as it takes to plan.
 
-    Runs in another process than `commit`, and possibly after one that decided. What it leaves, the next `plan` ends.
+    So tasks that have not begun yet will not, what was decided is committed, and the rest is aborted, whether anybody
+    has its ids or not. Runs in another process than `commit`, and possibly after one that decided without knowing it.
+    Where another run has taken the sink over nothing of this one is open, or its own to end.
     """
-    open_slots = {each.slot: each.ids for each in prepared if each.visible is None}
-    if not open_slots:
-        return
-    decision = yield from read_decision(sink)
-    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):
-        return
-    yield _aborts(sink, {sink.names.slot(slot): ids for slot, ids in open_slots.items()})
+    try:
+        yield from check_generation(sink, generation)
+        yield from plan(sink)
+    except DriverFenced:
+        # Of version 2, also the end of its own decision's transaction raises the driver's epoch.
+        decision = yield from read_decision(sink)
+        if decision is not None and decision.generation == generation:
+            yield from finish(sink, decision)

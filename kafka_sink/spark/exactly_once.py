@@ -2,7 +2,7 @@
 
     planning worker   pickles the writer  ─> `Plan`: takes the sink over, finishes what was decided, finds the facts
     task              write()             ─> begin, rows in a transaction, marker, `PreparedReceipt`
-    committing worker commit(), abort()   ─> `commit_micro_batch`, `abort_micro_batch`, from the messages alone
+    committing worker commit(), abort()   ─> `commit_micro_batch`, from the messages; `abort_micro_batch`, `abort_run`
 
 Spark also makes a writer in the process that commits, which must not plan: what is about to be committed would be
 aborted as left over. But only the planning process pickles its writer, once a micro-batch, to send it to tasks. So
@@ -17,7 +17,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.client import lease
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
 from kafka_sink.commit.markers import Ids, Marker, Names
 from kafka_sink.commit.runner import run
@@ -44,6 +45,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.last_run import recall, remember
 
 # A batch write is one micro-batch of a query of its own.
 ONLY_MICRO_BATCH = 0
@@ -105,13 +107,9 @@ def make_plan(given: GivenOptions, prefix: str, *, query_id: str | None) -> Plan
     config = _planned_config(given)
     with _told_of_a_transaction(), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic)
-        sink = Sink(
-            names=Names(prefix, config.commit_topic),
-            timeout_ms=config.transaction_timeout_ms,
-            transaction_version=client.transaction_version(),
-            bootstrap_servers=config.producer.bootstrap_servers_text,
-        )
+        sink = _sink(config, prefix, client)
         facts = run(client, two_phase.plan(sink))
+    remember(prefix, facts.generation)
     return Plan(sink, facts, config.allow_lost_state, query_id)
 
 
@@ -119,6 +117,15 @@ def batch_identity(given: GivenOptions) -> tuple[str, str]:
     """Prefix and query id of a batch write: its own, so that no other write can meet its transactions."""
     write_id = uuid.uuid4().hex
     return f"{given.get('transactional_id_prefix') or 'pykafka-batch'}.{write_id}", write_id
+
+
+def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient) -> Sink:
+    return Sink(
+        names=Names(prefix, config.commit_topic),
+        timeout_ms=config.transaction_timeout_ms,
+        transaction_version=client.transaction_version(),
+        bootstrap_servers=config.producer.bootstrap_servers_text,
+    )
 
 
 def _planned_config(given: GivenOptions) -> SinkConfig:
@@ -291,21 +298,20 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     return plan
 
 
-def abort_micro_batch(given: GivenOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Ends what the tasks left prepared, as far as it can be done now. Never raises: if it did, Spark would show its
-    error in place of the one that failed the micro-batch, and whatever is left the next plan ends."""
-    present = [message for message in messages if isinstance(message, PreparedReceipt)]
-    if not present:
-        return
-    try:
-        with lease_client(_planned_config(given).producer) as client:
-            run(
-                client,
-                two_phase.abort(
-                    present[0].sink,
-                    [message.prepared for message in present],
-                    micro_batch_id=present[0].micro_batch_id,
-                ),
-            )
-    except KafkaSinkError:
-        return
+def abort_micro_batch(given: GivenOptions, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Ends what a stream's micro-batch has left open. Does nothing where neither a message nor this driver's processes
+    know which run that was. Never raises, as `abort_run`."""
+    of_messages = (message.generation for message in messages if isinstance(message, PreparedReceipt))
+    generation = next(of_messages, None) or recall(prefix)
+    if generation is not None:
+        abort_run(given, prefix, generation)
+
+
+def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
+    """Leaves nothing open of a run, as far as it can be done now. Never raises: if it did, Spark would show its error
+    in place of the one that failed the micro-batch, and whatever is left the next plan ends."""
+    # Also an option that is missing or wrong: who planned has said so.
+    with suppress(KafkaSinkError):
+        config = _planned_config(given)
+        with lease_client(config.producer) as client:
+            run(client, two_phase.abort(_sink(config, prefix, client), generation))

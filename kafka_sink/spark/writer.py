@@ -27,6 +27,7 @@ from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
     Plan,
     abort_micro_batch,
+    abort_run,
     batch_identity,
     commit_micro_batch,
     is_exactly_once,
@@ -125,8 +126,8 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """At-least-once has no way back: rows that tasks had written stay, and a rerun writes them again. Exactly-once
         ends the transactions that hold them."""
-        if is_exactly_once(self.options):
-            abort_micro_batch(self.options, messages)
+        if self.plan is not None:
+            abort_run(self.options, self.plan.sink.names.sink, self.plan.facts.generation)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -143,11 +144,14 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         if is_exactly_once(self.options) and self.plan is None:
-            self.plan = make_plan(self.options, stream_prefix(self.options, self.checkpoint), query_id=None)
+            self.plan = make_plan(self.options, self._prefix(), query_id=None)
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
         return write_task(self.options, self.interceptors, iterator, self.plan)
+
+    def _prefix(self) -> str:
+        return stream_prefix(self.options, self.checkpoint)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
@@ -160,4 +164,4 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
         the transactions that hold them, so that nobody ever sees them."""
         if is_exactly_once(self.options):
-            abort_micro_batch(self.options, messages)
+            abort_micro_batch(self.options, self._prefix(), messages)

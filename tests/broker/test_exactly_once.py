@@ -221,9 +221,11 @@ def test_a_batch_write_that_fails_is_not_visible_at_all(
     name = topic(1)
     rows = numbers(spark, 40_000, 2).selectExpr("IF(value = '39999', raise_error('the source broke'), value) AS value")
     with pytest.raises(PySparkException, match="the source broke"):
-        exactly_once(rows.write.mode("append"), kafka, name).save()
+        exactly_once(rows.write.mode("append"), kafka, name, transactionalIdPrefix=name).save()
     assert len(read(kafka, name, "read_uncommitted")) >= 20_000
     assert read(kafka, name, "read_committed") == Counter()
+    # Readers are not held back until the brokers' timeout.
+    assert open_transactions(kafka, name) == []
 
 
 def test_what_tasks_alone_can_see_is_refused(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
@@ -246,13 +248,17 @@ def test_a_stream_that_is_stopped_in_a_micro_batch_writes_it_again_and_leaves_no
 
     def start(frame: DataFrame) -> StreamingQuery:
         writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query: StreamingQuery = exactly_once(writer.trigger(availableNow=True), kafka, name).start()
+        writer = exactly_once(writer.trigger(availableNow=True), kafka, name, transactionalIdPrefix=name)
+        query: StreamingQuery = writer.start()
         return query
 
     query = start(held(more, gate, after_rows=3 * ARROW_BATCH_ROWS))
     wait_for_rows(kafka, name)
+    assert open_transactions(kafka, name) != []
     query.stop()
     gate.touch()
+    assert open_transactions(kafka, name) == []
     finish(start(more))
+    assert open_transactions(kafka, name) == []
     assert read(kafka, name, "read_committed") == Counter(dict.fromkeys(ALL_ONCE, 1000))
     assert read(kafka, name, "read_uncommitted").total() > 1000 * len(ALL_ONCE), "nothing was aborted"

@@ -138,8 +138,7 @@ class Driver:
                 )
                 yield from one_by_one(commit)
             except (ExactlyOnceError, TaskFailed, GaveUp):
-                left = [message for message, _ in done.values()]
-                yield from one_by_one(two_phase.abort(self.sink, left, micro_batch_id=micro_batch_id))
+                yield from one_by_one(two_phase.abort(self.sink, facts.generation))
                 raise
             yield Log(self.checkpoint.committed, micro_batch_id, tuple(chain(*rows)))
 

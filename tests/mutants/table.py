@@ -870,8 +870,9 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a plan that another has overtaken aborts the other's slots",
         TWO_PHASE,
-        "    yield from check_generation(sink, generation)\n",
-        "",
+        "    yield from check_generation(sink, generation)\n"
+        "    answers = yield _aborts(\n",
+        "    answers = yield _aborts(\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing",
     ),
     Mutant(
@@ -1202,26 +1203,34 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "abort without reading the decision",
         TWO_PHASE,
-        "    decision = yield from read_decision(sink)\n"
-        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n",
-        "    decision = None\n"
-        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n",
-        f"{TESTS_EXACTLY_ONCE}::test_abort_may_follow_upon_a_commit_that_does_not_know_that_it_decided",
+        "        if decision is not None and decision.generation == generation:\n",
+        "        if False:\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_commits_what_was_decided",
     ),
     Mutant(
         "abort after a commit that timed out: what a decision names is aborted",
         TWO_PHASE,
-        "    if decision is not None and not set(open_slots.values()).isdisjoint(decision.pinned):\n"
-        "        return\n",
-        "    assert decision is None or decision.pinned\n",
-        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_what_a_decision_names",
+        "            yield from finish(sink, decision)\n",
+        "            yield _aborts(\n"
+        "                sink, {sink.names.slot(slot): ids for slot, ids in enumerate(decision.pinned) if ids}\n"
+        "            )\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_commits_what_was_decided",
+    ),
+    Mutant(
+        "an abort fences the run that has begun since",
+        TWO_PHASE,
+        "        yield from check_generation(sink, generation)\n"
+        "        yield from plan(sink)\n",
+        "        yield from plan(sink)\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_touches_nothing_once_another_run_has_begun",
     ),
     Mutant(
         "abort leaves all that is prepared to the next plan",
         TWO_PHASE,
-        "    yield _aborts(sink, {sink.names.slot(slot): ids for slot, ids in open_slots.items()})\n",
-        "",
-        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_what_a_decision_names",
+        "        yield from check_generation(sink, generation)\n"
+        "        yield from plan(sink)\n",
+        "        yield from check_generation(sink, generation)\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not",
     ),
 )
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from kafka_sink.config import given_options
 from kafka_sink.errors import BrokersUnreachable, CoordinatorUnavailable, DriverFenced, MissingOption
 from kafka_sink.spark import exactly_once, writer
 from kafka_sink.spark.exactly_once import Plan, PreparedReceipt, batch_identity, stream_prefix
+from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
 GIVEN = given_options(OPTIONS)
+NAMED = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
 SINK = Sink(Names("sink", "commits"), timeout_ms=60_000, transaction_version=2)
 PLAN = Plan(SINK, Facts(Ids(9, 1), None, {}), allow_lost_state=False, query_id=None)
 
@@ -109,11 +112,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was carried out, by the name of the generator; an error in the list is raised by the next."""
     carried_out: list[Any] = []
 
-    @contextmanager
-    def lease(config: object) -> Iterator[str]:
-        yield "client"
+    class Client:
+        def transaction_version(self) -> int:
+            return 2
 
-    def run(client: str, steps: Any) -> None:
+    @contextmanager
+    def lease(config: object) -> Iterator[Client]:
+        yield Client()
+
+    def run(client: Client, steps: Any) -> None:
         if carried_out and isinstance(carried_out[-1], Exception):
             raise carried_out[-1]
         carried_out.append((steps.gi_code.co_name, steps.gi_frame.f_locals))
@@ -144,21 +151,33 @@ def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_
     assert "twice" not in str(raised.value)
 
 
-def test_an_abort_ends_what_there_are_messages_of(ran: list[Any]) -> None:
-    KafkaStreamWriter(GIVEN).abort([None, receipt(1)], 4)
-    KafkaBatchWriter(GIVEN).abort([receipt(0), None])
-    assert [name for name, _ in ran] == ["abort", "abort"]
-    assert [each.slot for each in ran[0][1]["prepared"]] == [1]
+def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_that_was_planned_here(
+    ran: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    KafkaStreamWriter(NAMED).abort([None, None], 4)
+    assert ran == []
+    remember("orders", Ids(9, 7))
+    KafkaStreamWriter(NAMED).abort([None, None], 4)
+    KafkaStreamWriter(NAMED).abort([None, receipt(1)], 4)
+    assert [(name, args["sink"].names, args["generation"]) for name, args in ran] == [
+        ("abort", Names("orders", "pykafka-commits"), Ids(9, 7)),
+        ("abort", Names("orders", "pykafka-commits"), Ids(9, 1)),
+    ]
+
+
+def test_a_batch_writes_abort_is_of_the_run_that_it_planned(ran: list[Any], plans: list[Any]) -> None:
+    batch = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN)))
+    batch.abort([None, None])
+    ((name, args),) = ran
+    assert (name, args["sink"].names, args["generation"]) == (
+        "abort", Names("sink", "pykafka-commits"), PLAN.facts.generation,
+    )  # fmt: skip
 
 
 def test_an_abort_never_hides_the_error_that_made_it_necessary(ran: list[Any]) -> None:
     ran.append(CoordinatorUnavailable(kind="group", key="sink.decision", waited_ms=1, last_error="gone"))
-    KafkaStreamWriter(GIVEN).abort([receipt(0)], 4)
-
-
-def test_an_abort_without_messages_asks_nobody(ran: list[Any]) -> None:
-    KafkaStreamWriter(GIVEN).abort([None, None], 4)
-    assert ran == []
+    KafkaStreamWriter(NAMED).abort([receipt(0)], 4)
 
 
 def test_at_least_once_neither_commits_nor_aborts_anything(ran: list[Any]) -> None:
