@@ -3,103 +3,22 @@ and read back by a consumer that sees what is committed."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from committed_rows import open_transactions, read
+from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, incoming, run
 from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos
-
-APP = Path(__file__).resolve().parents[1] / "support" / "exactly_once_app.py"
-HOOKS = APP.parent / "hooks"
-DEADLINE_S = 180
-FILES = 6
-ROWS_A_FILE = 40
-# Two files each.
-MICRO_BATCHES = 3
-KILLED = -9
-
-
-def incoming(folder: Path) -> Path:
-    """FILES files, oldest first."""
-    folder.mkdir()
-    for file in range(FILES):
-        arrived = folder / f"{file}.json"
-        rows = range(file * ROWS_A_FILE, (file + 1) * ROWS_A_FILE)
-        arrived.write_text("".join(f'{{"value": "{row}"}}\n' for row in rows))
-        os.utime(arrived, (file, file))
-    return folder
-
-
-def run(
-    kafka: LocalKafka, topic: str, tmp_path: Path, hook: Mapping[str, str] | None, *options: str
-) -> tuple[int, str]:
-    """One run of the application: its status, and all it said."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    if hook is not None:
-        environment["PYKAFKA_HOOK"] = json.dumps(
-            {**hook, "once": str(tmp_path / "happened"), "log": str(tmp_path / "requests")}
-        )
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
-    command = [
-        sys.executable, str(APP), kafka.bootstrap_servers, topic, str(tmp_path / "incoming"),
-        str(tmp_path / "checkpoint"), *options,
-    ]  # fmt: skip
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=DEADLINE_S, start_new_session=True, check=False,
-    )  # fmt: skip
-    return ended.returncode, ended.stdout
-
-
-def read(kafka: LocalKafka, topic: str, isolation: str) -> Counter[int]:
-    """How often each row can be read."""
-    consumer = Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
-    })  # fmt: skip
-    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-    consumer.subscribe([topic])
-    rows: Counter[int] = Counter()
-    ended: set[int] = set()
-    try:
-        while len(ended) < len(partitions):
-            message = consumer.poll(30)
-            assert message is not None, "the topic could not be read to its end"
-            if message.error() is None:
-                rows[int(message.value() or b"")] += 1
-            elif message.error().code() == -191:  # _PARTITION_EOF
-                ended.add(message.partition() or 0)
-            else:
-                raise KafkaException(message.error())
-    finally:
-        consumer.close()
-    return rows
-
-
-ALL_ONCE = Counter(range(FILES * ROWS_A_FILE))
-
-
-def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
-    """As Kafka's own tool lists them: those of the sink that are neither empty nor complete."""
-    listed = kafka.run_tool(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
-    )
-    rows = [line.split() for line in listed.splitlines()[1:]]
-    return [row[0] for row in rows if row[0].startswith(f"{sink}.") and row[-1] in ("Ongoing", "PrepareCommit")]
 
 
 def test_every_row_once_and_no_more_requests_than_slots_ask_for(
@@ -111,7 +30,7 @@ def test_every_row_once_and_no_more_requests_than_slots_ask_for(
     assert status == 0, said
     assert read(kafka, name, "read_committed") == read(kafka, name, "read_uncommitted") == ALL_ONCE
     assert open_transactions(kafka, name) == []
-    requests = Counter((tmp_path / "requests").read_text().splitlines())
+    requests = Counter((tmp_path / "run-requests").read_text().splitlines())
     slots = 2
     # Planned once a micro-batch, and never where it is committed.
     assert requests[f"InitProducerId {name}.driver"] == MICRO_BATCHES
@@ -144,7 +63,7 @@ def test_the_application_is_killed_at_a_step_of_its_commit(
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
     assert status == KILLED, said
-    assert (tmp_path / "happened").exists()
+    assert (tmp_path / "run-happened").exists()
     status, said = run(kafka, name, tmp_path, None)
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE
@@ -168,7 +87,7 @@ def test_a_worker_is_killed_at_a_step_and_its_work_done_again(
     name = topic(3)
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "process"})
-    assert (tmp_path / "happened").exists(), said
+    assert (tmp_path / "run-happened").exists(), said
     if status != 0:
         assert ".driver" in step, said
         status, said = run(kafka, name, tmp_path, None)

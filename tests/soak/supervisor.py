@@ -64,7 +64,7 @@ class Supervisor:
             assert since_progress < MOST_STARTS, f"no micro-batch since {since_progress} starts\n{self._said()}"
             if application.poll() is None:
                 self._kill(application)
-                next_kill = self._committed() + self._rng.randint(*APART)
+                next_kill += self._rng.randint(*APART)
                 since_progress = 0
             elif application.returncode == 0:
                 break
@@ -110,9 +110,10 @@ class Supervisor:
         return self._log.read_text(errors="replace")[-4_000:]
 
     def _committed(self) -> int:
-        """Micro-batches in Spark's commit log."""
+        """Micro-batches in Spark's commit log, which keeps the last hundred."""
         commits = self._folder / "checkpoint" / "commits"
-        return sum(file.name.isdigit() for file in commits.iterdir()) if commits.exists() else 0
+        numbers = [int(file.name) for file in commits.iterdir() if file.name.isdigit()] if commits.exists() else []
+        return max(numbers, default=-1) + 1
 
     # --- kills --------------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kafka_sink.broker import LocalKafka
 
@@ -61,14 +63,35 @@ def held_back(kafka: LocalKafka, topic: str) -> int:
     return all_written - stable
 
 
-def transactions(kafka: LocalKafka, sink: str) -> Mapping[str, str]:
-    """The sink's transactional ids and their states, as Kafka's own tool lists them."""
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    coordinator: int
+    state: str
+
+
+def transactions(kafka: LocalKafka, sink: str) -> Mapping[str, ListedTransaction]:
+    """Those of the sink, by transactional id, as Kafka's own tool lists them."""
     listed = kafka.run_tool(
         "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
     )
     rows = [line.split() for line in listed.splitlines()[1:]]
-    return {row[0]: row[-1] for row in rows if row and row[0].startswith(f"{sink}.")}
+    return {
+        name: ListedTransaction(int(coordinator), state)
+        for name, coordinator, _, state in filter(None, rows)
+        if name.startswith(f"{sink}.")
+    }
 
 
 def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
-    return sorted(name for name, state in transactions(kafka, sink).items() if state in OPEN_STATES)
+    return sorted(name for name, found in transactions(kafka, sink).items() if found.state in OPEN_STATES)
+
+
+def leader(kafka: LocalKafka, topic: str, partition: int) -> int:
+    """The node that leads the partition, -1 if none does."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    return int(client.list_topics(topic, DEADLINE_S).topics[topic].partitions[partition].leader)
+
+
+def group_coordinator(kafka: LocalKafka, group: str) -> int:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    return int(client.describe_consumer_groups([group])[group].result(DEADLINE_S).coordinator.id)

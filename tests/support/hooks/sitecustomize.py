@@ -1,4 +1,4 @@
-"""Ends processes of a Spark application at a named step of the two-phase commit, in whichever process runs the step.
+"""Ends or holds processes of a Spark application at a named step of the two-phase commit, in whichever runs the step.
 
 Python imports this when it starts, where its folder is on PYTHONPATH: in the user's process, in the workers that plan
 and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
@@ -7,6 +7,7 @@ and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
     kill   "application": all processes of the session, as a machine that dies; "process": this one; "": none
     once   a file, made when it has happened: it happens once
     log    a file that gets a line for every request, in the order of sending
+    holds  step -> a named pipe: who comes there first makes the file <pipe>.reached, and waits until the pipe is opened
 
 Requests that go out together go one by one here, so that a process can end in between.
 """
@@ -16,10 +17,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def install(step: str, kill: str, once: str, log: str) -> None:
+def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str]) -> None:
     from kafka_sink.commit import runner
 
     answers_of = runner._answers
@@ -30,23 +32,30 @@ def install(step: str, kill: str, once: str, log: str) -> None:
             text = described(effect)
             with open(log, "a") as lines:
                 lines.write(f"{text}\n")
-            end_at(f"before {text}")
+            come_to(f"before {text}")
             answers += answers_of(client, [effect])  # type: ignore[arg-type, list-item]
-            end_at(f"after {text}")
+            come_to(f"after {text}")
         return answers
 
-    def end_at(here: str) -> None:
-        if not kill or here != step:
-            return
-        try:
-            os.close(os.open(once, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
+    def come_to(here: str) -> None:
+        if here in holds and made_first(f"{holds[here]}.reached"):
+            with open(holds[here]):
+                pass
+        if not kill or here != step or not made_first(once):
             return
         if kill == "application":
             kill_session()
         os.kill(os.getpid(), signal.SIGKILL)
 
     runner._answers = watched  # type: ignore[assignment]
+
+
+def made_first(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def described(effect: object) -> str:

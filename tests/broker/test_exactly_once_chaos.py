@@ -1,0 +1,293 @@
+"""Exactly-once with real Spark, real brokers, and what goes wrong around a commit.
+
+Brokers die in it; a driver sleeps through its transactions' timeout; a replay has other rows or slots; two drivers are
+on one checkpoint; another query has an old one's name.
+
+Windows are reached by holding the process that runs a step of the commit (`exactly_once_runs.Run`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
+from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_file, incoming, run
+from kafka_sink.broker import LocalKafka
+from waiting import wait_until
+
+pytestmark = pytest.mark.chaos
+
+DEADLINE_S = 120
+VERSIONS = ["4.3.1", "3.9.2"]
+COMMIT_TOPIC = "pykafka-commits"
+REPLICATED = {"default.replication.factor": 3, "min.insync.replicas": 2}
+OF_FIRST_MICRO_BATCH = Counter(range(2 * ROWS_A_FILE))
+DECIDED = "after EndTxn {sink}.driver commit"
+UNDECIDED = "before TxnOffsetCommit {sink}.decision"
+# Distinct keys, so that each slot has rows of each partition.
+SPREAD = ("--key", "value")
+# A transaction must last for its micro-batch and 5 s, and may not last as long as a test.
+TIMEOUT_MS = 20_000
+SHORT = f"kafka.transaction.timeout.ms={TIMEOUT_MS}"
+
+
+def assert_whole(kafka: LocalKafka, topic: str) -> None:
+    assert read(kafka, topic, "read_committed") == ALL_ONCE
+    assert open_transactions(kafka, topic) == []
+    assert held_back(kafka, topic) == 0
+
+
+def fails_with(error: str, status: int, said: str) -> None:
+    assert status > 0, said
+    assert f"kafka_sink.errors.{error}" in said
+
+
+# --- brokers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+    """Three brokers. What a transaction's coordinator knows is on one of them only: it answers EndTxn, also while a
+    broker is stopped that would have to copy that."""
+    config = {**REPLICATED, "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1}
+    with LocalKafka(nodes=3, kafka_version=request.param, config=config) as three:
+        yield three
+
+
+@pytest.mark.parametrize("dies", ["leader", "coordinator"])
+def test_a_broker_dies_between_an_end_txn_and_its_markers(cluster: LocalKafka, tmp_path: Path, dies: str) -> None:
+    name = f"markers-{dies}"
+    cluster.create_topic(name, 6, replication_factor=3)
+    incoming(tmp_path / "incoming")
+    before, after = f"before EndTxn {name}.0 commit", f"after EndTxn {name}.0 commit"
+    with Run(cluster, name, tmp_path, *SPREAD, holds=[before, after]) as application:
+        application.wait_until_held(before)
+        coordinator = transactions(cluster, f"{name}")[f"{name}.0"].coordinator
+        stopped = next(node for each in range(6) if (node := leader(cluster, name, each)) != coordinator)
+        # From here on no marker gets into this broker's partitions.
+        os.kill(cluster.pid(stopped), signal.SIGSTOP)
+        application.go_on(before)
+        application.wait_until_held(after)
+        dead = stopped if dies == "leader" else coordinator
+        cluster.kill(dead)
+        if dies == "coordinator":
+            os.kill(cluster.pid(stopped), signal.SIGCONT)
+        application.go_on(after)
+        cluster.start(dead)
+        status, said = application.end()
+    assert status == 0, said
+    assert_whole(cluster, name)
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def replicated(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+    """Three brokers, with all that they know on each."""
+    with LocalKafka(nodes=3, kafka_version=request.param, config=REPLICATED) as three:
+        yield three
+
+
+@pytest.mark.parametrize(
+    ("who", "step"),
+    [
+        ("coordinator of a transaction", DECIDED),
+        ("coordinator of the groups", UNDECIDED),
+        ("leader of the commit topic", "before TxnOffsetCommit {sink}.0"),
+    ],
+)
+def test_a_broker_dies_in_mid_commit_and_comes_back(
+    replicated: LocalKafka, tmp_path: Path, who: str, step: str
+) -> None:
+    name = who.replace(" ", "-")
+    replicated.create_topic(name, 3, replication_factor=3)
+    incoming(tmp_path / "incoming")
+    step = step.format(sink=name)
+    with Run(replicated, name, tmp_path, *SPREAD, holds=[step]) as application:
+        application.wait_until_held(step)
+        if who == "coordinator of a transaction":
+            dead = transactions(replicated, name)[f"{name}.1"].coordinator
+        elif who == "coordinator of the groups":
+            dead = group_coordinator(replicated, f"{name}.decision")
+        else:
+            dead = leader(replicated, COMMIT_TOPIC, 0)
+        replicated.kill(dead)
+        application.go_on(step)
+        replicated.start(dead)
+        status, said = application.end()
+    assert status == 0, said
+    assert_whole(replicated, name)
+
+
+# --- timeouts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[LocalKafka]:
+    """A broker that looks for transactions that have timed out every second; by default every 10 s."""
+    with LocalKafka(config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000}) as one:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("step", "visible"),
+    [(UNDECIDED, Counter()), (DECIDED, Counter()), ("after EndTxn {sink}.0 commit", Counter(range(ROWS_A_FILE)))],
+)
+def test_the_driver_sleeps_past_the_timeout(
+    impatient: LocalKafka, tmp_path: Path, step: str, visible: Counter[int], request: pytest.FixtureRequest
+) -> None:
+    name = f"asleep-{request.node.callspec.indices['step']}"
+    impatient.create_topic(name, 3)
+    incoming(tmp_path / "incoming")
+    step = step.format(sink=name)
+    with Run(impatient, name, tmp_path, SHORT, holds=[step]) as application:
+        application.wait_until_held(step)
+        application.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transactions time out")
+        application.send_signal(signal.SIGCONT)
+        application.go_on(step)
+        status, said = application.end()
+    fails_with("CommitOutcomeUnknown", status, said)
+    # All of a slot or nothing of it.
+    got = read(impatient, name, "read_committed")
+    assert got == visible or (visible and got in slots_of_first_micro_batch())
+    status, said = run(impatient, name, tmp_path, None)
+    assert status == 0, said
+    assert_whole(impatient, name)
+
+
+def slots_of_first_micro_batch() -> list[Counter[int]]:
+    return [Counter(range(file * ROWS_A_FILE, (file + 1) * ROWS_A_FILE)) for file in range(2)]
+
+
+def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(impatient: LocalKafka, tmp_path: Path) -> None:
+    name = "torn"
+    impatient.create_topic(name, 3)
+    incoming(tmp_path / "incoming")
+    hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
+    status, said = run(impatient, name, tmp_path, hook, SHORT)
+    assert status == KILLED, said
+    wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transaction times out")
+    status, said = run(impatient, name, tmp_path, None, SHORT, "--key", "rand()")
+    fails_with("TornBatch", status, said)
+    assert read(impatient, name, "read_committed") in slots_of_first_micro_batch()
+    assert open_transactions(impatient, name) == []
+    # With the rows that it had it goes on.
+    status, said = run(impatient, name, tmp_path, None)
+    assert status == 0, said
+    assert_whole(impatient, name)
+
+
+# --- replays with other slots or rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_another_number_of_slots_replaces_what_nobody_has_seen(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": UNDECIDED.format(sink=name), "kill": "application"})
+    assert status == KILLED, said
+    status, said = run(kafka, name, tmp_path, None, "--slots", slots)
+    assert status == 0, said
+    assert_whole(kafka, name)
+
+
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_another_number_of_slots_stops_at_what_was_decided_and_the_old_one_goes_on(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
+    assert status == KILLED, said
+    status, said = run(kafka, name, tmp_path, None, "--slots", slots)
+    fails_with("NonDeterministicReplay", status, said)
+    assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
+    assert open_transactions(kafka, name) == []
+    status, said = run(kafka, name, tmp_path, None)
+    assert status == 0, said
+    assert_whole(kafka, name)
+
+
+def test_random_rows_are_harmless_while_nobody_has_seen_them(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, random_keys = topic(3), ("--key", "rand()")
+    incoming(tmp_path / "incoming")
+    hook = {"step": UNDECIDED.format(sink=name), "kill": "application"}
+    status, said = run(kafka, name, tmp_path, hook, *random_keys)
+    assert status == KILLED, said
+    status, said = run(kafka, name, tmp_path, None, *random_keys)
+    assert status == 0, said
+    assert_whole(kafka, name)
+
+
+def test_random_rows_stop_a_replay_after_a_part_was_committed(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, random_keys = topic(3), ("--key", "rand()")
+    incoming(tmp_path / "incoming")
+    hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
+    status, said = run(kafka, name, tmp_path, hook, *random_keys)
+    assert status == KILLED, said
+    status, said = run(kafka, name, tmp_path, None, *random_keys)
+    fails_with("NonDeterministicReplay", status, said)
+    # The start has committed the other part.
+    assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
+    assert open_transactions(kafka, name) == []
+
+
+# --- two drivers, and another query -----------------------------------------------------------------------------------
+
+
+def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_does_not_disturb_the_other(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    undecided = UNDECIDED.format(sink=name)
+    with Run(kafka, name, tmp_path, holds=[undecided], name="older") as older:
+        older.wait_until_held(undecided)
+        with Run(kafka, name, tmp_path, holds=[undecided], name="newer") as newer:
+            newer.wait_until_held(undecided)
+            older.go_on(undecided)
+            fails_with("DriverFenced", *older.end())
+            newer.go_on(undecided)
+            status, said = newer.end()
+    assert status == 0, said
+    assert_whole(kafka, name)
+
+
+def test_a_new_checkpoint_under_an_old_prefix_finishes_what_was_decided_and_begins_anew(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    incoming(tmp_path / "incoming")
+    status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
+    assert status == KILLED, said
+    status, said = run(kafka, name, tmp_path, None, checkpoint="new")
+    assert status == 0, said
+    assert read(kafka, name, "read_committed") == ALL_ONCE + OF_FIRST_MICRO_BATCH
+    assert transactions(kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
+    assert open_transactions(kafka, name) == []
+
+
+def test_a_query_whose_prefix_another_has_used_since_stops(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    folder = incoming(tmp_path / "incoming")
+    for checkpoint in ("old", "new"):
+        status, said = run(kafka, name, tmp_path, None, checkpoint=checkpoint)
+        assert status == 0, said
+    add_file(folder, FILES)
+    status, said = run(kafka, name, tmp_path, None, checkpoint="old")
+    fails_with("StateExpired", status, said)
+    assert read(kafka, name, "read_committed") == ALL_ONCE + ALL_ONCE
+    assert open_transactions(kafka, name) == []

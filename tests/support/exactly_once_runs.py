@@ -1,0 +1,147 @@
+"""Runs of `exactly_once_app.py` that are killed, stopped or held at named steps of the two-phase commit."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import processes
+from kafka_sink.broker import LocalKafka
+from waiting import wait_until
+
+APP = Path(__file__).with_name("exactly_once_app.py")
+HOOKS = Path(__file__).with_name("hooks")
+DEADLINE_S = 180
+FILES = 6
+ROWS_A_FILE = 40
+# Two files each.
+MICRO_BATCHES = 3
+ALL_ONCE = Counter(range(FILES * ROWS_A_FILE))
+KILLED = -9
+
+
+def incoming(folder: Path) -> Path:
+    """FILES files, oldest first."""
+    folder.mkdir()
+    for file in range(FILES):
+        add_file(folder, file)
+    return folder
+
+
+def add_file(folder: Path, file: int) -> None:
+    arrived = folder / f"{file}.json"
+    rows = range(file * ROWS_A_FILE, (file + 1) * ROWS_A_FILE)
+    arrived.write_text("".join(f'{{"value": "{row}"}}\n' for row in rows))
+    os.utime(arrived, (file, file))
+
+
+class Run:
+    """One run of the application, in a session of its own, of which nothing is left after `with`.
+
+    `tmp_path` has the folder `incoming`, and gets the checkpoint and the hook's files, whose names begin with `name`.
+    `kill`: which processes, at `step` (`hooks/sitecustomize.py`). `holds`: steps at which the process that runs one
+    waits for `go_on`. Without `hooked` nothing of all this, and what may go out together does.
+    """
+
+    def __init__(
+        self,
+        kafka: LocalKafka,
+        topic: str,
+        tmp_path: Path,
+        *arguments: str,
+        step: str = "",
+        kill: str = "",
+        holds: Sequence[str] = (),
+        checkpoint: str = "checkpoint",
+        name: str = "run",
+        hooked: bool = True,
+    ) -> None:
+        self._said = tmp_path / f"{name}.out"
+        self._gates = {step: tmp_path / f"{name}-hold-{number}" for number, step in enumerate(holds)}
+        for gate in self._gates.values():
+            os.mkfifo(gate)
+        hook = {
+            "step": step, "kill": kill, "once": str(tmp_path / f"{name}-happened"),
+            "log": str(tmp_path / f"{name}-requests"), "holds": {step: str(gate) for step, gate in self._gates.items()},
+        }  # fmt: skip
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        if hooked:
+            environment["PYKAFKA_HOOK"] = json.dumps(hook)
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
+        command = [
+            sys.executable, str(APP), kafka.bootstrap_servers, topic, str(tmp_path / "incoming"),
+            str(tmp_path / checkpoint), *arguments,
+        ]  # fmt: skip
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                command, cwd=tmp_path, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")
+
+    def end(self) -> tuple[int, str]:
+        """Its status, and all it said."""
+        wait_until(lambda: self._process.poll() is not None, DEADLINE_S, "the application ends")
+        assert self._process.returncode is not None
+        return self._process.returncode, self.said
+
+    def send_signal(self, number: int) -> None:
+        """To all of its processes."""
+        processes.send_signal(processes.of_session(self._process.pid), number)
+
+    def wait_until_held(self, step: str) -> None:
+        reached = Path(f"{self._gates[step]}.reached")
+
+        def there() -> bool:
+            assert self._process.poll() is None, f"it ended before {step!r}\n{self.said}"
+            return reached.exists()
+
+        wait_until(there, DEADLINE_S, f"{step!r} is reached")
+
+    def go_on(self, step: str) -> None:
+        def opened() -> bool:
+            try:
+                os.close(os.open(self._gates[step], os.O_WRONLY | os.O_NONBLOCK))
+            except OSError as error:
+                assert error.errno == errno.ENXIO  # nobody reads yet
+                return False
+            return True
+
+        wait_until(opened, DEADLINE_S, f"the process that is held at {step!r}")
+
+
+def run(
+    kafka: LocalKafka,
+    topic: str,
+    tmp_path: Path,
+    hook: Mapping[str, str] | None,
+    *arguments: str,
+    checkpoint: str = "checkpoint",
+) -> tuple[int, str]:
+    """One run of the application from its start to its end: its status, and all it said. `hook`: step and kill."""
+    step, kill = (hook["step"], hook["kill"]) if hook else ("", "")
+    application = Run(
+        kafka, topic, tmp_path, *arguments, step=step, kill=kill, checkpoint=checkpoint, hooked=hook is not None
+    )
+    with application:
+        return application.end()
