@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from importlib import metadata
 from typing import Any
 
-from kafka_sink.errors import MissingOption
+from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.options import KIB, OPTIONS, REQUIRED, option_named
 
 try:
@@ -92,6 +92,8 @@ class SinkConfig:
     delivery_guarantee: str
     partitioner: str
     transactional_id_prefix: str | None
+    txn_app_id: str | None
+    txn_version: int | None
     commit_topic: str
     allow_lost_state: bool
     transaction_timeout_ms: int
@@ -125,8 +127,19 @@ def given_conf(conf: Mapping[str, str]) -> GivenOptions:
 def check_given(given: GivenOptions) -> None:
     """Raises InvalidOption for a contradiction among values that no conf and no default can change any more."""
     for rule in RULES:
-        if all(field in given for field in rule.fields):
+        if rule in VERSION_RULES or all(field in given for field in rule.fields):
             rule.check(given)
+
+
+def check_stream(given: GivenOptions) -> None:
+    """Raises RefusedOption for what only batch writes can have."""
+    for field in ("txn_app_id", "txn_version"):
+        if field in given:
+            raise RefusedOption(
+                option=_OPTION_OF[field].name,
+                instead="a stream numbers its micro-batches itself, and transactionalIdPrefix or its "
+                "checkpointLocation names it. In foreachBatch, set it on the batch write.",
+            )
 
 
 def complete(given: GivenOptions) -> SinkConfig:
@@ -210,8 +223,34 @@ IDEMPOTENCE_RULES = (
     ),
 )
 
+# Planning goes by the options of the write alone: what is missing among them no conf can bring.
+VERSION_RULES = (
+    Rule(
+        ("txn_app_id", "txn_version"),
+        lambda values: values.get("txn_app_id") is None or values.get("txn_version") is not None,
+        lambda values: "txnVersion beside it, as an option of the write: only both together say which write this is",
+    ),
+    Rule(
+        ("txn_version", "txn_app_id"),
+        lambda values: values.get("txn_version") is None or values.get("txn_app_id") is not None,
+        lambda values: "txnAppId beside it, as an option of the write: only both together say which write this is",
+    ),
+    Rule(
+        ("txn_app_id", "delivery_guarantee"),
+        lambda values: values.get("txn_app_id") is None or values.get("delivery_guarantee") == EXACTLY_ONCE,
+        lambda values: "deliveryGuarantee=exactly-once beside it, as an option of the write: without transactions "
+        "nothing tells whether a write was whole",
+    ),
+    Rule(
+        ("transactional_id_prefix", "txn_app_id"),
+        lambda values: values.get("transactional_id_prefix") is None or values.get("txn_app_id") is None,
+        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is what the transactional ids begin with",
+    ),
+)
+
 RULES = (
     *IDEMPOTENCE_RULES,
+    *VERSION_RULES,
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],

@@ -157,10 +157,11 @@ class InvalidOption(ConfigError):
 class NotPlanned(ConfigError):
     """Exactly-once was asked for where only tasks can see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, option: str) -> None:
+        self.option = option
         super().__init__(
-            "deliveryGuarantee=exactly-once is set in Spark's conf, which is not known where a micro-batch is planned "
-            f"and committed: set it as an option of the write. {NOTHING_SENT}"
+            f"{option} is set in Spark's conf, which is not known where a micro-batch is planned and committed: set it "
+            f"as an option of the write. {NOTHING_SENT}"
         )
 
 
@@ -502,6 +503,13 @@ class ProtocolError(KafkaSinkError):
 # --- exactly-once -----------------------------------------------------------------------------------------------------
 
 STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
+WRITE_STOPPED = "No row of this run becomes visible."
+
+
+def _run(sink: str, micro_batch_id: int, versioned: bool) -> str:
+    """`sink` is a stream's transactionalIdPrefix, or with `versioned` the txnAppId of batch writes."""
+    what, of = ("version", "txnAppId") if versioned else ("micro-batch", "sink")
+    return f"{what} {micro_batch_id} of {of} {sink!r}"
 
 
 def _slots(slots: Sequence[int]) -> str:
@@ -514,53 +522,89 @@ def _slots(slots: Sequence[int]) -> str:
 
 
 class ExactlyOnceError(KafkaSinkError):
-    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch."""
+    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch. With `versioned` that is a
+    batch write: `sink` its txnAppId, `micro_batch_id` its txnVersion."""
 
 
 class TornBatch(ExactlyOnceError):
     """Of a decided micro-batch some slots are visible, and the replay's rows are not those that were decided."""
 
-    def __init__(self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int]) -> None:
-        self.sink = sink
-        self.micro_batch_id = micro_batch_id
-        self.visible = tuple(visible)
-        self.missing = tuple(missing)
-        super().__init__(
-            f"micro-batch {micro_batch_id} of sink {sink!r} is visible in part: {_slots(visible)} can be read, "
-            f"{_slots(missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as its "
-            f"rows or its Spark partitions are not the same. {STOPPED} Make the query give the same rows again (the "
-            "same code, inputs and number of partitions; no rand() or current_timestamp()) and restart it. Or write "
-            "all of its rows once more, those that are visible too: allowLostState=true for one start, with a new "
-            "transactionalIdPrefix."
-        )
-
-
-class CommitOutcomeUnknown(ExactlyOnceError):
     def __init__(
-        self, *, sink: str, micro_batch_id: int, visible: Sequence[int], missing: Sequence[int], reason: str
+        self,
+        *,
+        sink: str,
+        micro_batch_id: int,
+        visible: Sequence[int],
+        missing: Sequence[int],
+        versioned: bool = False,
     ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.visible = tuple(visible)
         self.missing = tuple(missing)
+        happened = (
+            f"{_run(sink, micro_batch_id, versioned)} is visible in part: {_slots(visible)} can be read, "
+            f"{_slots(missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as its "
+            "rows or its Spark partitions are not the same."
+        )
+        same = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
+        if versioned:
+            advice = (
+                f"{WRITE_STOPPED} Run the write again with the rows that it had first {same}. Or write all of its rows "
+                "once more, those that are visible too, under a new txnAppId."
+            )
+        else:
+            advice = (
+                f"{STOPPED} Make the query give the same rows again {same} and restart it. Or write all of its rows "
+                "once more, those that are visible too: allowLostState=true for one start, with a new "
+                "transactionalIdPrefix."
+            )
+        super().__init__(f"{happened} {advice}")
+
+
+class CommitOutcomeUnknown(ExactlyOnceError):
+    def __init__(
+        self,
+        *,
+        sink: str,
+        micro_batch_id: int,
+        visible: Sequence[int],
+        missing: Sequence[int],
+        reason: str,
+        versioned: bool = False,
+    ) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.visible = tuple(visible)
+        self.missing = tuple(missing)
+        again = (
+            "The write is not done: run it again under its txnAppId and txnVersion, which"
+            if versioned
+            else "Spark does not record the micro-batch; a restart"
+        )
         super().__init__(
-            f"the commit of micro-batch {micro_batch_id} of sink {sink!r} was decided, and {_slots(missing)} did not "
+            f"the commit of {_run(sink, micro_batch_id, versioned)} was decided, and {_slots(missing)} did not "
             f"become visible ({_slots(visible)} did): {reason}. "
-            "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots "
-            "again if their rows are the same. Nothing is lost."
+            f"{again} commits what still can be, and writes the missing slots again if their rows are the same. "
+            "Nothing is lost."
         )
 
 
 class NonDeterministicReplay(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int, slots: Sequence[int]) -> None:
+    def __init__(self, *, sink: str, micro_batch_id: int, slots: Sequence[int], versioned: bool = False) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.slots = tuple(slots)
+        advice = (
+            f"{WRITE_STOPPED} New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of "
+            "its own. If this is the same write again, look for rand(), current_timestamp(), changed code or inputs."
+            if versioned
+            else f"{STOPPED} Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart "
+            "with the query that wrote it first."
+        )
         super().__init__(
-            f"micro-batch {micro_batch_id} of sink {sink!r} was written before and its {_slots(slots)} gave other rows "
-            "this time, so that leaving out what is visible would lose rows and writing it would double some. "
-            f"{STOPPED} Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with "
-            "the query that wrote it first."
+            f"{_run(sink, micro_batch_id, versioned)} was written before and its {_slots(slots)} gave other rows "
+            f"this time, so that leaving out what is visible would lose rows and writing it would double some. {advice}"
         )
 
 
@@ -571,8 +615,8 @@ class DriverFenced(ExactlyOnceError):
         self.current = current
         super().__init__(
             f"another run took over sink {sink!r} (this one's generation was {generation}, now it is {current}): a "
-            "second driver runs with the same transactionalIdPrefix, or this one was taken for dead and replaced. "
-            f"{NOTHING_VISIBLE} Stop one of the two; two queries need two prefixes."
+            "second driver runs with the same transactionalIdPrefix or txnAppId, or this one was taken for dead and "
+            f"replaced. {NOTHING_VISIBLE} Stop one of the two; two writers need two names."
         )
 
 
@@ -598,28 +642,44 @@ class CommittedDataMissing(ExactlyOnceError):
         visible: Sequence[int],
         missing: Sequence[int],
         next_micro_batch_id: int,
+        versioned: bool = False,
     ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.visible = tuple(visible)
         self.missing = tuple(missing)
-        super().__init__(
-            f"Spark goes on with micro-batch {next_micro_batch_id} of sink {sink!r}, and of the last one that was "
-            f"decided, {micro_batch_id}, {_slots(missing)} cannot be read ({_slots(visible)} can). A transaction was "
-            f"aborted from outside, or the checkpoint is another's. {STOPPED} To write the micro-batch again restore "
-            f"the checkpoint to before {micro_batch_id}; to go on without it set allowLostState=true for one start."
+        happened = (
+            f"{_run(sink, next_micro_batch_id, versioned)} is not written: of the last one that was decided, "
+            f"{micro_batch_id}, {_slots(missing)} cannot be read ({_slots(visible)} can)."
         )
+        advice = (
+            f"A transaction timed out in mid-commit, or was aborted from outside. {WRITE_STOPPED} Run version "
+            f"{micro_batch_id} again with the rows that it had: it writes what is missing. To go on without those rows "
+            "set allowLostState=true for one write."
+            if versioned
+            else f"A transaction was aborted from outside, or the checkpoint is another's. {STOPPED} To write the "
+            f"micro-batch again restore the checkpoint to before {micro_batch_id}; to go on without it set "
+            "allowLostState=true for one start."
+        )
+        super().__init__(f"{happened} {advice}")
 
 
 class CheckpointBehind(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int, committed_micro_batch_id: int) -> None:
+    def __init__(
+        self, *, sink: str, micro_batch_id: int, committed_micro_batch_id: int, versioned: bool = False
+    ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.committed_micro_batch_id = committed_micro_batch_id
+        run = _run(sink, micro_batch_id, versioned)
         super().__init__(
-            f"Spark runs micro-batch {micro_batch_id} of sink {sink!r}, and {committed_micro_batch_id} of the same "
-            f"query was committed before: the checkpoint is an older copy. {STOPPED} Use the newest checkpoint; or, to "
-            "write those micro-batches once more, a new transactionalIdPrefix."
+            f"{run} is not written: {committed_micro_batch_id} was committed before, and the record of which versions "
+            f"were decided is gone. {WRITE_STOPPED} Go on with a version above {committed_micro_batch_id}; or, to "
+            f"write {micro_batch_id} once more, with a new txnAppId."
+            if versioned
+            else f"Spark runs {run}, and {committed_micro_batch_id} of the same query was committed before: the "
+            f"checkpoint is an older copy. {STOPPED} Use the newest checkpoint; or, to write those micro-batches once "
+            "more, a new transactionalIdPrefix."
         )
 
 
@@ -640,14 +700,22 @@ class TransactionTimedOut(ExactlyOnceError):
 
 
 class StateExpired(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int) -> None:
+    def __init__(self, *, sink: str, micro_batch_id: int, versioned: bool = False) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
+        gone = (
+            "its consumer groups are gone (idle for longer than the brokers' offsets.retention.minutes, or the commit "
+            "topic was deleted)"
+        )
         super().__init__(
-            f"nothing is known of what sink {sink!r} committed before micro-batch {micro_batch_id}: its consumer "
-            "groups are gone (idle for longer than the brokers' offsets.retention.minutes, or the commit topic was "
-            f"deleted), or the transactionalIdPrefix is a new one. {STOPPED} If micro-batch {micro_batch_id} cannot be "
-            "in the topics already, start once with allowLostState=true."
+            f"nothing is known of what txnAppId {sink!r} committed before version {micro_batch_id}: it is the first "
+            f"under this name and not 0, or {gone}, or a stream has the name as its transactionalIdPrefix. "
+            f"{WRITE_STOPPED} If version {micro_batch_id} cannot be in the topic already, write it once with "
+            "allowLostState=true."
+            if versioned
+            else f"nothing is known of what sink {sink!r} committed before micro-batch {micro_batch_id}: {gone}, or "
+            f"the transactionalIdPrefix is a new one. {STOPPED} If micro-batch {micro_batch_id} cannot be in the "
+            "topics already, start once with allowLostState=true."
         )
 
 

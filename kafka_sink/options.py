@@ -24,6 +24,7 @@ from typing import Any
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -242,14 +243,24 @@ SECTIONS: tuple[Section, ...] = (
         Option("transactionalIdPrefix", "transactional_id_prefix",
                Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
                "name of the sink's transactional ids and consumer groups, one for each stream; derived from "
-               "checkpointLocation where that is an option of the write. A batch write has one of its own each time"),
+               "checkpointLocation where that is an option of the write. A batch write has one of its own each "
+               "time, or txnAppId in its place"),
+        Option("txnAppId", "txn_app_id", Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+               "for batch writes, also those of foreachBatch: name of the writer, one for each, and of its "
+               "transactional ids and consumer groups. With txnVersion it names a write: one that was committed is not "
+               "written again"),
+        Option("txnVersion", "txn_version", _integer(0, INT64_MAX), None,
+               "number of the write under its txnAppId, in foreachBatch the batch id: must grow, may leave numbers "
+               "out. A number again, or a lower one, writes nothing, and a warning is logged. The first is 0, or comes "
+               "with allowLostState=true"),
         Option("commitTopic", "commit_topic",
                Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic),
                "pykafka-commits",
                "topic whose partition 0 the markers and decisions of commits are offsets of; nothing is written into "
                "it. Made if it is missing and the cluster allows that"),
         Option("allowLostState", "allow_lost_state", BOOLEAN, False,
-               "true: go on though nothing is known of earlier micro-batches, or part of the last one is missing"),
+               "true: go on though nothing is known of earlier micro-batches or versions, or part of the last one is "
+               "missing"),
         Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
                "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
                "transaction.max.timeout.ms"),
@@ -330,7 +341,7 @@ REFUSED: Mapping[str, str] = {
     "kafka.transactional.id": "the sink names its transactions itself.",
 }
 
-NOT_YET = ("txnAppId", "txnVersion", "kafka.security.protocol")
+NOT_YET = ("kafka.security.protocol",)
 NOT_YET_PREFIXES = ("kafka.sasl.", "kafka.ssl.")
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}

@@ -25,13 +25,16 @@ Non-obvious:
   each other.
 * An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
 * A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
+* A batch write with a version is a micro-batch whose id its user chose. Ids may leave numbers out, so that the last
+  decision need not be of the one before; but it must be whole, as nobody could write it any more after the next one.
+  A version below the last decision was whole when that was written, or was never decided: it is passed over.
 
 Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -140,13 +143,15 @@ Steps = Generator[Sequence[Effect], Sequence[Any], Result]
 class Sink:
     """What stays the same for a sink. `timeout_ms` is the transactions' (`kafka.transaction.timeout.ms`),
     `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
-    (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell."""
+    (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell. `is_versioned`: its
+    micro-batches are the versions of batch writes (`txnVersion`)."""
 
     names: Names
     timeout_ms: int
     transaction_version: int
     metadata_max_characters: int = METADATA_MAX_CHARACTERS
     bootstrap_servers: str = "HOST:PORT"
+    is_versioned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,22 @@ class Facts:
     generation: Ids
     decision: Decision | None
     markers: Mapping[int, Marker]
+
+    @property
+    def visible(self) -> dict[int, Marker]:
+        """The markers of the slots that are visible of what was decided."""
+        if self.decision is None:
+            return {}
+        decided = (self.decision.micro_batch_id, self.decision.query_id)
+        return {
+            slot: marker for slot, marker in self.markers.items() if (marker.micro_batch_id, marker.query_id) == decided
+        }
+
+    @property
+    def missing(self) -> list[int]:
+        """The slots that were decided and are not visible."""
+        visible = self.visible
+        return [slot for slot in range(len(self.decision.pinned)) if slot not in visible] if self.decision else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +446,42 @@ def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
     return [_end(sink, transactional_id, ids, committed=False) for transactional_id, ids in transactions.items()]
 
 
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def is_written(
+    sink: Sink, facts: Facts, *, query_id: str, version: int, now_ms: int, allow_lost_state: bool
+) -> bool:
+    """Whether a version is passed over: it is visible whole, or a later one was decided. Told before any of its rows is
+    read, as are the errors of `check_lineage`, which it raises."""
+    decision = facts.decision
+    if decision is not None and decision.query_id == query_id:
+        is_whole = decision.micro_batch_id == version and not facts.missing
+        if is_whole or decision.micro_batch_id > version:
+            return True
+    check_lineage(
+        sink, facts, query_id=query_id, micro_batch_id=version, now_ms=now_ms, allow_lost_state=allow_lost_state
+    )
+    return False
+
+
+def check_written(
+    sink: Sink, facts: Facts, counted: Sequence[str], *, version: int, total: Callable[[Iterable[str]], Any]
+) -> None:
+    """That what is passed over is what is visible, as far as markers say: those of the last version.
+
+    `counted`: the fingerprint of each slot's rows. `total`: of all slots', by which rows can be compared that came in
+    other slots, as nothing is to be filled in. Raises NonDeterministicReplay.
+    """
+    if facts.decision is None or facts.decision.micro_batch_id != version:
+        return
+    visible = facts.visible
+    if total(counted) != total(marker.fingerprint for marker in visible.values()):
+        raise NonDeterministicReplay(
+            sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible), versioned=True
+        )
+
+
 # --- a task -----------------------------------------------------------------------------------------------------------
 
 
@@ -445,7 +502,10 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:
             raise CheckpointBehind(
-                sink=sink.names.sink, micro_batch_id=micro_batch_id, committed_micro_batch_id=marker.micro_batch_id
+                sink=sink.names.sink,
+                micro_batch_id=micro_batch_id,
+                committed_micro_batch_id=marker.micro_batch_id,
+                versioned=sink.is_versioned,
             )
         if marker.micro_batch_id == micro_batch_id:
             visible = marker
@@ -505,6 +565,7 @@ def commit(
                 visible=[each.slot for each in prepared if each.slot not in refused],
                 missing=list(refused),
                 reason=f"EndTxn was refused with {', '.join(sorted(set(refused.values())))}",
+                versioned=sink.is_versioned,
             )
     yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)
 
@@ -516,7 +577,9 @@ def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id
     """
     changed = [each.slot for each in prepared if each.visible and each.visible.fingerprint != each.fingerprint]
     if changed:
-        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
+        raise NonDeterministicReplay(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
+        )
 
 
 def check_decision(
@@ -528,48 +591,75 @@ def check_decision(
     now_ms: int,
     allow_lost_state: bool,
 ) -> None:
-    """Whether this micro-batch may follow upon the sink's last decision, as `plan` found it.
+    """Whether these rows may follow upon the sink's last decision, as `plan` found it.
 
     Raises StateExpired, TornBatch, NonDeterministicReplay, CommittedDataMissing or CheckpointBehind.
     """
-    sink_name, decision = sink.names.sink, facts.decision
-    if decision is None or decision.query_id != prepared[0].query_id:
-        if micro_batch_id > 0 and not allow_lost_state:
-            raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id)
+    query_id, decision = prepared[0].query_id, facts.decision
+    check_lineage(
+        sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allow_lost_state
+    )
+    if decision is None or (decision.micro_batch_id, decision.query_id) != (micro_batch_id, query_id):
+        return
+    # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
+    visible, missing = facts.visible, facts.missing
+    again = {each.slot: each.fingerprint for each in prepared}
+    changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
+    if changed and missing:
+        raise TornBatch(
+            sink=sink.names.sink,
+            micro_batch_id=micro_batch_id,
+            visible=sorted(visible),
+            missing=missing,
+            versioned=sink.is_versioned,
+        )
+    if not missing:
+        # All of its rows are visible, so that those of a further slot are others.
+        changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
+    if changed:
+        raise NonDeterministicReplay(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
+        )
+
+
+def check_lineage(
+    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, now_ms: int, allow_lost_state: bool
+) -> None:
+    """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
+
+    Raises StateExpired, CommittedDataMissing or CheckpointBehind.
+    """
+    sink_name, decision, versioned = sink.names.sink, facts.decision, sink.is_versioned
+    if decision is None or decision.query_id != query_id:
+        # A stream with a new checkpoint begins anew under its old name; versions have one query for ever, so that a
+        # decision of another is somebody else's.
+        is_new = micro_batch_id == 0 and not (versioned and decision is not None)
+        if not is_new and not allow_lost_state:
+            raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, versioned=versioned)
         return
     if decision.micro_batch_id > micro_batch_id:
         raise CheckpointBehind(
-            sink=sink_name, micro_batch_id=micro_batch_id, committed_micro_batch_id=decision.micro_batch_id
+            sink=sink_name,
+            micro_batch_id=micro_batch_id,
+            committed_micro_batch_id=decision.micro_batch_id,
+            versioned=versioned,
         )
-    visible = {
-        slot: marker
-        for slot, marker in facts.markers.items()
-        if (marker.micro_batch_id, marker.query_id) == (decision.micro_batch_id, decision.query_id)
-    }
-    missing = [slot for slot in range(len(decision.pinned)) if slot not in visible]
+    missing = facts.missing
     # Markers are older than the decision, by as much as a transaction may last, and are gone before it.
     is_old = now_ms - decision.decided_ms > OFFSETS_RETENTION_MS - sink.timeout_ms
     if missing and is_old and not allow_lost_state:
-        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id)
+        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, versioned=versioned)
     if decision.micro_batch_id == micro_batch_id:
-        # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
-        again = {each.slot: each.fingerprint for each in prepared}
-        changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
-        if changed and missing:
-            raise TornBatch(sink=sink_name, micro_batch_id=micro_batch_id, visible=sorted(visible), missing=missing)
-        if not missing:
-            # All of its rows are visible, so that those of a further slot are others.
-            changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
-        if changed:
-            raise NonDeterministicReplay(sink=sink_name, micro_batch_id=micro_batch_id, slots=changed)
         return
-    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:
+    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
+    if (missing or not is_next) and not allow_lost_state:
         raise CommittedDataMissing(
             sink=sink_name,
             micro_batch_id=decision.micro_batch_id,
-            visible=sorted(visible),
+            visible=sorted(facts.visible),
             missing=missing,
             next_micro_batch_id=micro_batch_id,
+            versioned=versioned,
         )
 
 
@@ -631,6 +721,7 @@ def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro
             visible=visible,
             missing=missing,
             reason="somebody ended the transactions from outside, or they timed out",
+            versioned=sink.is_versioned,
         )
     touched = sorted({partition for each in prepared for partition in each.partitions})
     committed = _committed(facts, prepared, micro_batch_id)

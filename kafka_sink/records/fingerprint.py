@@ -13,6 +13,8 @@ batches, compression. Nor are options, such as `topic`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL, Kernel
 
@@ -42,3 +44,16 @@ class Fingerprint:
     def digest(self) -> str:
         """version:rows:sum, the sum as 32 hexadecimal digits."""
         return f"{VERSION}:{self.row_count}:{self._high:016x}{self._low:016x}"
+
+
+def total(digests: Iterable[str]) -> str:
+    """The digest of all their rows together, however these were spread; of several versions it equals none of one."""
+    versions: set[str] = set()
+    rows = low = high = 0
+    for digest in digests:
+        version, row_count, sums = digest.split(":")
+        versions.add(version)
+        rows += int(row_count)
+        high += int(sums[:16], 16)
+        low += int(sums[16:], 16)
+    return f"{','.join(sorted(versions))}:{rows}:{high % _WORD:016x}{low % _WORD:016x}"

@@ -14,9 +14,10 @@ Nothing here may come from Spark's conf but what only tasks need, as neither pla
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -36,29 +37,44 @@ from kafka_sink.errors import (
     DriverFenced,
     KafkaSinkError,
     MissingOption,
+    NotPlanned,
     ReceiptMismatch,
     RefusedOption,
 )
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
 
-# A batch write is one micro-batch of a query of its own.
+log = logging.getLogger(__name__)
+
+# A batch write without a version is one micro-batch of a query of its own.
 ONLY_MICRO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
+class BatchWrite:
+    """Which query and micro-batch a batch write is, in markers and decisions. `is_versioned`: they are users' own,
+    `txnAppId` and `txnVersion`."""
+
+    query_id: str
+    micro_batch_id: int
+    is_versioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a micro-batch's tasks and its commit go by. `query_id` is None for a stream, whose tasks know it."""
+    """What a micro-batch's tasks and its commit go by. `batch` is None for a stream, whose tasks know query and
+    micro-batch. `is_written`: the version is visible already, or a later one was decided: nothing is to be written."""
 
     sink: Sink
     facts: Facts
     allow_lost_state: bool
-    query_id: str | None
+    batch: BatchWrite | None
+    is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +86,14 @@ class PreparedReceipt(TaskReceipt):
     sink: Sink
     generation: Ids
     micro_batch_id: int
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedReceipt(TaskReceipt):
+    """Rows that were read and not sent, as the plan says that they are written. `plan`: as above."""
+
+    fingerprint: str
     plan: Plan | None
 
 
@@ -102,29 +126,50 @@ def _told_of_a_transaction(*, committing: bool = False) -> Iterator[None]:
         raise error.in_transaction(committing=committing) from error.__cause__
 
 
-def make_plan(given: GivenOptions, prefix: str, *, query_id: str | None) -> Plan:
+def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None) -> Plan:
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
     with _told_of_a_transaction(), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic)
-        sink = _sink(config, prefix, client)
+        sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
     remember(prefix, facts.generation)
-    return Plan(sink, facts, config.allow_lost_state, query_id)
+    is_written = (
+        batch is not None
+        and batch.is_versioned
+        and two_phase.is_written(
+            sink,
+            facts,
+            query_id=batch.query_id,
+            version=batch.micro_batch_id,
+            now_ms=_now_ms(),
+            allow_lost_state=config.allow_lost_state,
+        )
+    )
+    return Plan(sink, facts, config.allow_lost_state, batch, is_written)
 
 
-def batch_identity(given: GivenOptions) -> tuple[str, str]:
-    """Prefix and query id of a batch write: its own, so that no other write can meet its transactions."""
+def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
+    """The name of a batch write's transactional ids, and which write it is. With `txnAppId` and `txnVersion` both are
+    the same in a rerun; without, they are its own, so that no other write can meet its transactions."""
+    if (app_id := given.get("txn_app_id")) is not None:
+        return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
     write_id = uuid.uuid4().hex
-    return f"{given.get('transactional_id_prefix') or 'pykafka-batch'}.{write_id}", write_id
+    prefix = given.get("transactional_id_prefix") or "pykafka-batch"
+    return f"{prefix}.{write_id}", BatchWrite(write_id, ONLY_MICRO_BATCH)
 
 
-def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient) -> Sink:
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool) -> Sink:
     return Sink(
         names=Names(prefix, config.commit_topic),
         timeout_ms=config.transaction_timeout_ms,
         transaction_version=client.transaction_version(),
         bootstrap_servers=config.producer.bootstrap_servers_text,
+        is_versioned=is_versioned,
     )
 
 
@@ -143,8 +188,9 @@ def _planned_config(given: GivenOptions) -> SinkConfig:
 
 def write_slot(
     given: GivenOptions, plan: Plan, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
-) -> PreparedReceipt:
-    """Writes the rows of one task attempt into its slot's transaction, and leaves that prepared.
+) -> PreparedReceipt | CountedReceipt:
+    """Writes the rows of one task attempt into its slot's transaction, and leaves that prepared. Where the plan says
+    that they are written, reads them to their end: Spark runs the task all the same.
 
     Raises what `write_task` does, and ExactlyOnceError.
     """
@@ -158,7 +204,31 @@ def write_slot(
             "over: set it to false.",
         )
     with _told_of_a_transaction():
-        return _write_slot(complete({**given_conf(conf), **given}), plan, context, chain, arrow_batches)
+        config = complete({**given_conf(conf), **given})
+        if config.txn_app_id is not None and "txn_app_id" not in given:
+            raise NotPlanned(option="txnAppId")
+        if plan.is_written:
+            return _count_slot(config, plan, context, chain, arrow_batches)
+        return _write_slot(config, plan, context, chain, arrow_batches)
+
+
+def _count_slot(
+    config: SinkConfig,
+    plan: Plan,
+    context: TaskContext,
+    chain: InterceptorChain,
+    arrow_batches: Iterator[pa.RecordBatch],
+) -> CountedReceipt:
+    rows, _ = _count(config, chain, arrow_batches)
+    slot = context.partitionId()
+    return CountedReceipt(
+        spark_partition_id=slot,
+        attempt_number=context.attemptNumber(),
+        record_count=rows.record_count,
+        partitions=(),
+        fingerprint=rows.fingerprint,
+        plan=plan if slot == 0 else None,
+    )
 
 
 def _write_slot(
@@ -170,8 +240,11 @@ def _write_slot(
 ) -> PreparedReceipt:
     conf: Mapping[str, str] = context._localProperties or {}
     slot = context.partitionId()
-    query_id = plan.query_id or conf["sql.streaming.queryId"]
-    micro_batch_id = ONLY_MICRO_BATCH if plan.query_id else int(conf["streaming.sql.batchId"])
+    if plan.batch is not None:
+        # Also in foreachBatch, where tasks know a stream's query and micro-batch.
+        query_id, micro_batch_id = plan.batch.query_id, plan.batch.micro_batch_id
+    else:
+        query_id, micro_batch_id = conf["sql.streaming.queryId"], int(conf["streaming.sql.batchId"])
     with lease_client(config.producer) as client:
         begun = run(
             client, two_phase.begin(plan.sink, plan.facts, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
@@ -265,11 +338,21 @@ def _digest(fingerprint: Fingerprint, config: SinkConfig) -> str:
     return f"{fingerprint.digest()}:{config.topic or ''}"
 
 
+def _total(digests: Iterable[str]) -> tuple[str, frozenset[str]]:
+    """The same of all slots, of which there is one topic."""
+    parts = [digest.rpartition(":") for digest in digests]
+    return total(rows for rows, _, _ in parts), frozenset(topic for _, _, topic in parts)
+
+
 # --- committing -------------------------------------------------------------------------------------------------------
 
 
 def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> None:
     """Makes the rows of all tasks visible. Raises ExactlyOnceError, ClusterError."""
+    counted = [receipt for receipt in receipts if isinstance(receipt, CountedReceipt)]
+    if counted:
+        _pass_over(counted)
+        return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
     plan = _plan_of(messages)
     with _told_of_a_transaction(committing=True), lease_client(_planned_config(given).producer) as client:
@@ -280,10 +363,28 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
                 plan.facts,
                 [message.prepared for message in messages],
                 micro_batch_id=messages[0].micro_batch_id,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=_now_ms(),
                 allow_lost_state=plan.allow_lost_state,
             ),
         )
+
+
+def _pass_over(counted: Sequence[CountedReceipt]) -> None:
+    """A version that is written already is done, if these are its rows; that nobody reads the others is said."""
+    plan = counted[0].plan
+    assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
+    version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
+    two_phase.check_written(
+        plan.sink, plan.facts, [each.fingerprint for each in counted], version=version, total=_total
+    )
+    log.warning(
+        "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "
+        "txnVersion; a stream with a new checkpoint, whose batch ids begin again, a new txnAppId.",
+        version,
+        plan.sink.names.sink,
+        sum(each.record_count for each in counted),
+        "it was written before" if version == decided else f"{decided} was written before",
+    )
 
 
 def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
@@ -314,4 +415,4 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     with suppress(KafkaSinkError):
         config = _planned_config(given)
         with lease_client(config.producer) as client:
-            run(client, two_phase.abort(_sink(config, prefix, client), generation))
+            run(client, two_phase.abort(_sink(config, prefix, client, is_versioned=False), generation))

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
-from kafka_sink.config import GivenOptions, check_given, given_options
+from kafka_sink.config import GivenOptions, check_given, check_stream, given_options
 from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
@@ -45,25 +45,27 @@ class KafkaDataSource(DataSource):
 
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> KafkaBatchWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported."""
-        return KafkaBatchWriter(self._checked_options(schema, overwrite), self.interceptors)
+        given = given_options(self.options)
+        self._check(given, schema, overwrite)
+        return KafkaBatchWriter(given, self.interceptors)
 
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
         ContinuousTriggerUnsupported."""
-        options = self._checked_options(schema, overwrite)
+        given = given_options(self.options)
+        check_stream(given)
+        self._check(given, schema, overwrite)
         checkpoint = self.options.get("checkpointlocation")
         if is_continuous(checkpoint):
             raise ContinuousTriggerUnsupported
-        return KafkaStreamWriter(options, self.interceptors, checkpoint)
+        return KafkaStreamWriter(given, self.interceptors, checkpoint)
 
-    def _checked_options(self, schema: spark_types.StructType, overwrite: bool) -> GivenOptions:
-        given = given_options(self.options)
+    def _check(self, given: GivenOptions, schema: spark_types.StructType, overwrite: bool) -> None:
         check_given(given)
         if overwrite:
             raise WriteModeUnsupported
         # Where the topic comes from is the task's to say: it may be in the conf, or an interceptor's.
         check_spark_schema(schema, topic_option=True)
-        return given
 
 
 def source_with(interceptors: tuple[Interceptor, ...]) -> type[KafkaDataSource]:

@@ -74,7 +74,7 @@ def _write_rows(
     context = TaskContext.get()
     config = complete({**given_conf(_conf_of(context)), **options})
     if config.delivery_guarantee == EXACTLY_ONCE:
-        raise NotPlanned
+        raise NotPlanned(option="deliveryGuarantee=exactly-once")
     with lease(config.producer) as producer:
         write = producer.begin(topic=config.topic, partitioner=config.partitioner)
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
@@ -109,8 +109,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans the write, and by no other."""
         if is_exactly_once(self.options) and self.plan is None:
-            prefix, write_id = batch_identity(self.options)
-            self.plan = make_plan(self.options, prefix, query_id=write_id)
+            self.plan = make_plan(self.options, *batch_identity(self.options))
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
@@ -144,7 +143,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         if is_exactly_once(self.options) and self.plan is None:
-            self.plan = make_plan(self.options, self._prefix(), query_id=None)
+            self.plan = make_plan(self.options, self._prefix())
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:

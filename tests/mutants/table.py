@@ -988,8 +988,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a replay adds slots to a micro-batch that is visible whole",
         TWO_PHASE,
-        "        if not missing:\n",
-        "        if False:\n",
+        "    if not missing:\n",
+        "    if False:\n",
         f"{TESTS_TWO_PHASE}::test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows",
     ),
     Mutant(
@@ -1002,7 +1002,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a micro-batch of which nothing is known goes on at any id",
         TWO_PHASE,
-        "        if micro_batch_id > 0 and not allow_lost_state:\n",
+        "        if not is_new and not allow_lost_state:\n",
         "        if False:\n",
         f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
     ),
@@ -1016,14 +1016,14 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a micro-batch goes on where the one before is not whole",
         TWO_PHASE,
-        "    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:\n",
-        "    if decision.micro_batch_id != micro_batch_id - 1 and not allow_lost_state:\n",
+        "    if (missing or not is_next) and not allow_lost_state:\n",
+        "    if not is_next and not allow_lost_state:\n",
         f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
         "a micro-batch goes on where the one before is not known",
         TWO_PHASE,
-        "    if (missing or decision.micro_batch_id != micro_batch_id - 1) and not allow_lost_state:\n",
+        "    if (missing or not is_next) and not allow_lost_state:\n",
         "    if missing and not allow_lost_state:\n",
         f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
     ),

@@ -13,12 +13,13 @@ from kafka_sink.config import (
     ProducerConfig,
     SinkConfig,
     check_given,
+    check_stream,
     complete,
     given_conf,
     given_options,
     sink_config,
 )
-from kafka_sink.errors import InvalidOption, MissingOption, UnknownOption
+from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from kafka_sink.options import INT32_MAX, OPTIONS, Option
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -185,6 +186,45 @@ def test_only_a_contradiction_that_nothing_can_mend_is_told_before_the_conf_is_k
     with pytest.raises(InvalidOption, match="idempotent"):
         check_given(given_options({"kafka.enable.idempotence": "true", "kafka.retries": "0"}))
     check_given(given_options({"kafka.enable.idempotence": "false", "kafka.retries": "0"}))
+
+
+# --- batch writes with a version --------------------------------------------------------------------------------------
+
+VERSIONED = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "7"}
+
+
+def test_a_version_is_a_number_of_64_bits_under_a_name() -> None:
+    check_given(given_options(VERSIONED))
+    config = sink_config({**SERVERS, **VERSIONED, "txnVersion": str(2**63 - 1)})
+    assert (config.txn_app_id, config.txn_version) == ("orders", 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "added", "named", "expected"),
+    [
+        ("txnVersion", {}, "txnAppId", "txnVersion beside it"),
+        ("txnAppId", {}, "txnVersion", "txnAppId beside it"),
+        ("deliveryGuarantee", {}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
+        ("", {"deliveryGuarantee": "at-least-once"}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
+        ("", {"transactionalIdPrefix": "p"}, "transactionalIdPrefix", "none beside txnAppId: 'orders'"),
+    ],
+)
+def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_missing(
+    left_out: str, added: dict[str, str], named: str, expected: str
+) -> None:
+    options = {name: text for name, text in {**VERSIONED, **added}.items() if name != left_out}
+    for check in (lambda: check_given(given_options(options)), lambda: sink_config({**SERVERS, **options})):
+        with pytest.raises(InvalidOption, match=expected) as failure:
+            check()
+        assert failure.value.option == named
+
+
+@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
+def test_a_stream_has_neither(name: str) -> None:
+    check_stream(given_options({"transactionalIdPrefix": "orders"}))
+    with pytest.raises(RefusedOption, match=r"transactionalIdPrefix or its checkpointLocation") as failure:
+        check_stream(given_options({name: "7"}))
+    assert failure.value.option == name
 
 
 @given(st.dictionaries(st.sampled_from([field for rule in RULES for field in rule.fields]), st.integers(0, 2**31)))

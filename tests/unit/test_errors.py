@@ -25,9 +25,11 @@ RAISED = [
 
 
 def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    """An instance with made-up facts of the right types, from the signature."""
+    """An instance with made-up facts of the right types, from the signature; what has a default, with that."""
     facts = {}
     for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.annotation == "bool" and parameter.default is not parameter.empty:
+            continue
         annotation = str(parameter.annotation)
         facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else f"<{name}>"
     return cls(**facts)
@@ -84,3 +86,26 @@ def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]
     for name, value in vars(error).items():
         shown = value[0] if isinstance(value, tuple | list) else value
         assert str(shown) in str(error), f"{name} is not in the message"
+
+
+VERSIONED = [cls for cls in RAISED if "versioned" in inspect.signature(cls).parameters]
+
+
+@pytest.mark.parametrize("cls", VERSIONED, ids=lambda cls: cls.__name__)
+def test_a_batch_write_is_told_of_its_version_and_not_of_a_stream(cls: type[KafkaSinkError]) -> None:
+    facts = inspect.signature(cls).parameters
+    made_up = {
+        name: "orders" if name == "sink" else 7 if parameter.annotation == "int" else [3]
+        for name, parameter in facts.items()
+        if name not in ("versioned", "reason")
+    }
+    if "reason" in facts:
+        made_up["reason"] = "a reason"
+    message, of_a_stream = str(cls(**made_up, versioned=True)), str(cls(**made_up))
+    assert "'orders'" in message
+    assert "version 7" in message
+    for word in ("micro-batch", "query", "restart", "checkpoint"):
+        assert word not in message
+    assert "No row" in message or "Nothing is lost" in message
+    assert "txnAppId" in message and "txnAppId" not in of_a_stream
+    assert "micro-batch 7" in of_a_stream

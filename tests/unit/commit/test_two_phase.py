@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -92,11 +92,17 @@ def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, qu
 
 
 def outcome(
-    found: Facts, again: Sequence[SlotPrepared], micro_batch_id: int, *, now_ms: int = SOON_MS, allowed: bool = False
+    found: Facts,
+    again: Sequence[SlotPrepared],
+    micro_batch_id: int,
+    *,
+    now_ms: int = SOON_MS,
+    allowed: bool = False,
+    sink: Sink = SINK,
 ) -> type[ExactlyOnceError] | None:
     try:
         two_phase.check_decision(
-            SINK, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
+            sink, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
         )
     except ExactlyOnceError as error:
         return type(error)
@@ -170,6 +176,129 @@ def test_markers_are_gone_before_the_decision_by_as_much_as_a_transaction_may_la
 def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None:
     older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
     assert outcome(older, prepared("c"), 5) is CommittedDataMissing
+
+
+# --- versions: micro-batches whose ids users choose -------------------------------------------------------------------
+
+VERSIONS = replace(SINK, is_versioned=True)
+
+
+def standing(found: Facts, version: int, *, now_ms: int = SOON_MS, allowed: bool = False) -> object:
+    """Whether the version is written, or the error that says why it may not be."""
+    try:
+        return two_phase.is_written(
+            VERSIONS, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
+        )
+    except ExactlyOnceError as error:
+        assert "version" in str(error)
+        return type(error)
+
+
+@pytest.mark.parametrize(
+    ("found", "version", "expected"),
+    [
+        # the first, and a later one of which nothing is known
+        (NOTHING, 0, False),
+        (NOTHING, 5, StateExpired),
+        # a stream has the same name
+        (facts(9, WHOLE, query_id="another"), 0, StateExpired),
+        (facts(9, WHOLE, query_id="another"), 5, StateExpired),
+        # numbers may be left out
+        (facts(4, WHOLE), 5, False),
+        (facts(4, WHOLE), 2**62, False),
+        # but none that is not whole is passed
+        (facts(4, {0: "a"}), 5, CommittedDataMissing),
+        (facts(4, {}), 9, CommittedDataMissing),
+        # the last one again: whole, in part, not at all
+        (facts(5, WHOLE), 5, True),
+        (facts(5, {0: "a"}), 5, False),
+        (facts(5, {}), 5, False),
+        # one that was passed, whatever became of the last
+        (facts(5, WHOLE), 4, True),
+        (facts(5, WHOLE), 0, True),
+        (facts(5, {0: "a"}), 4, True),
+    ],
+)
+def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
+    found: Facts, version: int, expected: object
+) -> None:
+    assert standing(found, version) is expected
+
+
+def test_what_of_versions_can_be_allowed() -> None:
+    for found in (NOTHING, facts(9, WHOLE, query_id="another"), facts(4, {0: "a"}), facts(4, {})):
+        assert standing(found, 5, allowed=True) is False
+    # Never to write again what was passed.
+    assert standing(facts(6, WHOLE), 5, allowed=True) is True
+
+
+def test_markers_of_versions_that_may_have_expired_prove_nothing_by_being_gone() -> None:
+    assert standing(facts(5, WHOLE), 5, now_ms=LATER_MS) is True
+    assert standing(facts(5, {0: "a"}), 5, now_ms=LATER_MS) is StateExpired
+    assert standing(facts(4, {0: "a"}), 5, now_ms=LATER_MS) is StateExpired
+
+
+def test_a_torn_version_is_named_with_what_is_missing() -> None:
+    with pytest.raises(CommittedDataMissing, match="Run version 4 again") as raised:
+        two_phase.is_written(
+            VERSIONS, facts(4, {1: "b"}, slots=3), query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False
+        )
+    assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
+
+
+def together(fingerprints: Iterable[str]) -> str:
+    return "".join(sorted("".join(fingerprints)))
+
+
+def test_a_version_that_is_whole_is_compared_as_a_whole() -> None:
+    for counted in (["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]):
+        two_phase.check_written(VERSIONS, facts(5, WHOLE), counted, version=5, total=together)
+    for counted in (["a"], ["a", "c"], ["a", "b", "b"]):
+        with pytest.raises(NonDeterministicReplay):
+            two_phase.check_written(VERSIONS, facts(5, WHOLE), counted, version=5, total=together)
+    # Of one that was passed nothing is known any more.
+    two_phase.check_written(VERSIONS, facts(6, WHOLE), ["x"], version=5, total=together)
+
+
+@pytest.mark.parametrize(
+    ("visible", "again", "expected"),
+    [
+        ({0: "a"}, ["a", "b"], None),
+        ({0: "a"}, ["a", "other"], None),
+        ({0: "a"}, ["x", "b"], TornBatch),
+        ({1: "b"}, ["a"], TornBatch),
+        ({}, ["x", "y", "z"], None),
+    ],
+)
+def test_a_version_that_is_visible_in_part_is_filled_in_with_the_same_rows_only(
+    visible: dict[int, str], again: list[str], expected: type[ExactlyOnceError] | None
+) -> None:
+    assert outcome(facts(5, visible), prepared(*again), 5, sink=VERSIONS) is expected
+
+
+def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange.micro_batch(2)
+    for version, slots in ((7, 3), (9, 1), (40, 2)):
+        exchange.micro_batch(slots, version)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    written = [
+        two_phase.is_written(exchange.sink, found, query_id="q", version=version, now_ms=0, allow_lost_state=False)
+        for version in (0, 8, 40, 41)
+    ]
+    assert written == [True, True, True, False]
+    assert exchange.kafka.visible == ["0/0", "0/1", "7/0", "7/1", "7/2", "9/0", "40/0", "40/1"]
+
+
+def test_a_version_below_one_that_a_slot_shows_is_not_written_though_its_decision_is_gone() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange.micro_batch(2)
+    exchange.micro_batch(2, 7)
+    exchange.kafka.forget_offsets(["orders.decision"])
+    with pytest.raises(CheckpointBehind, match="Go on with a version above 7"):
+        exchange.micro_batch(2, 5)
 
 
 def test_a_torn_batch_says_which_slots_are_visible() -> None:

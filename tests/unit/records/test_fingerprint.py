@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.fingerprint import Fingerprint, total
 from whole_rows import ROW_TYPES, SHORT_TEXTS, SPARKS, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 NOW_MS = 1_800_000_000_000
@@ -27,6 +27,21 @@ def digest(*batches: pa.RecordBatch, now_ms: int = NOW_MS) -> str:
 
 def digest_of(*rows: WholeRow) -> str:
     return digest(arrow_batch(rows))
+
+
+# --- of several slots -------------------------------------------------------------------------------------------------
+
+
+@given(slots=st.lists(st.lists(whole_rows(TEXTS), max_size=4), max_size=4))
+def test_a_total_is_the_digest_of_all_rows_however_they_were_spread(slots: list[list[WholeRow]]) -> None:
+    spread = total(digest_of(*rows) for rows in [*slots, []])
+    assert spread == digest_of(*(row for rows in slots for row in rows))
+
+
+def test_a_total_of_digests_of_another_version_equals_none_of_this_one() -> None:
+    mine = Fingerprint().digest()
+    other = "9" + mine[1:]
+    assert len({total([mine]), total([other]), total([mine, other])}) == 3
 
 
 # --- equal --------------------------------------------------------------------------------------------------

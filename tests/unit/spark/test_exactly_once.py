@@ -1,27 +1,50 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from kafka_sink.commit.markers import Ids, Names
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.two_phase import Facts, Sink, SlotPrepared
 from kafka_sink.config import given_options
-from kafka_sink.errors import BrokersUnreachable, CoordinatorUnavailable, DriverFenced, MissingOption
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    CoordinatorUnavailable,
+    DriverFenced,
+    MissingOption,
+    NonDeterministicReplay,
+    NotPlanned,
+    StateExpired,
+)
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark import exactly_once, writer
-from kafka_sink.spark.exactly_once import Plan, PreparedReceipt, batch_identity, stream_prefix
+from kafka_sink.spark.exactly_once import (
+    BatchWrite,
+    CountedReceipt,
+    Plan,
+    PreparedReceipt,
+    batch_identity,
+    stream_prefix,
+    write_slot,
+)
+from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
 GIVEN = given_options(OPTIONS)
 NAMED = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
+VERSIONED = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7"})
 SINK = Sink(Names("sink", "commits"), timeout_ms=60_000, transaction_version=2)
-PLAN = Plan(SINK, Facts(Ids(9, 1), None, {}), allow_lost_state=False, query_id=None)
+PLAN = Plan(SINK, Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 
 
 def receipt(slot: int, generation: Ids = PLAN.facts.generation) -> PreparedReceipt:
@@ -53,8 +76,15 @@ def test_every_batch_write_has_a_name_of_its_own() -> None:
     named = given_options({**OPTIONS, "transactionalIdPrefix": "export"})
     one, other = batch_identity(named), batch_identity(named)
     assert one[0].startswith("export.") and other[0].startswith("export.")
-    assert one != other
+    assert one[0] != other[0]
+    assert one[1].query_id != other[1].query_id
     assert batch_identity(GIVEN)[0].startswith("pykafka-batch.")
+
+
+def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
+    # Kept for ever: a release that derives another query doubles what was committed before.
+    expected = ("orders", BatchWrite("txnAppId:orders", 7, is_versioned=True))
+    assert batch_identity(VERSIONED) == batch_identity(VERSIONED) == expected
 
 
 # --- who plans --------------------------------------------------------------------------------------------------------
@@ -64,8 +94,8 @@ def test_every_batch_write_has_a_name_of_its_own() -> None:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
-    def make_plan(given: object, prefix: str, *, query_id: str | None) -> Plan:
-        made.append((prefix, query_id))
+    def make_plan(given: object, prefix: str, batch: BatchWrite | None = None) -> Plan:
+        made.append((prefix, batch))
         return PLAN
 
     monkeypatch.setattr(writer, "make_plan", make_plan)
@@ -88,8 +118,8 @@ def test_a_batch_write_is_planned_when_its_writer_is_pickled_and_once(plans: lis
     batch = KafkaBatchWriter(GIVEN)
     again = pickle.loads(pickle.dumps(batch))
     pickle.dumps(batch)
-    ((prefix, query_id),) = plans
-    assert prefix == f"pykafka-batch.{query_id}"
+    ((prefix, of),) = plans
+    assert prefix == f"pykafka-batch.{of.query_id}"
     assert again.plan == PLAN
 
 
@@ -101,7 +131,7 @@ def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
 
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(MissingOption, match="as an option of the write"):
-        exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p", query_id=None)
+        exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p")
 
 
 # --- who commits ------------------------------------------------------------------------------------------------------
@@ -186,4 +216,146 @@ def test_at_least_once_neither_commits_nor_aborts_anything(ran: list[Any]) -> No
     KafkaStreamWriter(given).abort([None], 4)
     KafkaBatchWriter(given).commit([])
     KafkaBatchWriter(given).abort([None])
+    assert ran == []
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+ORDERS = Sink(Names("orders", "commits"), timeout_ms=60_000, transaction_version=2, is_versioned=True)
+VERSION_7 = BatchWrite("txnAppId:orders", 7, is_versioned=True)
+
+
+def rows(*values: str) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values)})
+
+
+def digest(*values: str, topic: str = "t") -> str:
+    fingerprint = Fingerprint()
+    if values:
+        fingerprint.update(RecordColumns.from_arrow(rows(*values), now_ms=0))
+    return f"{fingerprint.digest()}:{topic}"
+
+
+def after(version: int, *fingerprints: str, query_id: str = "txnAppId:orders") -> Facts:
+    """That version was decided and is visible whole, its slots with these fingerprints."""
+    pinned = tuple(Ids(slot, 0) for slot in range(len(fingerprints)))
+    decision = Decision(version, query_id, Ids(9, 0), 2, time.time_ns() // 1_000_000, pinned)
+    markers = {slot: Marker(version, query_id, fingerprint) for slot, fingerprint in enumerate(fingerprints)}
+    return Facts(Ids(9, 1), decision, markers)
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
+    """What planning finds is what a test puts in here."""
+    facts: list[Facts] = []
+
+    class Client:
+        def ensure_topic(self, topic: str) -> None:
+            assert topic == "pykafka-commits"
+
+        def transaction_version(self) -> int:
+            return 2
+
+    @contextmanager
+    def lease(config: object) -> Iterator[Client]:
+        yield Client()
+
+    monkeypatch.setattr(exactly_once, "lease_client", lease)
+    monkeypatch.setattr(exactly_once, "run", lambda client, steps: facts[0])
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("version", "is_written"), [("6", True), ("7", True), ("8", False), ("1000000000000", False)]
+)
+def test_planning_tells_whether_a_version_is_written(found: list[Facts], version: str, is_written: bool) -> None:
+    found.append(after(7, "a", "b"))
+    planned = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"txn_version": int(version)}))).plan
+    assert planned.is_written is is_written
+    assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
+    assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
+
+
+def test_what_a_version_must_not_follow_upon_stops_its_planning(found: list[Facts]) -> None:
+    found.append(Facts(Ids(9, 1), None, {}))
+    with pytest.raises(StateExpired, match="is the first under this name and not 0"):
+        pickle.dumps(KafkaBatchWriter(VERSIONED))
+    allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
+    assert not allowed.plan.is_written
+
+
+def test_a_batch_write_without_a_version_asks_for_none(found: list[Facts]) -> None:
+    found.append(after(7, "a"))
+    planned = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))).plan
+    assert (planned.is_written, planned.sink.is_versioned) == (False, False)
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """In a task of Spark partition 0; the conf it knows is what a test puts in here."""
+    conf: dict[str, str] = {}
+    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, _localProperties=conf)
+    monkeypatch.setattr(exactly_once.TaskContext, "get", lambda: context)
+    return conf
+
+
+def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(task: dict[str, str]) -> None:
+    plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
+    given = iter([rows("x", "y"), rows("z")])
+    counted = write_slot(VERSIONED, plan, InterceptorChain(()), given)
+    assert isinstance(counted, CountedReceipt)
+    assert next(given, None) is None
+    assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
+    assert (counted.fingerprint, counted.attempt_number) == (digest("x", "y", "z"), 2)
+
+
+@pytest.mark.parametrize("given", [GIVEN, {name: value for name, value in GIVEN.items() if name != "topic"}])
+def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, str], given: dict[str, Any]) -> None:
+    task.update({"spark.pykafka.txnAppId": "orders", "spark.pykafka.txnVersion": "7"})
+    with pytest.raises(NotPlanned, match="txnAppId is set in Spark's conf"):
+        write_slot(given, PLAN, InterceptorChain(()), iter(()))
+
+
+def counted(plan: Plan, *fingerprints: str) -> list[CountedReceipt]:
+    return [
+        CountedReceipt(slot, 0, 5, (), fingerprint=fingerprint, plan=plan if slot == 0 else None)
+        for slot, fingerprint in enumerate(fingerprints)
+    ]
+
+
+@pytest.mark.parametrize("again", [("x", "y", "z"), ("z", "y", "x")])
+def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
+    ran: list[Any], caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
+) -> None:
+    plan = Plan(ORDERS, after(7, digest("x", "y"), digest("z")), False, VERSION_7, is_written=True)
+    # In other slots than the first time: nothing is to be filled in.
+    KafkaBatchWriter(VERSIONED).commit(counted(plan, digest(), digest(again[0]), digest(*again[1:])))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
+    assert "it was written before" in record.getMessage()
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "again", [digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u")]
+)
+def test_a_version_again_with_other_rows_stops(ran: list[Any], again: str) -> None:
+    plan = Plan(ORDERS, after(7, digest("x"), digest("y")), False, VERSION_7, is_written=True)
+    with pytest.raises(NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
+        KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
+
+
+def test_a_lower_version_succeeds_whatever_its_rows_and_says_that_it_wrote_nothing(
+    ran: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
+    KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
+    assert "9 was written before" in caplog.records[0].getMessage()
+    assert ran == []
+
+
+def test_what_was_only_counted_needs_no_abort(ran: list[Any]) -> None:
+    plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
+    KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
     assert ran == []

@@ -111,6 +111,17 @@ def test_overwrite_and_bad_options_are_refused_for_both_kinds() -> None:
                 make(schema=VALUE, overwrite=False)
 
 
+def test_a_version_is_for_batch_writes() -> None:
+    versioned = KafkaDataSource(OPTIONS | {"deliveryguarantee": "exactly-once", "txnappid": "a", "txnversion": "0"})
+    assert versioned.writer(schema=VALUE, overwrite=False).options["txn_version"] == 0
+    with pytest.raises(RefusedOption, match="In foreachBatch, set it on the batch write"):
+        versioned.streamWriter(schema=VALUE, overwrite=False)
+    with pytest.raises(RefusedOption, match="txnAppId"):
+        KafkaDataSource(OPTIONS | {"txnappid": "a"}).streamWriter(schema=VALUE, overwrite=False)
+    with pytest.raises(InvalidOption, match="txnVersion beside it"):
+        KafkaDataSource(OPTIONS | {"txnappid": "a"}).writer(schema=VALUE, overwrite=False)
+
+
 def test_what_the_conf_may_say_is_not_missed_while_planning() -> None:
     for options in ({}, {"kafka.delivery.timeout.ms": "100"}):
         KafkaDataSource(options).streamWriter(schema=VALUE, overwrite=False)
