@@ -451,14 +451,16 @@ def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
 
 def is_written(
     sink: Sink, facts: Facts, *, query_id: str, version: int, now_ms: int, allow_lost_state: bool
-) -> bool:
-    """Whether a version is passed over: it is visible whole, or a later one was decided. Told before any of its rows is
-    read, as are the errors of `check_lineage`, which it raises."""
+) -> Steps[bool]:
+    """Whether a version is passed over: it is visible whole, or a later one was decided. Told after `plan`, before any
+    row is read. Raises DriverFenced, and what `check_lineage` does."""
     decision = facts.decision
     if decision is not None and decision.query_id == query_id:
         is_whole = decision.micro_batch_id == version and not facts.missing
         if is_whole or decision.micro_batch_id > version:
             return True
+    # Markers that a later run replaced while this one looked are not missing.
+    yield from check_generation(sink, facts.generation)
     check_lineage(
         sink, facts, query_id=query_id, micro_batch_id=version, now_ms=now_ms, allow_lost_state=allow_lost_state
     )

@@ -133,19 +133,18 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
         client.ensure_topic(config.commit_topic)
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
-    remember(prefix, facts.generation)
-    is_written = (
-        batch is not None
-        and batch.is_versioned
-        and two_phase.is_written(
-            sink,
-            facts,
-            query_id=batch.query_id,
-            version=batch.micro_batch_id,
-            now_ms=_now_ms(),
-            allow_lost_state=config.allow_lost_state,
+        is_written = batch is not None and batch.is_versioned and run(
+            client,
+            two_phase.is_written(
+                sink,
+                facts,
+                query_id=batch.query_id,
+                version=batch.micro_batch_id,
+                now_ms=_now_ms(),
+                allow_lost_state=config.allow_lost_state,
+            ),
         )
-    )
+    remember(prefix, facts.generation)
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
 
 

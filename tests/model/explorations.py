@@ -31,6 +31,7 @@ from model.schedules import (
     Fail,
     Forget,
     ForgetIds,
+    GiveUp,
     GoBack,
     Late,
     Lose,
@@ -247,10 +248,82 @@ def lost_state(version: int) -> Iterator[Told]:
             yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
 
 
+# Written in this order by a user who leaves numbers out, writes one again, and comes back to one.
+VERSIONS_OF_A_BATCH = (0, 7, 7, 3, 9)
+BATCHES: Shape = ((2, 2), (1, 1), (2, 2), (2, 0))
+
+
+def batch_versions(version: int) -> Iterator[Told]:
+    """Batch writes with versions that leave numbers out, come again and come too late; the driver dies before any two
+    effects."""
+    yield from _crash_twice(Schedule(version=version, shapes=(BATCHES,), versions=VERSIONS_OF_A_BATCH))
+
+
+def batch_versions_and_timeouts(version: int) -> Iterator[Told]:
+    """All open transactions, or one, time out at any time; the driver dies before any effect."""
+    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
+    steps = _steps(quiet)
+    for crash, expired, which in product(steps, range(2 * len(steps)), (None, *IDS)):
+        yield quiet, ((crash, Crash()), (expired, TimeOut(which)))
+
+
+def batch_versions_given_up(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, transactions time out at any time, and the user goes on with the next version:
+    past one that is visible in part, but for an error."""
+    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 8))
+    steps = _steps(quiet)
+    for crash, which in product(steps, (None, *IDS)):
+        yield quiet, ((crash, GiveUp()),)
+        for expired in steps:
+            yield quiet, ((crash, TimeOut(which)), (crash, GiveUp()), (expired, TimeOut(which)), (expired, Crash()))
+            yield quiet, ((expired, TimeOut(which)), (crash, GiveUp()))
+
+
+def batch_versions_with_other_rows(version: int) -> Iterator[Told]:
+    """Runs give other rows, other slots, or the same rows and a slot without any; the driver dies before any effect,
+    and transactions time out."""
+    two, more = ((2, 2), (2, 2)), ((2, 2, 0), (2, 2, 0))
+    for same_rows, shapes in product((ALWAYS, FIRST_SLOT, NEVER), ((two,), (two, more), (two, ((2,), (2,))))):
+        quiet = Schedule(version=version, same_rows=same_rows, shapes=shapes, versions=(0, 7))
+        steps = _steps(quiet)
+        for first, later, which in product(steps, range(len(steps)), (None, IDS[1])):
+            yield quiet, ((first, Crash()), (first + 1 + later, Crash()))
+            yield quiet, ((first, TimeOut(which)), (first, Crash()), (first + 1 + later, Crash()))
+
+
+def batch_versions_two_drivers(version: int) -> Iterator[Told]:
+    """Two writes under one name at once: the second begins at any step, the first goes on at any later one, or
+    never."""
+    for same_rows in (ALWAYS, NEVER):
+        quiet = Schedule(version=version, same_rows=same_rows, shapes=(BATCHES[:3],), versions=(0, 7, 3))
+        steps = _steps(quiet)
+        for first, later in product(steps, range(1, len(steps) + 20)):
+            yield quiet, ((first, Switch()), (first + later, Switch()))
+
+
+def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
+    """The driver dies before any two effects; after the first, groups are gone, or the user begins again at an earlier
+    version."""
+    events: tuple[Event, ...] = (
+        Forget("the decision"),
+        Forget("everything", ALL_EXPIRE_MS),
+        Forget("the markers", MARKERS_EXPIRE_MS),
+        GoBack(1),
+        GoBack(2),
+    )
+    for event in events:
+        quiet = Schedule(version=version, shapes=(BATCHES,), versions=VERSIONS_OF_A_BATCH)
+        steps = _steps(quiet)
+        for crash, later in product(steps, range(0, len(steps), 3)):
+            yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
+
+
 FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, lost_state,
+    batch_versions, batch_versions_and_timeouts,
+    batch_versions_given_up, batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_state,
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ A step is an effect that some driver is about to have; the steps of all drivers 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
@@ -113,9 +114,14 @@ class GoBack:
     micro_batches: int
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No driver is left, and the user of a batch write goes on with the next version, whatever became of this one."""
+
+
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack
+    | GoBack | GiveUp
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------
@@ -130,7 +136,8 @@ ALWAYS, FIRST_SLOT, NEVER = "every run gives the same rows", "slot 0 gives the s
 class Schedule:
     """`shapes`: of the runs in turn. `same_rows`: ALWAYS, FIRST_SLOT or NEVER. `metadata_max` and `last_epoch` are
     small where many groups, and many producer ids, are to be had from few slots and runs. `cores`: with more than one,
-    tasks take turns, effect by effect."""
+    tasks take turns, effect by effect. `versions`: those of batch writes, in the order in which they are written, and
+    perhaps again; a shape has each of them once. A stream counts from 0."""
 
     version: int
     events: tuple[tuple[int, Event], ...] = ()
@@ -140,6 +147,15 @@ class Schedule:
     last_epoch: int = LAST_EPOCH
     allow_lost_state: bool = False
     cores: int = 1
+    versions: tuple[int, ...] = ()
+
+    def micro_batch_ids(self) -> Sequence[int]:
+        return self.versions or range(len(self.shapes[0]))
+
+    def shape_of(self, run: int, micro_batch_id: int) -> tuple[int, ...]:
+        """The number of rows of each slot."""
+        shape = self.shapes[run % len(self.shapes)]
+        return shape[list(dict.fromkeys(self.micro_batch_ids())).index(micro_batch_id)]
 
     def kinds(self) -> set[type]:
         return {type(event) for _, event in self.events}
@@ -162,7 +178,7 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         allowed |= {GaveUp}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
-        allowed |= {LogTaken, CheckpointBehind}
+        allowed |= {LogTaken} if schedule.versions else {LogTaken, CheckpointBehind}
     return allowed
 
 
@@ -175,6 +191,9 @@ def may_stop(schedule: Schedule) -> set[type[Exception]]:
         allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
     if Forget in kinds and not schedule.allow_lost_state:
         allowed |= {StateExpired, CommittedDataMissing}
-    if GoBack in kinds:
+    if GoBack in kinds and not schedule.versions:
         allowed |= {CheckpointBehind}
+    if GiveUp in kinds:
+        # Of the first version, before it was decided; of one that is torn.
+        allowed |= {StateExpired, CommittedDataMissing} if kinds & TAKING_AWAY else {StateExpired}
     return allowed

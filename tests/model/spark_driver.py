@@ -2,6 +2,9 @@
 
     offset log ─> plan ─> tasks, each with attempts ─> commit ─> commit log        and again, for the next micro-batch
 
+Batch writes with a version are micro-batches too: of a user who has ids of his own, and writes one again, or goes on
+with the next, as he likes.
+
 A process that dies is a generator that is closed; what it did stays. An attempt of a task that Spark takes for lost may
 live on: it is put aside with the effect that it is at, and whoever runs the driver may go on with it at any later time.
 
@@ -12,7 +15,7 @@ WriteToDataSourceV2Exec (failed tasks, and a failed commit, are followed by abor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -31,7 +34,7 @@ MOST_FAILURES = 2
 
 @dataclass(slots=True)
 class Checkpoint:
-    """Spark's two logs, by micro-batch."""
+    """Spark's two logs, by number of the micro-batch; of batch writes, the user's."""
 
     planned: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
@@ -39,11 +42,13 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The effect of writing a micro-batch down. `rows`: those that Spark then takes for written."""
+    """The effect of writing a micro-batch down, by its number. `rows`: those that Spark then takes for written; None
+    for a version that was passed over for a later one."""
 
     log: list[int]
+    number: int
     micro_batch_id: int
-    rows: tuple[str, ...] = ()
+    rows: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,14 @@ Program = Generator[Step, Any, None]
 Attempt = Generator[Step, Any, tuple[SlotPrepared, tuple[str, ...]]]
 
 
+def fingerprint_of(rows: Sequence[str]) -> str:
+    return f"{len(rows)}:{','.join(rows)}"
+
+
+def total(fingerprints: Iterable[str]) -> list[str]:
+    return sorted(filter(None, chain(*(each.partition(":")[2].split(",") for each in fingerprints))))
+
+
 def one_by_one(steps: Steps[Any]) -> Generator[Effect, Any, Any]:
     """What may go out at the same time goes out in turn, so that a process can die in between."""
     answers: Sequence[Any] | None = None
@@ -101,14 +114,15 @@ def one_by_one(steps: Steps[Any]) -> Generator[Effect, Any, Any]:
 
 @dataclass(slots=True)
 class Driver:
-    """`slots`: how many a run of a micro-batch has. `next_run`: of all drivers. `cores`: how many tasks run at a time.
-    `lost`: attempts that live on, each with its next effect. `in_task`: an attempt is what would be lost now."""
+    """`micro_batch_ids`: by number. `slots`: how many a run of a micro-batch has. `next_run`: of all drivers. `cores`:
+    how many tasks run at a time. `lost`: attempts that live on, each with its next effect. `in_task`: an attempt is
+    what would be lost now."""
 
     sink: Sink
     checkpoint: Checkpoint
     rows: Rows
     slots: Callable[[int, int], int]
-    micro_batches: int
+    micro_batch_ids: Sequence[int]
     now_ms: Callable[[], int]
     next_run: Callable[[], int]
     allow_lost_state: bool = False
@@ -118,13 +132,18 @@ class Driver:
 
     def program(self) -> Program:
         """Until all micro-batches are committed. Raises the error that stops the query."""
-        for micro_batch_id in range(len(self.checkpoint.committed), self.micro_batches):
-            if micro_batch_id >= len(self.checkpoint.planned):
-                yield Log(self.checkpoint.planned, micro_batch_id)
+        for number in range(len(self.checkpoint.committed), len(self.micro_batch_ids)):
+            micro_batch_id = self.micro_batch_ids[number]
+            if number >= len(self.checkpoint.planned):
+                yield Log(self.checkpoint.planned, number, micro_batch_id)
             run = self.next_run()
             facts = yield from one_by_one(two_phase.plan(self.sink))
             done: dict[int, tuple[SlotPrepared, tuple[str, ...]]] = {}
             slots = self.slots(micro_batch_id, run)
+            if self.sink.is_versioned and (yield from self._is_written(facts, micro_batch_id)):
+                written = yield from self._count(facts, micro_batch_id, run, slots)
+                yield Log(self.checkpoint.committed, number, micro_batch_id, written)
+                continue
             try:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
                 prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)
@@ -140,7 +159,32 @@ class Driver:
             except (ExactlyOnceError, TaskFailed, GaveUp):
                 yield from one_by_one(two_phase.abort(self.sink, facts.generation))
                 raise
-            yield Log(self.checkpoint.committed, micro_batch_id, tuple(chain(*rows)))
+            yield Log(self.checkpoint.committed, number, micro_batch_id, tuple(chain(*rows)))
+
+    def _is_written(self, facts: Facts, version: int) -> Generator[Step, Any, bool]:
+        is_written: bool = yield from one_by_one(
+            two_phase.is_written(
+                self.sink,
+                facts,
+                query_id=QUERY,
+                version=version,
+                now_ms=self.now_ms(),
+                allow_lost_state=self.allow_lost_state,
+            )
+        )
+        return is_written
+
+    def _count(
+        self, facts: Facts, version: int, run: int, slots: int
+    ) -> Generator[Step, Any, tuple[str, ...] | None]:
+        """Tasks whose rows are only read. Those of a version that is visible; None for one that was passed over."""
+        rows = []
+        for slot in range(slots):
+            rows.append(self.rows(TaskRun(version, slot, run, 0)))
+            yield Message(slot)
+        two_phase.check_written(self.sink, facts, list(map(fingerprint_of, rows)), version=version, total=total)
+        assert facts.decision is not None
+        return tuple(chain(*rows)) if facts.decision.micro_batch_id == version else None
 
     def _tasks(
         self, facts: Facts, tasks: list[TaskRun], done: dict[int, tuple[SlotPrepared, tuple[str, ...]]]
@@ -197,7 +241,7 @@ class Driver:
             two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY)
         )
         rows = self.rows(task)
-        fingerprint = f"{len(rows)}:{','.join(rows)}"
+        fingerprint = fingerprint_of(rows)
         if begun.visible is None:
             if rows:
                 name = self.sink.names.slot(slot)

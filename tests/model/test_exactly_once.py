@@ -117,6 +117,36 @@ def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
     explore(explorations.lost_state, version, 2 * WORLDS)
 
 
+@VERSIONS
+def test_versions_of_batch_writes_come_once_in_whatever_order(version: int) -> None:
+    explore(explorations.batch_versions, version, 3 * WORLDS)
+
+
+@VERSIONS
+def test_versions_of_batch_writes_may_time_out_at_any_time(version: int) -> None:
+    explore(explorations.batch_versions_and_timeouts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_no_version_that_is_visible_in_part_is_passed_over(version: int) -> None:
+    explore(explorations.batch_versions_given_up, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_version_again_with_other_rows_stops_at_what_is_visible(version: int) -> None:
+    explore(explorations.batch_versions_with_other_rows, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_of_two_writes_under_one_name_one_is_fenced(version: int) -> None:
+    explore(explorations.batch_versions_two_drivers, version)
+
+
+@VERSIONS
+def test_of_versions_groups_may_be_gone_and_users_go_back(version: int) -> None:
+    explore(explorations.batch_versions_and_lost_state, version)
+
+
 def test_everything_together() -> None:
     for seed in range(SEEDS):
         try:

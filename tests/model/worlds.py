@@ -8,6 +8,7 @@ What is checked, of every world:
 * in Spark's commit log  =>  each row of that run is visible exactly once, at that moment and at the end
 * not in the log  =>  of its slots each is visible whole or not at all, and the query has stopped with an error that
   says so: nothing else is visible, so no row of an attempt that was given up
+* a version that its user gave up => it is visible whole, once, or not at all
 * errors are of the kinds that the events of the schedule allow (`may_fail`, `may_stop`)
 * after the next `plan` no open transaction holds readers back, and nothing else has become visible
 * the transactional ids are those of the driver and the slots
@@ -38,6 +39,7 @@ from model.schedules import (
     Fail,
     Forget,
     ForgetIds,
+    GiveUp,
     GoBack,
     Late,
     Lose,
@@ -90,9 +92,12 @@ class World:
         self._events: dict[int, list[Event]] = defaultdict(list)
         for step, event in schedule.events:
             self._events[step].append(event)
-        self._sink = Sink(NAMES, TIMEOUT_MS, schedule.version, schedule.metadata_max)
+        self._sink = Sink(
+            NAMES, TIMEOUT_MS, schedule.version, schedule.metadata_max, is_versioned=bool(schedule.versions)
+        )
         self._checkpoint = Checkpoint()
-        self._micro_batches = len(schedule.shapes[0])
+        self._micro_batch_ids = schedule.micro_batch_ids()
+        self._given_up: set[int] = set()
         self._runs = count()
         self._most_slots = 0
         self._live: list[_Process] = []
@@ -109,7 +114,7 @@ class World:
             self._start()
             while self._live:
                 self._have_next()
-            if len(self._checkpoint.committed) == self._micro_batches:
+            if len(self._checkpoint.committed) == len(self._micro_batch_ids):
                 return
             ended_by = self.errors[-1] if len(self.errors) > before else None
             if ended_by in FINAL and last in FINAL:
@@ -122,12 +127,12 @@ class World:
         schedule = self.schedule
 
         def slots(micro_batch_id: int, run: int) -> int:
-            here = len(schedule.shapes[run % len(schedule.shapes)][micro_batch_id])
+            here = len(schedule.shape_of(run, micro_batch_id))
             self._most_slots = max(self._most_slots, here)
             return here
 
         driver = Driver(
-            self._sink, self._checkpoint, self._rows, slots, self._micro_batches, lambda: self.kafka.now_ms,
+            self._sink, self._checkpoint, self._rows, slots, self._micro_batch_ids, lambda: self.kafka.now_ms,
             self._runs.__next__, schedule.allow_lost_state, schedule.cores, self._lost,
         )  # fmt: skip
         program = driver.program()
@@ -137,7 +142,7 @@ class World:
 
     def _rows(self, task: TaskRun) -> tuple[str, ...]:
         schedule = self.schedule
-        rows = schedule.shapes[task.run % len(schedule.shapes)][task.micro_batch_id][task.slot]
+        rows = schedule.shape_of(task.run, task.micro_batch_id)[task.slot]
         is_same = schedule.same_rows == ALWAYS or (schedule.same_rows == FIRST_SLOT and task.slot == 0)
         which = "" if is_same else f"{task.run}.{task.attempt}"
         return tuple(f"{task.micro_batch_id}/{task.slot}/{which}/{row}/{rows}" for row in range(rows))
@@ -152,7 +157,7 @@ class World:
         for event in self._events.get(self.step, ()):
             if isinstance(event, Twice):
                 times = 2
-            elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack):
+            elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack | GiveUp):
                 instead = event
             else:
                 self._happen(event)
@@ -160,7 +165,7 @@ class World:
         match instead:
             case Crash():
                 self._die(process)
-            case Forget() | GoBack():
+            case Forget() | GoBack() | GiveUp():
                 for each in list(self._live):
                     self._die(each)
                 self._lose_memory(instead)
@@ -197,9 +202,17 @@ class World:
         process.program.close()
         self._live.remove(process)
 
-    def _lose_memory(self, event: Forget | GoBack) -> None:
+    def _lose_memory(self, event: Forget | GoBack | GiveUp) -> None:
         if isinstance(event, GoBack):
             del self._checkpoint.committed[-event.micro_batches :]
+            return
+        if isinstance(event, GiveUp):
+            number = len(self._checkpoint.committed)
+            # After the last there is none to go on with.
+            if number < len(self._micro_batch_ids) - 1:
+                self._given_up.add(self._micro_batch_ids[number])
+                for log in (self._checkpoint.planned, self._checkpoint.committed):
+                    log[number:] = [number]
             return
         self.kafka.now_ms += event.later_ms
         if event.later_ms:
@@ -215,7 +228,7 @@ class World:
 
     def _go_on(self, process: _Process, times: int) -> None:
         effect = process.effect
-        if isinstance(effect, Log) and effect.micro_batch_id in effect.log:
+        if isinstance(effect, Log) and effect.number in effect.log:
             self._throw(process, LogTaken())
             return
         answer = None
@@ -264,9 +277,9 @@ class World:
         match effect:
             case Pause() | Message():
                 return None
-            case Log(log=log, micro_batch_id=micro_batch_id, rows=rows):
-                log.append(micro_batch_id)
-                if log is self._checkpoint.committed:
+            case Log(log=log, number=number, micro_batch_id=micro_batch_id, rows=rows):
+                log.append(number)
+                if log is self._checkpoint.committed and rows is not None:
                     self._logged[micro_batch_id] = rows
                     self._check_logged()
                 return None
@@ -295,12 +308,22 @@ class World:
         logged = Counter(row for rows in self._logged.values() for row in rows)
         others = self._visible() - logged
         if self.stopped_by is None:
+            self._check_given_up(others)
             assert not others, f"visible, and of no run that Spark logged: {others}"
         else:
             self._check_stopped(others)
         allowed = may_fail(self.schedule) | may_stop(self.schedule)
         assert set(self.errors) <= allowed, f"drivers ended with {self.errors}"
         self._check_left_behind()
+
+    def _check_given_up(self, others: Counter[str]) -> None:
+        """Takes what may be visible of them from `others`."""
+        for version in self._given_up - self._logged.keys():
+            slots = range(len(self.schedule.shape_of(0, version)))
+            whole = Counter(row for slot in slots for row in self._rows(TaskRun(version, slot, 0, 0)))
+            visible = Counter({row: times for row, times in others.items() if row.startswith(f"{version}/")})
+            assert not visible or visible == whole, f"version {version} was given up, and is visible in part: {visible}"
+            others -= whole
 
     def _check_stopped(self, others: Counter[str]) -> None:
         assert self.stopped_by in may_stop(self.schedule), f"stopped by {self.stopped_by}"

@@ -183,11 +183,22 @@ def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None
 VERSIONS = replace(SINK, is_versioned=True)
 
 
+def this_generation(request: Any) -> Any:
+    """The driver's id is still what `GENERATION` says."""
+    assert request == DescribeTransactionsRequest(("orders.driver",))
+    ids = (GENERATION.producer_id, GENERATION.producer_epoch)
+    return DescribeTransactionsResponse(
+        0, (TransactionDescription("orders.driver", 0, "Empty", 60_000, -1, *ids, ()),)
+    )
+
+
 def standing(found: Facts, version: int, *, now_ms: int = SOON_MS, allowed: bool = False) -> object:
     """Whether the version is written, or the error that says why it may not be."""
     try:
-        return two_phase.is_written(
-            VERSIONS, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
+        return Exchange(answer=this_generation).run(
+            two_phase.is_written(
+                VERSIONS, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
+            )
         )
     except ExactlyOnceError as error:
         assert "version" in str(error)
@@ -239,10 +250,10 @@ def test_markers_of_versions_that_may_have_expired_prove_nothing_by_being_gone()
 
 
 def test_a_torn_version_is_named_with_what_is_missing() -> None:
+    torn = facts(4, {1: "b"}, slots=3)
+    steps = two_phase.is_written(VERSIONS, torn, query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False)
     with pytest.raises(CommittedDataMissing, match="Run version 4 again") as raised:
-        two_phase.is_written(
-            VERSIONS, facts(4, {1: "b"}, slots=3), query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False
-        )
+        Exchange(answer=this_generation).run(steps)
     assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
 
 
@@ -283,12 +294,41 @@ def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
     for version, slots in ((7, 3), (9, 1), (40, 2)):
         exchange.micro_batch(slots, version)
     found = exchange.run(two_phase.plan(exchange.sink))
-    written = [
-        two_phase.is_written(exchange.sink, found, query_id="q", version=version, now_ms=0, allow_lost_state=False)
-        for version in (0, 8, 40, 41)
-    ]
-    assert written == [True, True, True, False]
+
+    def is_written(version: int) -> bool:
+        return exchange.run(
+            two_phase.is_written(exchange.sink, found, query_id="q", version=version, now_ms=0, allow_lost_state=False)
+        )
+
+    assert [is_written(version) for version in (0, 8, 40, 41)] == [True, True, True, False]
     assert exchange.kafka.visible == ["0/0", "0/1", "7/0", "7/1", "7/2", "9/0", "40/0", "40/1"]
+
+
+def test_a_write_that_is_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own_that_are_missing() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, is_versioned=True)
+    exchange.micro_batch(2)
+    late = two_phase.plan(exchange.sink)
+    listing = exchange.run_until(late, lambda effects: isinstance(effects[0], ToEveryBroker))
+    exchange.micro_batch(2, 7)
+    found = exchange.run(resumed(late, [exchange.kafka.execute(effect) for effect in listing]))
+    assert found.decision is not None and found.decision.micro_batch_id == 0
+    assert found.missing == [0, 1]
+    with pytest.raises(DriverFenced):
+        exchange.run(
+            two_phase.is_written(exchange.sink, found, query_id="q", version=9, now_ms=0, allow_lost_state=False)
+        )
+
+
+def resumed(steps: Steps[Result], answers: list[Any]) -> Steps[Result]:
+    """The rest of steps that wait for `answers`."""
+    effects = steps.send(answers)
+    while True:
+        try:
+            effects = steps.send((yield effects))
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def test_a_version_below_one_that_a_slot_shows_is_not_written_though_its_decision_is_gone() -> None:

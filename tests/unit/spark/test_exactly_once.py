@@ -23,6 +23,7 @@ from kafka_sink.errors import (
     NotPlanned,
     StateExpired,
 )
+from kafka_sink.protocol.transactions import DescribeTransactionsResponse, TransactionDescription
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark import exactly_once, writer
@@ -261,7 +262,18 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
         yield Client()
 
     monkeypatch.setattr(exactly_once, "lease_client", lease)
-    monkeypatch.setattr(exactly_once, "run", lambda client, steps: facts[0])
+    def run(client: Client, steps: Any) -> Any:
+        if steps.gi_code.co_name == "plan":
+            return facts[0]
+        driver = TransactionDescription("orders.driver", 0, "Empty", 60_000, -1, 9, 1, ())
+        try:
+            next(steps)
+            steps.send([DescribeTransactionsResponse(0, (driver,))])
+        except StopIteration as ended:
+            return ended.value
+        raise AssertionError("asked for more than the generation")
+
+    monkeypatch.setattr(exactly_once, "run", run)
     return facts
 
 
