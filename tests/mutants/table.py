@@ -16,6 +16,7 @@ RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
 SURVEY = "kafka_sink/commit/survey.py"
+SPARKS_PART = "kafka_sink/spark/exactly_once.py"
 
 TESTS_PRODUCER = "tests/unit/producer"
 TESTS_NET = "tests/unit/net"
@@ -25,6 +26,7 @@ TESTS_CLIENT = "tests/unit/test_client.py"
 TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
+TESTS_SPARKS_PART = "tests/unit/spark/test_exactly_once.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -1289,6 +1291,94 @@ BY_HAND: tuple[Mutant, ...] = (
     ),
 )
 
+BATCH_VERSIONS = (
+    Mutant(
+        "batch versions: one that is visible in part counts as written",
+        TWO_PHASE,
+        "        is_whole = decision.micro_batch_id == version and not facts.missing\n",
+        "        is_whole = decision.micro_batch_id == version\n",
+        f"{TESTS_EXACTLY_ONCE}::test_versions_of_batch_writes_may_time_out_at_any_time",
+    ),
+    Mutant(
+        "batch versions: a lower one is written again, as far as the decision is asked",
+        TWO_PHASE,
+        "        if is_whole or decision.micro_batch_id > version:\n            return True\n",
+        "        if is_whole:\n            return True\n",
+        f"{TESTS_EXACTLY_ONCE}::test_versions_of_batch_writes_come_once_in_whatever_order",
+    ),
+    Mutant(
+        "batch versions: a stream's micro-batch under the name passes for one",
+        TWO_PHASE,
+        "    if decision is not None and decision.query_id == query_id:\n        is_whole",
+        "    if decision is not None:\n        is_whole",
+        f"{TESTS_TWO_PHASE}::test_a_version_is_written_once_and_none_that_is_torn_is_passed",
+    ),
+    Mutant(
+        "batch versions: the first takes a name over that a stream has",
+        TWO_PHASE,
+        "        is_new = micro_batch_id == 0 and not (versioned and decision is not None)\n",
+        "        is_new = micro_batch_id == 0\n",
+        f"{TESTS_TWO_PHASE}::test_a_version_is_written_once_and_none_that_is_torn_is_passed",
+    ),
+    Mutant(
+        "batch versions: an earlier one that is torn is passed over",
+        TWO_PHASE,
+        "    if (missing or not is_next) and not allow_lost_state:\n",
+        "    if ((missing and not versioned) or not is_next) and not allow_lost_state:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_no_version_that_is_visible_in_part_is_passed_over",
+    ),
+    Mutant(
+        "batch versions: none may be left out",
+        TWO_PHASE,
+        "    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1\n",
+        "    is_next = decision.micro_batch_id == micro_batch_id - 1\n",
+        f"{TESTS_EXACTLY_ONCE}::test_versions_of_batch_writes_come_once_in_whatever_order",
+    ),
+    Mutant(
+        "batch versions: a later run's markers are an earlier one's that are missing",
+        TWO_PHASE,
+        "    yield from check_generation(sink, facts.generation)\n    check_lineage(\n",
+        "    check_lineage(\n",
+        f"{TESTS_EXACTLY_ONCE}::test_of_two_writes_under_one_name_one_is_fenced",
+    ),
+    Mutant(
+        "batch versions: other rows under the last number are dropped without a word",
+        TWO_PHASE,
+        "    if total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
+        "    if False:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_version_again_with_other_rows_stops_at_what_is_visible",
+    ),
+    Mutant(
+        "batch versions: the same rows in other slots are taken for others",
+        TWO_PHASE,
+        "    if total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
+        "    if counted != [visible[slot].fingerprint for slot in sorted(visible)]:\n",
+        f"{TESTS_TWO_PHASE}::test_a_version_that_is_whole_is_compared_as_a_whole",
+    ),
+    Mutant(
+        "batch versions: tasks write one that is written",
+        SPARKS_PART,
+        "        if plan.is_written:\n            return _count_slot(config, plan, context, chain, arrow_batches)\n",
+        "",
+        f"{TESTS_SPARKS_PART}::test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody",
+    ),
+    Mutant(
+        "batch versions: a rerun is another query",
+        SPARKS_PART,
+        '        return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)\n',
+        '        return app_id, BatchWrite(uuid.uuid4().hex, given["txn_version"], is_versioned=True)\n',
+        f"{TESTS_SPARKS_PART}::test_a_batch_write_with_a_version_is_the_same_in_every_rerun",
+    ),
+    Mutant(
+        "batch versions: one that only the conf knows is written without",
+        SPARKS_PART,
+        '        if config.txn_app_id is not None and "txn_app_id" not in given:\n',
+        "        if False:\n",
+        f"{TESTS_SPARKS_PART}::test_a_version_that_only_the_conf_knows_is_refused_by_tasks",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE, *FINGERPRINT, *COMMIT, *BY_HAND,
+    *BATCH_VERSIONS,
 )  # fmt: skip

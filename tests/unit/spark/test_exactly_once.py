@@ -311,7 +311,10 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return conf
 
 
-def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(task: dict[str, str]) -> None:
+def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
+    task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "lease_client", lambda config: pytest.fail("asked somebody"))
     plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
     given = iter([rows("x", "y"), rows("z")])
     counted = write_slot(VERSIONED, plan, InterceptorChain(()), given)
