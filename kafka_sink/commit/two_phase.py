@@ -167,18 +167,19 @@ class Facts:
     @property
     def visible(self) -> dict[int, Marker]:
         """The markers of the slots that are visible of what was decided."""
-        if self.decision is None:
-            return {}
-        decided = (self.decision.micro_batch_id, self.decision.query_id)
-        return {
-            slot: marker for slot, marker in self.markers.items() if (marker.micro_batch_id, marker.query_id) == decided
-        }
+        return _of(self.decision, self.markers) if self.decision is not None else {}
 
     @property
     def missing(self) -> list[int]:
         """The slots that were decided and are not visible."""
         visible = self.visible
         return [slot for slot in range(len(self.decision.pinned)) if slot not in visible] if self.decision else []
+
+
+def _of(decision: Decision, markers: Mapping[int, Marker]) -> dict[int, Marker]:
+    """Those of `markers` that belong to the decision's micro-batch."""
+    decided = decision.micro_batch_id, decision.query_id
+    return {slot: marker for slot, marker in markers.items() if (marker.micro_batch_id, marker.query_id) == decided}
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +386,7 @@ def _refuse_timeout(sink: Sink) -> Steps[None]:
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
     """The decision's slots that are visible already, all of them as a rule: so nothing is left to be finished."""
     found = yield from read_markers(sink, range(len(decision.pinned)), stable=False)
-    identity = decision.micro_batch_id, decision.query_id
-    return {slot: marker for slot, marker in found.items() if (marker.micro_batch_id, marker.query_id) == identity}
+    return _of(decision, found)
 
 
 def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[None]:

@@ -842,8 +842,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a plan takes the marker of another micro-batch for the decided one's, and does not commit the slot",
         TWO_PHASE,
-        "(marker.micro_batch_id, marker.query_id) == identity}",
-        "marker and identity}",
+        "    return _of(decision, found)\n",
+        "    return found\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_finishes_only_what_is_not_visible_yet",
     ),
     Mutant(
