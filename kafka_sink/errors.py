@@ -673,9 +673,9 @@ class CheckpointBehind(ExactlyOnceError):
         self.committed_micro_batch_id = committed_micro_batch_id
         run = _run(sink, micro_batch_id, versioned)
         super().__init__(
-            f"{run} is not written: {committed_micro_batch_id} was committed before, and the record of which versions "
-            f"were decided is gone. {WRITE_STOPPED} Go on with a version above {committed_micro_batch_id}; or, to "
-            f"write {micro_batch_id} once more, with a new txnAppId."
+            f"{run} is not written: {committed_micro_batch_id} is committed, by another run just now, or before, "
+            f"and the record of which versions were decided is gone. {WRITE_STOPPED} Go on with a version above "
+            f"{committed_micro_batch_id}; or, to write {micro_batch_id} once more, with a new txnAppId."
             if versioned
             else f"Spark runs {run}, and {committed_micro_batch_id} of the same query was committed before: the "
             f"checkpoint is an older copy. {STOPPED} Use the newest checkpoint; or, to write those micro-batches once "

@@ -342,7 +342,7 @@ def of_seed(seed: int) -> Schedule:
     for _ in range(chance.randint(1, 7)):
         step += chance.choice((0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55))
         events.append((step, _any_event(chance, step)))
-    return Schedule(
+    schedule = Schedule(
         version=chance.choice(VERSIONS),
         events=tuple(events),
         shapes=shapes,
@@ -351,6 +351,17 @@ def of_seed(seed: int) -> Schedule:
         last_epoch=chance.choice((32_766, 32_766, 0, 3)),
         cores=chance.choice((1, 1, 2, 4)),
     )
+    return schedule if chance.random() < 0.7 else _of_batches(schedule, chance, step)
+
+
+def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedule:
+    """The same of batch writes, in an order that their user chose; he may give one up, where it is known what then may
+    be visible of it."""
+    versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
+    shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
+    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1
+    given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
+    return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
 
 
 def _any_event(chance: random.Random, step: int) -> Event:
