@@ -1113,6 +1113,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_read",
     ),
     Mutant(
+        "a decision that timed out is told as another driver's taking over",
+        TWO_PHASE,
+        '    if driver.state.endswith("Abort") and current ==',
+        "    if False and current ==",
+        f"{TESTS_TWO_PHASE}::test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers",
+    ),
+    Mutant(
         "any decision about the micro-batch is taken for one's own",
         TWO_PHASE,
         "    if found != decision:\n",

@@ -768,9 +768,24 @@ def test_the_decisions_own_end_txn_is_believed_only_when_the_decision_can_be_rea
         return None
 
     exchange.answer = times_out
-    with pytest.raises(DriverFenced):
+    with pytest.raises(TransactionTimedOut, match=r"'orders\.driver'"):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (1, [])
+
+
+def test_a_decision_that_times_out_while_it_is_written_is_no_other_drivers() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    found, done = exchange.tasks(5)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=10_000)
+    writing = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, TxnOffsetCommitRequest))
+    first = commit.send([exchange.kafka.execute(effect) for effect in writing])
+    exchange.kafka.time_out("orders.driver")
+    describing = commit.send([exchange.kafka.execute(effect) for effect in first])
+    with pytest.raises(TransactionTimedOut) as raised:
+        commit.send([exchange.kafka.execute(effect) for effect in describing])
+    assert (raised.value.transactional_id, raised.value.age_ms) == ("orders.driver", 10_000)
+    assert raised.value.expected == str(found.generation)
 
 
 def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
@@ -790,8 +805,9 @@ def test_another_drivers_decision_about_the_same_micro_batch_is_not_ones_own() -
     ending = exchange.run_until(commit, lambda effects: isinstance(effects[0].request, EndTxnRequest))
     exchange.micro_batch(1)
     reading = commit.send([exchange.kafka.execute(effect) for effect in ending])
+    describing = commit.send([exchange.kafka.execute(effect) for effect in reading])
     with pytest.raises(DriverFenced):
-        commit.send([exchange.kafka.execute(effect) for effect in reading])
+        commit.send([exchange.kafka.execute(effect) for effect in describing])
     assert exchange.kafka.visible == ["0/0"]
 
 
