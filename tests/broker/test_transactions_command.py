@@ -17,6 +17,14 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_sink import transactions
@@ -33,6 +41,7 @@ from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest
 from kafka_sink.spark.exactly_once import make_plan
+from waiting import wait_until
 
 OLD = "3.9.2"
 SLOTS = 2
@@ -387,9 +396,31 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
 # --- the brokers' ceiling ---------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() -> None:
-    with LocalKafka(config={"transaction.max.timeout.ms": 300_000}) as kafka:
+def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers_if_they_tell_theirs() -> None:
+    config = {
+        "transaction.max.timeout.ms": 300_000,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": True,
+    }
+    with LocalKafka(config=config) as kafka:
         given = given_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t"})
-        with pytest.raises(InvalidOption) as raised:
+        with pytest.raises(InvalidOption, match=r"'900000'; expected at most .*transaction.max.timeout.ms, 300000\."):
             make_plan(given, "orders", query_id=None)
-        assert "'900000'; expected at most the brokers' transaction.max.timeout.ms, 300000." in str(raised.value)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        # Whoever has no other rule than "not this" has none.
+        rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
+        bindings = [
+            AclBinding(
+                ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule
+            )
+            for rule in rules
+        ]
+        for created in admin.create_acls(bindings).values():
+            created.result(60)
+
+        def is_untold() -> bool:
+            with pytest.raises(InvalidOption) as raised:
+                make_plan(given, "orders", query_id=None)
+            return "they tell only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
+
+        wait_until(is_untold, 60, "the rule is known to the broker")
