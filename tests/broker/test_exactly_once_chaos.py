@@ -21,7 +21,8 @@ from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_fil
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
-pytestmark = pytest.mark.chaos
+# Three starts of Spark, and brokers that come back, take minutes where everything waits for a core.
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 DEADLINE_S = 120
 VERSIONS = ["4.3.1", "3.9.2"]

@@ -64,7 +64,8 @@ class Supervisor:
             assert since_progress < MOST_STARTS, f"no micro-batch since {since_progress} starts\n{self._said()}"
             if application.poll() is None:
                 self._kill(application)
-                next_kill += self._rng.randint(*APART)
+                # A broker takes micro-batches to come back; what was due meanwhile is made up for, one at a time.
+                next_kill = max(next_kill + self._rng.randint(*APART), self._committed() + 1)
                 since_progress = 0
             elif application.returncode == 0:
                 break

@@ -20,7 +20,7 @@ from waiting import wait_until
 
 APP = Path(__file__).with_name("exactly_once_app.py")
 HOOKS = Path(__file__).with_name("hooks")
-DEADLINE_S = 180
+DEADLINE_S = 280
 FILES = 6
 ROWS_A_FILE = 40
 # Two files each.
