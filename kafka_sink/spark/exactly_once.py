@@ -8,6 +8,10 @@ Spark also makes a writer in the process that commits, which must not plan: what
 aborted as left over. But only the planning process pickles its writer, once a micro-batch, to send it to tasks. So
 `Plan` runs when it is pickled (`PythonPlannerRunner`; a test counts it on a real Spark).
 
+A batch write with `txnAppId` and `txnVersion` is a micro-batch of that sink and number. Where the plan finds it
+written, or a later one, tasks, which Spark runs all the same, read their rows and send none (`CountedReceipt`), and
+the commit says so.
+
 Nothing here may come from Spark's conf but what only tasks need, as neither planning nor committing knows it.
 """
 

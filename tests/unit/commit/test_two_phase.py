@@ -236,6 +236,15 @@ def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
     assert standing(found, version) is expected
 
 
+def test_a_version_that_is_to_be_written_costs_one_request_more_than_a_micro_batch_and_one_that_is_not_none() -> None:
+    for found, asked in ((facts(5, WHOLE), 0), (facts(4, WHOLE), 1)):
+        exchange = Exchange(answer=this_generation)
+        exchange.run(
+            two_phase.is_written(VERSIONS, found, query_id="q", version=5, now_ms=SOON_MS, allow_lost_state=False)
+        )
+        assert exchange.asked.total() == asked
+
+
 def test_what_of_versions_can_be_allowed() -> None:
     for found in (NOTHING, facts(9, WHOLE, query_id="another"), facts(4, {0: "a"}), facts(4, {})):
         assert standing(found, 5, allowed=True) is False
