@@ -1,6 +1,7 @@
 """LocalKafka: a Kafka cluster of one or three nodes on this machine, for as long as a `with` block lasts.
 
-For development and tests only: plaintext, on the loopback interface, all nodes on one disk.
+For development and tests only: on the loopback interface, all nodes on one disk, and always with a plaintext listener,
+by which this process, the quorum and the brokers among themselves talk. Further listeners are for clients.
 
 A folder holds everything: `node-<id>/server.properties`, `node-<id>/broker.log` (what the JVM and Kafka say,
 from warnings up) and `node-<id>/data`; the files of `state`. Every process started here is on a leash
@@ -67,7 +68,9 @@ class LocalKafka:
 
     Parameters: `nodes`, 1 or 3; `kafka_version`, one of KAFKA_VERSIONS; `dir`, a folder to keep the data in,
     made if it does not exist (default: a temporary one, removed at the end); `config`, broker settings in
-    Kafka's own names, e.g. `{"message.max.bytes": 2_000_000}`.
+    Kafka's own names, e.g. `{"message.max.bytes": 2_000_000}`; `listeners`, name -> security protocol of those to have
+    beside the plaintext one, e.g. `{"INTERNET": "SASL_SSL"}`, what they need of keys and users being broker settings
+    (`listener.name.internet.ssl.keystore.type`, ...).
 
     `with` returns when every node answers and knows of all others. It raises JavaNotFound,
     JavaVersionUnsupported, DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. Topics are not
@@ -80,6 +83,7 @@ class LocalKafka:
         kafka_version: str = DEFAULT_KAFKA_VERSION,
         dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, object] | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         if nodes not in NODE_COUNTS:
             raise ValueError(f"nodes is {nodes}; a local cluster has 1 or 3")
@@ -89,6 +93,7 @@ class LocalKafka:
         self.node_ids = range(1, nodes + 1)
         self._logging = KAFKA_VERSIONS[kafka_version]
         self._config = {name: _setting(value) for name, value in (config or {}).items()}
+        self._protocols = dict(listeners or {})
         self._wanted_dir = None if dir is None else Path(dir).absolute()
         self._dir: Path | None = None
         self._lock_fd: int | None = None
@@ -118,6 +123,10 @@ class LocalKafka:
     def bootstrap_servers(self) -> str:
         """`host:port` of every node, by commas; of those that were killed, too."""
         return ",".join("{}:{}".format(*node.address) for node in self._nodes.values())
+
+    def addresses_of(self, listener: str) -> str:
+        """`host:port` of every node for one of `listeners`, by commas."""
+        return ",".join(f"{node.address[0]}:{node.listeners[listener]}" for node in self._nodes.values())
 
     def pid(self, node: int) -> int:
         """Process id of the broker (the JVM) of a node."""
@@ -258,14 +267,17 @@ class LocalKafka:
         return found
 
     def _choose_ports(self) -> None:
-        ports = free_ports(2 * len(self.node_ids), random.Random())
-        self._nodes = {node: Node(node, ports[2 * node - 2], ports[2 * node - 1]) for node in self.node_ids}
+        ports = iter(free_ports((2 + len(self._protocols)) * len(self.node_ids), random.Random()))
+        self._nodes = {
+            node: Node(node, next(ports), next(ports), {name: next(ports) for name in self._protocols})
+            for node in self.node_ids
+        }
         cluster = list(self._nodes.values())
         for node in cluster:
             home = self._home(node.node_id)
             with writing_to(home):
                 home.mkdir(exist_ok=True)
-                settings = server_settings(node, cluster, home / "data", self._config)
+                settings = server_settings(node, cluster, home / "data", self._config, self._protocols)
                 (home / "server.properties").write_text(render_properties(settings), encoding="ascii")
 
     def _format_storage(self, identity: ClusterIdentity) -> None:

@@ -9,7 +9,7 @@ and java.util.Properties for the syntax.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_sink.broker.ports import HOST
@@ -17,11 +17,13 @@ from kafka_sink.broker.ports import HOST
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: its id (from 1) and the two ports it listens on."""
+    """One node: its id (from 1) and the ports it listens on. `listeners`: name -> port of those beside the plaintext
+    ones, which clients and the quorum use."""
 
     node_id: int
     client_port: int
     controller_port: int
+    listeners: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -37,27 +39,39 @@ COMPUTED_SETTINGS = frozenset(
         "controller.listener.names",
         "listeners",
         "advertised.listeners",
+        "listener.security.protocol.map",
         "log.dirs",
     }
 )
 
 
 def server_settings(
-    node: Node, cluster: Sequence[Node], data_dir: Path, overrides: Mapping[str, str]
+    node: Node,
+    cluster: Sequence[Node],
+    data_dir: Path,
+    overrides: Mapping[str, str],
+    protocols: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All settings of `node`, overrides included; raises ValueError when one of those is in COMPUTED_SETTINGS."""
+    """All settings of `node`, overrides included; raises ValueError when one of those is in COMPUTED_SETTINGS.
+
+    `protocols`: name -> security protocol of the listeners that `node` has beside the plaintext ones.
+    """
     refused = sorted(COMPUTED_SETTINGS & overrides.keys())
     if refused:
         raise ValueError(f"{', '.join(refused)} cannot be set: the local cluster computes it")
     replicas = min(3, len(cluster))
     min_isr = max(1, replicas - 1)
+    for_clients = {"PLAINTEXT": node.client_port, **node.listeners}
+    advertised = ",".join(f"{name}://{HOST}:{port}" for name, port in for_clients.items())
+    protocol_of = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(protocols or {})}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in cluster),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST}:{node.client_port},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{node.client_port}",
+        "listeners": f"{advertised},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": advertised,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items()),
         "log.dirs": str(data_dir),
         # A sink that writes to a topic which does not exist should hear so.
         "auto.create.topics.enable": "false",

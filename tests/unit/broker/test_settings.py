@@ -26,6 +26,14 @@ def test_a_node_of_three() -> None:
     assert settings["auto.create.topics.enable"] == "false"
 
 
+def test_listeners_of_other_security_protocols() -> None:
+    node = Node(1, 21001, 21002, {"MTLS": 21007})
+    settings = server_settings(node, [node], Path("/data"), {}, {"MTLS": "SSL"})
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,MTLS://127.0.0.1:21007"
+    assert settings["listeners"] == f"{settings['advertised.listeners']},CONTROLLER://127.0.0.1:21002"
+    assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL"
+
+
 @pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])
 def test_internal_topics_fit_the_cluster(cluster: list[Node], replicas: str, min_isr: str) -> None:
     settings = server_settings(cluster[0], cluster, Path("/data"), {})
