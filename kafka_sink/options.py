@@ -121,6 +121,22 @@ MILLISECONDS_OR_NONE = _integer(0)
 SOCKET_BUFFER = _integer(-1)
 
 
+def convert_store(option: str, location: str, store_type: str) -> str:
+    """What to do with a Java keystore or truststore: the commands that make PEM of it, to be run where it is."""
+    pem = f"{location.rsplit('.', 1)[0]}.pem"
+    pkcs12, steps = location, ""
+    if store_type == "JKS":
+        pkcs12 = f"{location}.p12"
+        steps = f"keytool -importkeystore -srckeystore {location} -destkeystore {pkcs12} -deststoretype PKCS12 && "
+    what = " -nokeys" if "truststore" in option else ""
+    store = option.rpartition(".")[0]
+    return (
+        f"it is a {store_type} store, and this sink reads PEM. Convert it: {steps}"
+        f"openssl pkcs12 -in {pkcs12} -out {pem}{what}, then set {option}={pem} and {store}.type=PEM, and remove "
+        f"{store}.password."
+    )
+
+
 # --- the table --------------------------------------------------------------------------------------------------------
 
 REQUIRED = object()

@@ -14,4 +14,4 @@ def resolve(host: str, port: int) -> list[Address]:
     except UnicodeError as error:
         # The IDNA codec's way to say that no such name can exist.
         raise OSError(f"{host!r} is not a host name") from error
-    return list(dict.fromkeys(Address(family, sockaddr) for family, _, _, _, sockaddr in found))
+    return list(dict.fromkeys(Address(family, sockaddr, host) for family, _, _, _, sockaddr in found))

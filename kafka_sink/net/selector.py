@@ -1,4 +1,4 @@
-"""The transport over non-blocking sockets and the operating system's selector.
+"""The transport over non-blocking sockets, with or without TLS, and the operating system's selector.
 
 A round of `poll`: write what was queued, wait, then serve each connection that is ready once: one `recv`, one
 `sendmsg`. So no peer, however fast, keeps another waiting for more than that. Interest in writability is registered
@@ -11,44 +11,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import selectors
 import socket
+import ssl
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from kafka_sink.metrics import Metrics
+from kafka_sink.net.channel import Channel, TlsChannel
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 
 RECEIVE_CHUNK_BYTES = 64 * 1024
-# sendmsg refuses more buffers at once than this (1024 on Linux and macOS).
-IOV_MAX = os.sysconf("SC_IOV_MAX")
 _WAKEUP = None
 
 
-@dataclass(slots=True, eq=False)
-class _Channel:
-    """`outgoing`: buffers left to write. `sends`: how many of them each `send` call has left, oldest first."""
-
-    key: int
-    sock: socket.socket
-    connected: bool = False
-    writing: bool = False
-    outgoing: deque[memoryview] = field(default_factory=deque)
-    sends: deque[int] = field(default_factory=deque)
-
-
 class Selector:
-    """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 leaves them to the system."""
+    """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 leaves them to the system. With
+    `tls` all connections are encrypted and their peers verified by it."""
 
-    def __init__(self, *, metrics: Metrics, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        *,
+        metrics: Metrics,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._metrics = metrics
+        self._tls = tls
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[int, Channel] = {}
         # Connections with something queued since the last poll, in order.
         self._queued: dict[int, None] = {}
         # What happened outside of poll, to be told by the next one.
@@ -71,7 +65,11 @@ class Selector:
             sock.close()
             self._staged.append(Disconnected(key, os.strerror(code)))
             return
-        channel = _Channel(key, sock)
+        channel = (
+            Channel(key, sock)
+            if self._tls is None
+            else TlsChannel(key, sock, context=self._tls, server_name=address.host)
+        )
         # A socket becomes writable when its connection stands, or cannot be made.
         try:
             self._selector.register(sock, selectors.EVENT_WRITE, channel)
@@ -114,7 +112,7 @@ class Selector:
         ready = self._selector.select(0 if events else max(0, timeout_ms) / 1000)
         waited_ns = time.monotonic_ns()
         for selected, mask in ready:
-            channel: _Channel | None = selected.data
+            channel: Channel | None = selected.data
             if channel is _WAKEUP:
                 self._drain_wakeups()
             elif not channel.connected:
@@ -128,54 +126,52 @@ class Selector:
         self._metrics.polled(wait_ns=waited_ns - waiting_ns, io_ns=waiting_ns - started_ns + ended_ns - waited_ns)
         return events
 
-    def _finish_connecting(self, channel: _Channel, events: list[Event]) -> None:
+    def _finish_connecting(self, channel: Channel, events: list[Event]) -> None:
         try:
-            _check_connected(channel.sock)
-        except OSError as error:
-            self._lost(channel, _reason(error), events)
+            waits_for = channel.establish()
+        # ValueError: a host that no certificate can be for.
+        except (OSError, ValueError) as error:
+            self._lost(channel, error, events)
+            return
+        if waits_for is not None:
+            self._selector.modify(channel.sock, waits_for, channel)
             return
         channel.connected = True
         self._metrics.connection_created()
         self._selector.modify(channel.sock, selectors.EVENT_READ, channel)
         events.append(Connected(channel.key))
 
-    def _read(self, channel: _Channel, events: list[Event]) -> None:
+    def _read(self, channel: Channel, events: list[Event]) -> None:
         try:
             if not self._receive(channel, events):
-                self._lost(channel, "the peer closed the connection", events)
+                self._lost(channel, None, events)
         except BlockingIOError:
             return
         except OSError as error:
-            self._lost(channel, _reason(error), events)
+            self._lost(channel, error, events)
 
-    def _receive(self, channel: _Channel, events: list[Event]) -> int:
+    def _receive(self, channel: Channel, events: list[Event]) -> int:
         """One `recv`. Returns the number of bytes, 0 at the peer's end."""
-        received = channel.sock.recv_into(self._chunk)
+        received = channel.read_into(self._chunk)
         if received:
             self._metrics.bytes_received(received)
             events.append(Received(channel.key, bytes(self._chunk[:received])))
         return received
 
-    def _write(self, channel: _Channel, events: list[Event]) -> None:
-        """One `sendmsg`. What remains goes on when the socket is writable again."""
+    def _write(self, channel: Channel, events: list[Event]) -> None:
+        """One turn. What remains goes on when the socket is writable again."""
         if channel.outgoing:
             try:
-                written = channel.sock.sendmsg(list(itertools.islice(channel.outgoing, IOV_MAX)))
-            except BlockingIOError:
-                written = 0
+                written = channel.write()
             except ConnectionError as error:
-                # The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read.
-                with contextlib.suppress(OSError):
-                    while self._receive(channel, events):
-                        pass
-                self._lost(channel, _reason(error), events)
+                self._lost(channel, self._read_to_the_end(channel, events) or error, events)
                 return
             except OSError as error:
-                self._lost(channel, _reason(error), events)
+                self._lost(channel, error, events)
                 return
             if written:
                 self._metrics.bytes_sent(written)
-                _advance(channel, written)
+                channel.advance(written)
         while channel.sends and channel.sends[0] == 0:
             channel.sends.popleft()
             events.append(Sent(channel.key))
@@ -184,9 +180,22 @@ class Selector:
             interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.writing else 0)
             self._selector.modify(channel.sock, interest, channel)
 
-    def _lost(self, channel: _Channel, reason: str, events: list[Event]) -> None:
+    def _read_to_the_end(self, channel: Channel, events: list[Event]) -> OSError | None:
+        """The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read. What ended
+        that, if it tells more than that the peer is gone: TLS's last words do."""
+        try:
+            while self._receive(channel, events):
+                pass
+        except OSError as error:
+            return error if channel.explain(error) else None
+        return None
+
+    def _lost(self, channel: Channel, error: OSError | ValueError | None, events: list[Event]) -> None:
+        """`error` None: the peer's orderly end."""
+        tls = channel.explain(error) if isinstance(error, OSError) else None
         self.close(channel.key)
-        events.append(Disconnected(channel.key, reason))
+        reason = "the peer closed the connection" if error is None else _reason(error)
+        events.append(Disconnected(channel.key, reason if tls is None else f"{tls.step}; {tls.advice}", tls))
 
     def close(self, key: int) -> None:
         self._staged = [event for event in self._staged if event.key != key]
@@ -215,31 +224,5 @@ class Selector:
         self._selector.close()
 
 
-def _check_connected(sock: socket.socket) -> None:
-    """Raises the OSError that the attempt to connect ended with, if it did."""
-    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    # TCP's simultaneous open: where nobody listens on a loopback port, the port we were given may be that very one.
-    if not code and sock.getsockname() == sock.getpeername():
-        code = errno.ECONNREFUSED
-    if code:
-        raise OSError(code, os.strerror(code))
-
-
-def _advance(channel: _Channel, written: int) -> None:
-    """Takes `written` bytes off the front. Each `send` owns the next `sends[i]` buffers."""
-    outgoing, sends = channel.outgoing, channel.sends
-    position = 0
-    while written:
-        while sends[position] == 0:
-            position += 1
-        front = outgoing[0]
-        if written < front.nbytes:
-            outgoing[0] = front[written:]
-            return
-        written -= front.nbytes
-        outgoing.popleft()
-        sends[position] -= 1
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)

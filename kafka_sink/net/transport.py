@@ -14,10 +14,12 @@ Buffer = bytes | memoryview
 
 
 class Address(NamedTuple):
-    """A resolved address: `family` as of the socket module, `sockaddr` as `socket.connect` takes it."""
+    """A resolved address: `family` as of the socket module, `sockaddr` as `socket.connect` takes it. `host`: the name
+    that it is an address of, which a certificate must be for."""
 
     family: int
     sockaddr: tuple[Any, ...]
+    host: str = ""
 
     def __str__(self) -> str:
         host, port = self.sockaddr[:2]
@@ -43,11 +45,22 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFailure:
+    """At which step TLS failed and what to change. `final`: another attempt will end in the same way."""
+
+    step: str
+    advice: str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone and its buffers are let go of; also the end of an attempt to connect."""
+    """The connection is gone and its buffers are let go of; also the end of an attempt to connect. `tls`: what of it
+    failed, where that is why."""
 
     key: int
     reason: str
+    tls: TlsFailure | None = None
 
 
 Event = Connected | Sent | Received | Disconnected
@@ -57,7 +70,8 @@ class Transport(Protocol):
     """Only `wakeup` may be called from another thread. Trouble with the network is an event, never an exception."""
 
     def connect(self, key: int, address: Address) -> None:
-        """Begins to connect. Connected or Disconnected will tell."""
+        """Begins to connect, and where that is asked for, a TLS handshake. Connected, once the peer is verified, or
+        Disconnected will tell."""
 
     def send(self, key: int, buffers: Sequence[Buffer]) -> None:
         """Queues `buffers` behind what is queued already. They must not change until Sent, or the end.

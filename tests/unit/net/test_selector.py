@@ -15,7 +15,8 @@ from contextlib import closing
 import pytest
 
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.selector import IOV_MAX, RECEIVE_CHUNK_BYTES, Selector
+from kafka_sink.net.channel import IOV_MAX
+from kafka_sink.net.selector import RECEIVE_CHUNK_BYTES, Selector
 from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
 DEADLINE_S = 20
