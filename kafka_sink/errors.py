@@ -20,6 +20,8 @@
     │   └── TimestampOutOfRange
     ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
     │   ├── BrokersUnreachable
+    │   ├── TlsFailed
+    │   ├── AuthenticationFailed
     │   ├── TopicNotFound
     │   ├── TopicNameInvalid
     │   ├── TopicAuthorizationFailed
@@ -37,7 +39,9 @@
     │   ├── ReceiptMismatch
     │   └── ProducerClosed
     ├── ProtocolError                a peer sent bytes that are not the Kafka protocol (handled inside:
-    │                                the connection is closed, its requests are retried)
+    │   │                            the connection is closed, its requests are retried)
+    │   ├── TlsExpected              ... but TLS: becomes TlsFailed
+    │   └── SaslRefused              ... or broke off the authentication: becomes AuthenticationFailed
     ├── ExactlyOnceError             the two-phase commit stopped; what is visible is whole, or named
     │   ├── TornBatch
     │   ├── CommitOutcomeUnknown
@@ -294,6 +298,34 @@ class BrokersUnreachable(ClusterError):
         )
 
 
+class TlsFailed(ClusterError):
+    """A connection could not be encrypted, or its peer not be verified, in a way that no further attempt changes."""
+
+    def __init__(self, *, broker: str, step: str, advice: str) -> None:
+        self.broker = broker
+        self.step = step
+        self.advice = advice
+        super().__init__(
+            f"no secure connection to {broker}: {step}. To mend it: {advice}. Neither credentials nor rows went over "
+            f"it. {REPLAY}"
+        )
+
+
+class AuthenticationFailed(ClusterError):
+    """`user`: the user name or client id; `reason`: the broker's, or what of its answers was wrong."""
+
+    def __init__(self, *, broker: str, mechanism: str, user: str, reason: str) -> None:
+        self.broker = broker
+        self.mechanism = mechanism
+        self.user = user
+        self.reason = reason
+        super().__init__(
+            f"{broker} and user {user!r} were not authenticated to each other by {mechanism}: {reason}. Check "
+            f"kafka.sasl.mechanism and the credentials (kafka.sasl.jaas.config, or kafka.sasl.username and "
+            f"kafka.sasl.password), and that the cluster has this user. {REPLAY}"
+        )
+
+
 class TopicNotFound(ClusterError):
     def __init__(self, *, topic: str, waited_ms: int) -> None:
         self.topic = topic
@@ -498,6 +530,20 @@ class ProtocolError(KafkaSinkError):
     def __init__(self, detail: str) -> None:
         self.detail = detail
         super().__init__(f"not a Kafka response: {detail}")
+
+
+class TlsExpected(ProtocolError):
+    """The peer of a plaintext connection speaks TLS."""
+
+
+class SaslRefused(ProtocolError):
+    """The broker refused to authenticate `user`, or did not authenticate itself. `reason` shows no secret."""
+
+    def __init__(self, *, mechanism: str, user: str, reason: str) -> None:
+        self.mechanism = mechanism
+        self.user = user
+        self.reason = reason
+        super().__init__(f"{mechanism}, user {user!r}: {reason}")
 
 
 # --- exactly-once -----------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """The client of all brokers: connects, negotiates versions, limits what is in flight, gives up in time.
 
-    ready(node) ─> connect ─> ApiVersions ─> READY ─> send(node, request) ─> ... ─> poll() ─> ClientResponse
+    ready(node) ─> connect ─> ApiVersions ─> SASL ─> READY ─> send(node, request) ─> ... ─> poll() ─> ClientResponse
 
 Every request that was sent comes back from `poll` exactly once: with its response, or with the reason why there is
 none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
 
-Pure but for name resolution: transport, clock and randomness are handed in. Only `wakeup` and `last_error` may be
-used from another thread.
+Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`
+and `failure` may be used from another thread.
 
 Non-obvious:
 
@@ -14,8 +14,12 @@ Non-obvious:
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
 * A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
   and what it has not read yet gets as much more time.
+* Trouble is retried for ever. What no retry mends (a certificate, a password) is kept as `failure`, for the owner to
+  see and to end it.
+* A session is authenticated anew somewhat before its end (KIP-368), whether or not there is something to send: what is
+  under way is answered first, what comes meanwhile finds that the node takes no request.
 
-Source: org.apache.kafka.clients.NetworkClient.
+Source: org.apache.kafka.clients.NetworkClient, org.apache.kafka.common.security.authenticator.SaslClientAuthenticator.
 """
 
 from __future__ import annotations
@@ -25,11 +29,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.backoff import backoff_ms
-from kafka_sink.errors import ProtocolError
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    ClusterError,
+    ProtocolError,
+    SaslRefused,
+    TlsExpected,
+    TlsFailed,
+)
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.node import Node, NodeState
 from kafka_sink.net.resolver import resolve as resolve_by_system
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, Transport
+from kafka_sink.net.transport import (
+    Address,
+    Buffer,
+    Connected,
+    Disconnected,
+    Event,
+    Received,
+    Sent,
+    TlsFailure,
+    Transport,
+)
 from kafka_sink.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
 from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
@@ -39,8 +60,16 @@ from kafka_sink.protocol.requests import (
     Response,
     api_of,
 )
+from kafka_sink.protocol.sasl import Authentication
 
 Resolve = Callable[[str, int], Sequence[Address]]
+# Begins an exchange with the credentials of the moment. May block, for a token; raises ClusterError.
+Authenticate = Callable[[], Authentication]
+
+# A peer that hangs up in mid-handshake so often in a row is no broker that restarts: 4 s, with the default backoffs.
+HANG_UPS = 8
+# The part of a session's lifetime after which it is authenticated anew. Java's.
+_SESSION_FACTOR = (0.85, 0.95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +124,14 @@ class NetworkClient:
         settings: NetworkSettings,
         metrics: Metrics,
         resolve: Resolve = resolve_by_system,
+        authenticate: Authenticate | None = None,
     ) -> None:
-        """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError."""
+        """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError;
+        without `authenticate` nobody is authenticated to brokers."""
         self.last_error = ""
+        # What no further attempt will change, once there is such a thing.
+        self.failure: ClusterError | None = None
+        self._authenticate = authenticate
         self._transport = transport
         self._clock_ms = clock_ms
         self._rng = rng
@@ -173,6 +207,8 @@ class NetworkClient:
     def _can_send(self, node: Node, now_ms: int) -> bool:
         return (
             node.state is NodeState.READY
+            and _connection(node).state is State.OPEN
+            and (node.session_until_ms is None or now_ms < node.session_until_ms)
             and now_ms >= node.throttled_until_ms
             and node.in_flight_count < self._settings.max_in_flight
         )
@@ -266,11 +302,18 @@ class NetworkClient:
                 self._note(node, f"its name cannot be resolved: {error.strerror or error}")
                 self._back_off(node, now_ms)
                 return
+        try:
+            authentication = None if self._authenticate is None else self._authenticate()
+        except ClusterError as failure:
+            node.attempted_ms = now_ms
+            self._give_up(node, failure, now_ms)
+            return
         key, self._next_key = self._next_key, self._next_key + 1
         connection = Connection(
             client_id=self._settings.client_id,
             software=self._software,
             max_frame_bytes=self._settings.max_response_bytes,
+            authentication=authentication,
         )
         address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
         self._by_key[key] = node
@@ -314,21 +357,68 @@ class NetworkClient:
                 node.used_ms = now_ms
                 self._metrics.node_bytes_received(node.node_id, len(data))
                 self._on_bytes(node, data, now_ms)
+            case Disconnected(reason=reason, tls=TlsFailure() as tls):
+                self._on_tls_failure(node, tls)
+                self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason):
                 self._disconnect(node, reason + _hint(node), now_ms)
 
     def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
         connection = _connection(node)
+        before = connection.state
         connection.receive(data)
         try:
             while (answer := connection.next_answer()) is not None:
                 self._complete(node, answer, now_ms)
         except ProtocolError as error:
-            self._disconnect(node, error.detail, now_ms)
+            self._on_protocol_error(node, error, now_ms)
             return
-        if node.state is NodeState.NEGOTIATING and connection.state is State.OPEN:
+        if own := connection.own_request(_Pending(None, now_ms)):
+            self._transmit(node, own)
+        if before is not State.OPEN and connection.state is State.OPEN:
             self._metrics.response_received(node.node_id)
             node.ready()
+            if connection.session_lifetime_ms > 0:
+                node.session_until_ms = now_ms + int(
+                    connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR)
+                )
+
+    def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
+        match error:
+            case SaslRefused():
+                failure: ClusterError = AuthenticationFailed(
+                    broker=str(node), mechanism=error.mechanism, user=error.user, reason=error.reason
+                )
+                self._give_up(node, failure, now_ms)
+            case TlsExpected():
+                advice = "set kafka.security.protocol to SSL or SASL_SSL, or use the port of a plaintext listener"
+                failure = TlsFailed(broker=str(node), step=error.detail, advice=advice)
+                self._give_up(node, failure, now_ms)
+            case _:
+                self._disconnect(node, error.detail, now_ms)
+
+    def _on_tls_failure(self, node: Node, tls: TlsFailure) -> None:
+        node.hang_ups += 1
+        if tls.final or node.hang_ups >= HANG_UPS:
+            self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
+
+    def _failed(self, failure: ClusterError) -> None:
+        if self.failure is None:
+            self.failure = failure
+
+    def _give_up(self, node: Node, failure: ClusterError, now_ms: int) -> None:
+        self._failed(failure)
+        self._disconnect(node, str(failure), now_ms)
+
+    def _reauthenticate(self, node: Node, now_ms: int) -> None:
+        assert self._authenticate is not None
+        node.session_until_ms = None
+        try:
+            authentication = self._authenticate()
+        except ClusterError as failure:
+            self._give_up(node, failure, now_ms)
+            return
+        self._transmit(node, _connection(node).reauthenticate(authentication, _Pending(None, now_ms)))
 
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
         response = answer.response
@@ -385,10 +475,14 @@ class NetworkClient:
                 waits.append(max(0, deadline[0] - now_ms))
             if delay_ms:
                 waits.append(delay_ms)
+            if node.session_until_ms is not None:
+                waits.append(max(0, node.session_until_ms - now_ms))
         return min(waits)
 
     def _on_time(self, now_ms: int) -> None:
         for node in list(self._by_key.values()):
+            if node.session_until_ms is not None and now_ms >= node.session_until_ms:
+                self._reauthenticate(node, now_ms)
             deadline = self._deadline(node)
             if deadline is None or now_ms < deadline[0]:
                 continue

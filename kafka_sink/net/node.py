@@ -46,6 +46,10 @@ class Node:
     # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
     failures: int = 0
     connect_failures: int = 0
+    # Of those, the ones in which the peer hung up during the TLS handshake.
+    hang_ups: int = 0
+    # When the connection is to be authenticated anew; None: not.
+    session_until_ms: int | None = None
     setup_timeout_ms: int = 0
     _untried: deque[Address] = field(default_factory=deque)
 
@@ -98,6 +102,7 @@ class Node:
     def connected(self, now_ms: int) -> None:
         self.state = NodeState.NEGOTIATING
         self.connect_failures = 0
+        self.hang_ups = 0
         self.used_ms = now_ms
 
     def ready(self) -> None:
@@ -112,6 +117,7 @@ class Node:
             self.connect_failures += 1
         self.state = NodeState.DISCONNECTED
         self.connection = None
+        self.session_until_ms = None
 
     def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
         """The node rests for longer after each failure in a row (KIP-144)."""

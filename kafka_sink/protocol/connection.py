@@ -1,11 +1,16 @@
 """One connection to a broker without its socket: bytes in, answers out.
 
     IDLE ── start ──> NEGOTIATING ── versions ──> OPEN        send, receive
-      └──────────────────┴── error, close ──────────┴──> CLOSED
+                           └── secured ──> AUTHENTICATING ── authenticated ──> OPEN ── reauthenticate ──> AUTHENTICATING
+    any ── error, close ──> CLOSED
 
-A connection opens with ApiVersions (KIP-35, KIP-511), then carries requests. A broker answers the requests of a
-connection in their order, so an answer belongs to the oldest request that waits for one, and must carry its
-correlation id. Authentication, when it comes, is a state between NEGOTIATING and OPEN.
+A connection opens with ApiVersions (KIP-35, KIP-511) and, where that is asked for, SaslHandshake and SaslAuthenticate
+(KIP-43, KIP-152), then carries requests. A broker answers the requests of a connection in their order, so an answer
+belongs to the oldest request that waits for one, and must carry its correlation id.
+
+The session of an authenticated connection may end (KIP-368), and is then authenticated anew, by the same requests:
+what is under way is answered before, nothing else is sent until that is over. What the connection has to say itself,
+`own_request` gives.
 
 Whatever breaks the protocol raises ProtocolError and closes the connection: after a byte that is not understood, no
 later byte can be. `close` hands back what was under way.
@@ -26,7 +31,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kafka_sink.errors import ProtocolError
+from kafka_sink.errors import ProtocolError, TlsExpected
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
@@ -34,11 +39,16 @@ from kafka_sink.protocol.requests import (
     Buffer,
     Request,
     Response,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
     api_of,
     decode_response,
     encode_request,
     select_version,
 )
+from kafka_sink.protocol.sasl import Authentication
 
 # A partition takes about 45 bytes of a Metadata answer, the largest we ask for: this is room for 350,000 of them. A
 # frame's bytes are kept until it is whole, so this also bounds what a hostile peer can make us hold.
@@ -51,9 +61,15 @@ _CORRELATION_ID_MODULUS = 2**31
 _API_VERSIONS_VERSION = 3
 
 
+# What a peer may say before it is known who it is: ApiVersions takes 1 KB, a challenge less. As brokers have it for
+# clients (sasl.server.max.receive.size).
+MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
+
+
 class State(enum.Enum):
     IDLE = enum.auto()
     NEGOTIATING = enum.auto()
+    AUTHENTICATING = enum.auto()
     OPEN = enum.auto()
     CLOSED = enum.auto()
 
@@ -64,6 +80,9 @@ class Input(enum.Enum):
     SENT = enum.auto()
     RECEIVE = enum.auto()
     VERSIONS = enum.auto()
+    SECURED = enum.auto()
+    AUTHENTICATED = enum.auto()
+    REAUTHENTICATE = enum.auto()
     ERROR = enum.auto()
     CLOSE = enum.auto()
 
@@ -80,6 +99,14 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.SENT: State.NEGOTIATING,
         Input.RECEIVE: State.NEGOTIATING,
         Input.VERSIONS: State.OPEN,
+        Input.SECURED: State.AUTHENTICATING,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.AUTHENTICATING: {
+        Input.SENT: State.AUTHENTICATING,
+        Input.RECEIVE: State.AUTHENTICATING,
+        Input.AUTHENTICATED: State.OPEN,
         Input.ERROR: State.CLOSED,
         Input.CLOSE: State.CLOSED,
     },
@@ -87,6 +114,7 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.SEND: State.OPEN,
         Input.SENT: State.OPEN,
         Input.RECEIVE: State.OPEN,
+        Input.REAUTHENTICATE: State.AUTHENTICATING,
         Input.ERROR: State.CLOSED,
         Input.CLOSE: State.CLOSED,
     },
@@ -110,14 +138,29 @@ class _InFlight:
     request: Request
     token: Any
     expect_response: bool
+    # Of the connection itself: nobody else hears of its answer.
+    own: bool = False
     sent: bool = False
 
 
 class Connection:
-    """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack."""
+    """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack. With
+    `authentication` the connection is authenticated by it before it is open."""
 
-    def __init__(self, *, client_id: str, software: ApiVersionsRequest, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        software: ApiVersionsRequest,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        authentication: Authentication | None = None,
+    ) -> None:
         self.state = State.IDLE
+        # Counted from the last authentication; 0: for ever.
+        self.session_lifetime_ms = 0
+        self._authentication = authentication
+        self._own_request: Request | None = None
+        self._was_open = False
         # API key -> (lowest, highest) version, and feature -> level, as the broker said.
         self.ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
         self.finalized_features: Mapping[str, int] = MappingProxyType({})
@@ -134,7 +177,23 @@ class Connection:
     def start(self, token: object = None) -> list[Buffer]:
         """The first request: which versions the broker speaks. Its answer is for the connection itself."""
         self._step(Input.START)
-        return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True)
+        return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True, own=True)
+
+    def own_request(self, token: object = None) -> list[Buffer]:
+        """The bytes that the connection itself has to send now, if any; otherwise as those of `send`."""
+        request, self._own_request = self._own_request, None
+        if request is None:
+            return []
+        version = self.version_for(request)
+        assert version is not None, "looked at before it was made"
+        return self._enqueue(request, version, token, expect_response=True, own=True)
+
+    def reauthenticate(self, authentication: Authentication, token: object = None) -> list[Buffer]:
+        """Begins a new session. The bytes to send, as those of `send`; nothing else can be sent until it is `OPEN`."""
+        self._step(Input.REAUTHENTICATE)
+        self._authentication = authentication
+        self._own_request = SaslHandshakeRequest(authentication.mechanism)
+        return self.own_request(token)
 
     def version_for(self, request: Request) -> int | None:
         """The version in which `send` would send `request`; None if the broker and we share none."""
@@ -151,11 +210,13 @@ class Connection:
             raise ValueError(f"no version of {api_of(request).name} in common")
         return self._enqueue(request, version, token, expect_response)
 
-    def _enqueue(self, request: Request, version: int, token: object, expect_response: bool) -> list[Buffer]:
+    def _enqueue(
+        self, request: Request, version: int, token: object, expect_response: bool, own: bool = False
+    ) -> list[Buffer]:
         correlation_id = self._next_correlation_id
         buffers = encode_request(request, version=version, correlation_id=correlation_id, client_id=self._client_id)
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_MODULUS
-        entry = _InFlight(correlation_id, version, request, token, expect_response)
+        entry = _InFlight(correlation_id, version, request, token, expect_response, own)
         self._in_flight.append(entry)
         self._unsent.append(entry)
         return buffers
@@ -205,8 +266,9 @@ class Connection:
         if self.state is State.CLOSED or len(self._received) < _SIZE_BYTES:
             return None
         size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
-        if not _CORRELATION_ID_BYTES <= size <= self._max_frame_bytes:
-            raise ProtocolError(_explain_size(size, bytes(self._received[:_SIZE_BYTES])))
+        limit = self._max_frame_bytes if self._was_open else min(self._max_frame_bytes, MAX_HANDSHAKE_FRAME_BYTES)
+        if not _CORRELATION_ID_BYTES <= size <= limit:
+            raise _not_a_size(size, bytes(self._received[:_SIZE_BYTES]))
         if not self._in_flight:
             raise ProtocolError(f"{size} bytes that nobody asked for")
         end = _SIZE_BYTES + size
@@ -225,10 +287,21 @@ class Connection:
             raise ProtocolError(f"correlation id {correlation_id} where {entry.correlation_id} is due")
         response = decode_response(entry.request, entry.version, frame)
         self._in_flight.remove(entry)
-        if self.state is State.NEGOTIATING:
-            self._negotiated(response)
+        if entry.own:
+            self._on_own_answer(response)
             return None
         return Answer(entry.token, entry.request, response)
+
+    def _on_own_answer(self, response: Response) -> None:
+        match response:
+            case ApiVersionsResponse():
+                self._negotiated(response)
+            case SaslHandshakeResponse():
+                self._mechanism_agreed(response)
+            case SaslAuthenticateResponse():
+                self._challenged(response)
+        if self.state is State.OPEN:
+            self._was_open = True
 
     def _negotiated(self, response: Response) -> None:
         assert isinstance(response, ApiVersionsResponse)
@@ -240,16 +313,59 @@ class Connection:
             raise ProtocolError(f"the broker refused ApiVersions: {error_name(response.error_code)}")
         self.ranges = MappingProxyType(dict(response.ranges))
         self.finalized_features = MappingProxyType(dict(response.finalized_features))
-        self._step(Input.VERSIONS)
+        if self._authentication is None:
+            self._step(Input.VERSIONS)
+            return
+        self._step(Input.SECURED)
+        handshake = SaslHandshakeRequest(self._authentication.mechanism)
+        if self.version_for(handshake) is None or self.version_for(SaslAuthenticateRequest(b"")) is None:
+            raise self._authentication.refused("the broker has no SASL that can be spoken with it")
+        self._own_request = handshake
+
+    # --- authentication -----------------------------------------------------------------------------------------------
+
+    def _mechanism_agreed(self, response: SaslHandshakeResponse) -> None:
+        assert self._authentication is not None
+        match response.error_code:
+            case ErrorCode.NONE:
+                self._respond(None)
+            case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                offered = self._authentication.shown(", ".join(response.mechanisms))
+                raise self._authentication.refused(f"the broker does not offer it here; it offers: {offered or 'none'}")
+            case ErrorCode.ILLEGAL_SASL_STATE:
+                raise self._authentication.refused(
+                    "the broker expects no authentication here; set kafka.security.protocol to SSL or PLAINTEXT, or "
+                    "use the port of its SASL listener"
+                )
+            case code:
+                raise ProtocolError(f"the broker refused SaslHandshake: {error_name(code)}")
+
+    def _challenged(self, response: SaslAuthenticateResponse) -> None:
+        assert self._authentication is not None
+        if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            said = self._authentication.shown(response.error_message)
+            raise self._authentication.refused(f"the broker refused ({said or error_name(response.error_code)})")
+        if response.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"the broker refused SaslAuthenticate: {error_name(response.error_code)}")
+        self.session_lifetime_ms = response.session_lifetime_ms
+        self._respond(response.auth_bytes)
+
+    def _respond(self, challenge: bytes | None) -> None:
+        assert self._authentication is not None
+        response = self._authentication.exchange.respond(challenge)
+        if response is not None:
+            self._own_request = SaslAuthenticateRequest(response)
+            return
+        # Nothing of it is needed any more.
+        self._authentication = None
+        self._step(Input.AUTHENTICATED)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> list[Answer]:
         """Ends the connection. What was under way, oldest first, each without a response; the second time nothing."""
         self._step(Input.CLOSE)
-        lost = [
-            Answer(entry.token, entry.request, None) for entry in self._in_flight if entry.request is not self._software
-        ]
+        lost = [Answer(entry.token, entry.request, None) for entry in self._in_flight if not entry.own]
         self._in_flight.clear()
         self._unsent.clear()
         self._received.clear()
@@ -262,11 +378,11 @@ class Connection:
         self.state = after
 
 
-def _explain_size(size: int, start: bytes) -> str:
+def _not_a_size(size: int, start: bytes) -> ProtocolError:
     """What a peer most likely is whose first four bytes cannot be the size of an answer."""
     if start == b"HTTP":
-        return "the peer speaks HTTP; check the port"
+        return ProtocolError("the peer speaks HTTP; check the port")
     # A TLS record: its type (alert, handshake), then version 3.x (RFC 8446, section 5.1).
     if start[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "the peer speaks TLS and this connection is plaintext; use the broker's plaintext listener"
-    return f"a frame of {size} bytes"
+        return TlsExpected("the peer speaks TLS and this connection is plaintext")
+    return ProtocolError(f"a frame of {size} bytes")

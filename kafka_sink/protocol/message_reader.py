@@ -9,7 +9,8 @@ kio's classes say which fields a message has, version by version; kio's own read
 
 Here a message becomes a plain dict of field name -> value: error codes and times as the integers on the wire, nested
 messages as dicts, arrays as tuples. Every malformed input is a ProtocolError, and no length is believed that the
-remaining bytes cannot hold. Compact ("flexible", KIP-482) encodings only: all versions we speak have them.
+remaining bytes cannot hold. Strings and arrays are compact ("flexible", KIP-482) but in SaslHandshake, which was never
+made so: it is the same in every version, as it comes before anything is known of the other side.
 
 Source: https://kafka.apache.org/protocol (primitive types); org.apache.kafka.common.utils.ByteUtils (varints).
 """
@@ -87,14 +88,34 @@ def _check_remaining(needed: int, data: bytes, position: int) -> None:
         raise ProtocolError(f"a length of {needed} where {len(data) - position} bytes are left")
 
 
-def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    length, position = _length(data, position)
-    return (None, position) if length < 0 else (data[position : position + length], position + length)
+def _fixed_length(format: str) -> Read:
+    """A length as messages that are not flexible have it: -1 for null."""
+    packed = struct.Struct(format)
+
+    def read(data: bytes, position: int) -> tuple[int, int]:
+        length = packed.unpack_from(data, position)[0]
+        _check_remaining(length, data, position + packed.size)
+        return max(length, -1), position + packed.size
+
+    return read
 
 
-def _string(data: bytes, position: int) -> tuple[str | None, int]:
-    raw, position = _bytes(data, position)
-    return (None if raw is None else raw.decode("utf-8")), position
+def _bytes_of(read_length: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[bytes | None, int]:
+        length, position = read_length(data, position)
+        return (None, position) if length < 0 else (data[position : position + length], position + length)
+
+    return read
+
+
+def _string_of(read_length: Read) -> Read:
+    read_bytes = _bytes_of(read_length)
+
+    def read(data: bytes, position: int) -> tuple[str | None, int]:
+        raw, position = read_bytes(data, position)
+        return (None if raw is None else raw.decode("utf-8")), position
+
+    return read
 
 
 # kio's names of the wire types. Codes and times are read as the integers they are.
@@ -112,10 +133,11 @@ _PRIMITIVES: dict[str, Read] = {
     "timedelta_i64": _fixed(">q"),
     "datetime_i64": _fixed(">q"),
     "uuid": _uuid,
-    "string": _string,
-    "bytes": _bytes,
-    "records": _bytes,
+    "string": _string_of(_length),
+    "bytes": _bytes_of(_length),
+    "records": _bytes_of(_length),
 }
+_NOT_FLEXIBLE = _PRIMITIVES | {"string": _string_of(_fixed_length(">h")), "bytes": _bytes_of(_fixed_length(">i"))}
 # For these, null is a value on the wire that only a nullable field may have.
 _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 
@@ -125,15 +147,15 @@ _NULL_ON_THE_WIRE = frozenset({"string", "bytes", "records"})
 
 @functools.cache
 def _message_reader(message_type: type) -> Read:
+    flexible: bool = message_type.__flexible__  # type: ignore[attr-defined]
     plain: list[tuple[str, Read]] = []
     tagged: dict[int, tuple[str, Read]] = {}
     for field in fields(message_type):
-        reader = _field_reader(field)
+        reader = _field_reader(field, flexible)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = (field.name, reader)
         else:
             plain.append((field.name, reader))
-    flexible: bool = message_type.__flexible__  # type: ignore[attr-defined]
 
     def read(data: bytes, position: int) -> tuple[dict[str, Any], int]:
         message = {}
@@ -165,13 +187,14 @@ def _read_tagged_fields(
     return position
 
 
-def _field_reader(field: Field[Any]) -> Read:
+def _field_reader(field: Field[Any], flexible: bool) -> Read:
     of_type, nullable = _strip_optional(field.type)
     if typing.get_origin(of_type) is tuple:
         element_type = typing.get_args(of_type)[0]
-        reader = _array(_value_reader(field, _strip_optional(element_type)[0]))
+        read_length = _length if flexible else _fixed_length(">i")
+        reader = _array(_value_reader(field, _strip_optional(element_type)[0], flexible), read_length)
         return reader if nullable else _not_null(field.name, reader)
-    reader = _value_reader(field, of_type)
+    reader = _value_reader(field, of_type, flexible)
     can_be_null = field.metadata.get("kafka_type") in _NULL_ON_THE_WIRE
     return _not_null(field.name, reader) if can_be_null and not nullable else reader
 
@@ -184,13 +207,15 @@ def _strip_optional(of_type: Any) -> tuple[Any, bool]:
     return inner, True
 
 
-def _value_reader(field: Field[Any], of_type: Any) -> Read:
-    return _message_reader(of_type) if is_dataclass(of_type) else _PRIMITIVES[field.metadata["kafka_type"]]  # type: ignore[arg-type]
+def _value_reader(field: Field[Any], of_type: Any, flexible: bool) -> Read:
+    if is_dataclass(of_type):
+        return _message_reader(of_type)  # type: ignore[arg-type]
+    return (_PRIMITIVES if flexible else _NOT_FLEXIBLE)[field.metadata["kafka_type"]]
 
 
-def _array(read_element: Read) -> Read:
+def _array(read_element: Read, read_length: Read) -> Read:
     def read(data: bytes, position: int) -> tuple[tuple[Any, ...] | None, int]:
-        count, position = _length(data, position)
+        count, position = read_length(data, position)
         if count < 0:
             return None, position
         elements = []

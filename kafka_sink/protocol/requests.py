@@ -21,7 +21,7 @@ import importlib
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -341,10 +341,82 @@ def _api_versions_response(request: ApiVersionsRequest, message: Mapping[str, An
     )
 
 
+# --- SASL -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeRequest:
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeResponse:
+    """`mechanisms`: those that the broker's listener offers."""
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+    throttle_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateRequest:
+    auth_bytes: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateResponse:
+    """`session_lifetime_ms`: until when to authenticate anew (KIP-368); 0: never."""
+
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes = field(repr=False)
+    session_lifetime_ms: int
+    throttle_time_ms: int = 0
+
+
+def _kio_sasl_handshake(kio: Any, version: int, request: SaslHandshakeRequest) -> Any:
+    return kio.SaslHandshakeRequest(mechanism=request.mechanism)
+
+
+def _sasl_handshake_response(request: SaslHandshakeRequest, message: Mapping[str, Any]) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(message["error_code"], tuple(message["mechanisms"]))
+
+
+def _kio_sasl_authenticate(kio: Any, version: int, request: SaslAuthenticateRequest) -> Any:
+    return kio.SaslAuthenticateRequest(auth_bytes=request.auth_bytes)
+
+
+def _sasl_authenticate_response(
+    request: SaslAuthenticateRequest, message: Mapping[str, Any]
+) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=message["error_code"],
+        error_message=message["error_message"],
+        auth_bytes=bytes(message["auth_bytes"]),
+        session_lifetime_ms=message["session_lifetime"],
+    )
+
+
 # --- the table --------------------------------------------------------------------------------------------------------
 
-Request = ProduceRequest | MetadataRequest | InitProducerIdRequest | ApiVersionsRequest | txn.Request
-Response = ProduceResponse | MetadataResponse | InitProducerIdResponse | ApiVersionsResponse | txn.Response
+Request = (
+    ProduceRequest
+    | MetadataRequest
+    | InitProducerIdRequest
+    | ApiVersionsRequest
+    | SaslHandshakeRequest
+    | SaslAuthenticateRequest
+    | txn.Request
+)
+Response = (
+    ProduceResponse
+    | MetadataResponse
+    | InitProducerIdResponse
+    | ApiVersionsResponse
+    | SaslHandshakeResponse
+    | SaslAuthenticateResponse
+    | txn.Response
+)
 Buffer = bytes | memoryview
 
 
@@ -389,6 +461,8 @@ APIS: tuple[Api, ...] = (
         check_init_producer_id_response,
     ),
     Api("ApiVersions", 18, 3, 3, ApiVersionsRequest, _kio_api_versions, _api_versions_response),
+    Api("SaslHandshake", 17, 1, 1, SaslHandshakeRequest, _kio_sasl_handshake, _sasl_handshake_response),
+    Api("SaslAuthenticate", 36, 2, 2, SaslAuthenticateRequest, _kio_sasl_authenticate, _sasl_authenticate_response),
     Api(
         "FindCoordinator", 10, 4, 6, txn.FindCoordinatorRequest, txn.kio_find_coordinator,
         txn.find_coordinator_response, txn.check_find_coordinator_response,

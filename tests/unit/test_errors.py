@@ -20,7 +20,7 @@ CLASSES = [
 RAISED = [
     cls
     for cls in CLASSES
-    if not cls.__subclasses__() and not issubclass(cls, LocalKafkaError) and cls is not ProtocolError
+    if not cls.__subclasses__() and not issubclass(cls, LocalKafkaError | ProtocolError)
 ]
 
 

@@ -14,9 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, TlsFailed
 from kafka_sink.metrics import Figures, Metrics
-from kafka_sink.net.network_client import ClientResponse, NetworkClient, NetworkSettings
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.net.network_client import HANG_UPS, ClientResponse, NetworkClient, NetworkSettings
+from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -25,6 +26,7 @@ from kafka_sink.protocol.requests import (
     ProducePartition,
     ProduceRequest,
 )
+from kafka_sink.protocol.sasl import Authentication, PasswordLogin, authentication
 from kafka_sink.protocol.transactions import EndTxnRequest
 
 INIT = InitProducerIdRequest(1)
@@ -100,6 +102,14 @@ def correlation_id(frame: bytes) -> int:
     return int.from_bytes(frame[8:12], "big")
 
 
+def handshake_answer(correlation_id: int) -> bytes:
+    return framed(correlation_id, struct.pack(">hi", 0, 0))
+
+
+def authenticate_answer(correlation_id: int, error_code: int = 0, lifetime_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + b"\0\1" + struct.pack(">qb", lifetime_ms, 0))
+
+
 class World:
     """A client with one bootstrap server unless told otherwise, and the brokers' side of each connection."""
 
@@ -111,6 +121,7 @@ class World:
         self.transport = FakeTransport()
         self.metrics = Metrics()
         self.start = self.metrics.begin_task(0)
+        authenticate = changed.pop("authenticate", None)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
             self.transport,
@@ -119,6 +130,7 @@ class World:
             settings=NetworkSettings(**given),
             metrics=self.metrics,
             resolve=self.resolve,
+            authenticate=authenticate,
         )
 
     def resolve(self, host: str, port: int) -> list[Address]:
@@ -989,3 +1001,185 @@ class AnyWeather(RuleBasedStateMachine):
 
 TestAnyWeather = AnyWeather.TestCase
 TestAnyWeather.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+# --- TLS and SASL -----------------------------------------------------------------------------------------------------
+
+FINAL = TlsFailure(step="the certificate has expired", advice="renew it", final=True)
+HUNG_UP = TlsFailure(step="the peer closed the connection", advice="use another port", final=False)
+
+
+class TestTlsFailures:
+    def test_one_that_stays_is_kept_for_the_owner(self) -> None:
+        world = World()
+        world.client.ready(-1, 0)
+        assert world.client.failure is None
+        world.poll(Disconnected(0, "the certificate has expired; renew it", FINAL))
+        failure = world.client.failure
+        assert isinstance(failure, TlsFailed)
+        assert (failure.step, failure.advice) == ("the certificate has expired", "renew it")
+        assert "boot:9092" in failure.broker
+        assert world.client.delay_ms(-1, world.now_ms)
+
+    def test_a_peer_that_hangs_up_again_and_again(self) -> None:
+        world = World()
+        for _ in range(HANG_UPS):
+            assert world.client.failure is None
+            self.hang_up(world)
+        assert isinstance(world.client.failure, TlsFailed)
+        assert world.now_ms < 10_000
+
+    def test_a_peer_that_hangs_up_now_and_then(self) -> None:
+        world = World()
+        for _ in range(3):
+            for _ in range(HANG_UPS - 1):
+                self.hang_up(world)
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            world.poll(Disconnected(world.open(), "the peer closed the connection"))
+        assert world.client.failure is None
+
+    @staticmethod
+    def hang_up(world: World) -> None:
+        world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+        assert not world.client.ready(-1, world.now_ms)
+        world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
+
+    def test_a_plaintext_client_at_a_tls_listener(self) -> None:
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Received(0, b"\x15\x03\x03\x00\x02\x02\x46"))
+        assert isinstance(world.client.failure, TlsFailed)
+        assert "kafka.security.protocol" in str(world.client.failure)
+
+
+def alice() -> Authentication:
+    return authentication("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+class SecureWorld(World):
+    """Whose brokers authenticate by PLAIN."""
+
+    RANGES = {**World.RANGES, 17: (0, 1), 36: (0, 2)}  # noqa: RUF012
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(authenticate=alice, **changed)
+
+    def said(self) -> bytes:
+        return self.transport.outbox[self.key][-1]
+
+    def answer(self, answer: Any, *more: Any) -> list[ClientResponse]:
+        """To the request that the connection sent last."""
+        return self.poll(Sent(self.key), Received(self.key, answer(correlation_id(self.said()), *more)))
+
+    def secure(self, lifetime_ms: int = 0) -> None:
+        self.connect()
+        self.answer(versions_answer, self.RANGES)
+        assert not self.client.can_send(-1, self.now_ms)
+        assert b"hunter2" not in self.said()
+        self.answer(handshake_answer)
+        assert b"hunter2" in self.said()
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(authenticate_answer, 0, lifetime_ms)
+        assert self.client.can_send(-1, self.now_ms)
+
+
+class TestAuthentication:
+    def test_comes_before_anything_else(self) -> None:
+        world = SecureWorld()
+        world.secure()
+        answer = world.send("token")
+        (response,) = world.poll(Sent(0), Received(0, answer))
+        assert response.token == "token"
+        assert world.client.failure is None
+
+    def test_that_is_refused_is_kept_for_the_owner(self) -> None:
+        world = SecureWorld()
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.answer(handshake_answer)
+        assert world.answer(authenticate_answer, 58) == []
+        failure = world.client.failure
+        assert isinstance(failure, AuthenticationFailed)
+        assert (failure.mechanism, failure.user) == ("PLAIN", "alice")
+        assert "hunter2" not in str(failure) + world.client.last_error
+        assert world.transport.open == set()
+
+    def test_credentials_that_cannot_be_had(self) -> None:
+        def refuse() -> Authentication:
+            raise BrokersUnreachable(bootstrap_servers="", waited_ms=0, last_error="no token")
+
+        world = World(authenticate=refuse)
+        assert not world.client.ready(-1, 0)
+        assert world.transport.connects == []
+        assert world.client.failure is not None
+        assert world.client.delay_ms(-1, 0)
+
+    def test_a_broker_that_falls_silent(self) -> None:
+        world = SecureWorld(request_timeout_ms=5_000)
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.poll(Sent(0))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == set()
+        assert world.client.failure is None
+
+
+class TestSessions:
+    """KIP-368."""
+
+    def test_are_begun_anew_in_time_and_lose_nothing(self) -> None:
+        world = SecureWorld(request_timeout_ms=120_000)
+        world.secure(lifetime_ms=60_000)
+        early = world.send("early")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=100_000)
+        assert 51_000 <= world.now_ms <= 57_000
+        assert world.client.has_in_flight
+        # Begun, behind the request that is under way; nothing follows it.
+        assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        handshake_id = correlation_id(world.said())
+        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(handshake_id)))
+        assert response.token == "early"
+        assert response.response is not None
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.answer(authenticate_answer, 0, 60_000) == []
+        assert world.client.ready(-1, world.now_ms)
+        again_ms = world.now_ms
+        world.poll(timeout_ms=100_000)
+        assert 51_000 <= world.now_ms - again_ms <= 57_000
+        assert len(world.transport.connects) == 1
+
+    def test_that_ended_unnoticed_are_begun_anew_before_anything_is_sent(self) -> None:
+        """Nobody polled: a client that is used once in a while."""
+        world = SecureWorld()
+        world.secure(lifetime_ms=60_000)
+        world.transport.now_ms += 70_000
+        assert not world.client.ready(-1, world.now_ms)
+        world.poll()
+        assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
+        world.answer(handshake_answer)
+        world.answer(authenticate_answer, 0, 60_000)
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_that_are_refused_give_back_what_was_under_way(self) -> None:
+        world = SecureWorld(request_timeout_ms=120_000)
+        world.secure(lifetime_ms=60_000)
+        world.send("early")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=100_000)
+        (response,) = world.poll(Sent(0), Received(0, b"HTTP"))
+        assert (response.token, response.response) == ("early", None)
+
+    def test_an_idle_connection_is_closed_all_the_same(self) -> None:
+        world = SecureWorld(connections_max_idle_ms=100_000)
+        world.secure(lifetime_ms=60_000)
+        world.poll(timeout_ms=100_000)
+        world.answer(handshake_answer)
+        world.answer(authenticate_answer, 0, 600_000)
+        before_ms = world.now_ms
+        world.poll(timeout_ms=1_000_000)
+        assert world.transport.open == set()
+        assert world.now_ms - before_ms <= 100_000

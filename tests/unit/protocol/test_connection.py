@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_sink.errors import ProtocolError
-from kafka_sink.protocol.connection import Answer, Connection, Input, State
+from kafka_sink.errors import ProtocolError, SaslRefused
+from kafka_sink.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
 from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
     InitProducerIdRequest,
@@ -16,6 +16,8 @@ from kafka_sink.protocol.requests import (
     MetadataRequest,
     ProduceRequest,
 )
+from kafka_sink.protocol.sasl import Authentication, PasswordLogin
+from kafka_sink.protocol.sasl import authentication as begin
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
@@ -25,9 +27,11 @@ def framed(correlation_id: int, rest: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
 
 
-def versions_answer(correlation_id: int = 0, error_code: int = 0) -> bytes:
-    """Produce 3 to 13, InitProducerId 0 to 5, no features. Response header version 0, body version 3."""
-    apis = b"\x03" + struct.pack(">hhhb", 0, 3, 13, 0) + struct.pack(">hhhb", 22, 0, 5, 0)
+def versions_answer(correlation_id: int = 0, error_code: int = 0, sasl: bool = False) -> bytes:
+    """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, no
+    features. Response header version 0, body version 3."""
+    ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {})
+    apis = bytes([len(ranges) + 1]) + b"".join(struct.pack(">hhhb", key, *of, 0) for key, of in ranges.items())
     return framed(correlation_id, struct.pack(">h", error_code) + apis + struct.pack(">ib", 0, 0))
 
 
@@ -65,7 +69,61 @@ def closed() -> Connection:
     return connection
 
 
-IN_STATE = {State.IDLE: idle, State.NEGOTIATING: started, State.OPEN: opened, State.CLOSED: closed}
+def authentication() -> Authentication:
+    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+def securing() -> Connection:
+    connection = Connection(
+        client_id="me", software=ApiVersionsRequest("test", "1"), max_frame_bytes=1000, authentication=authentication()
+    )
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def authenticating() -> Connection:
+    """Its SaslHandshake, with correlation id 1, is sent."""
+    connection = securing()
+    connection.receive(versions_answer(sasl=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    return connection
+
+
+def handshake_answer(correlation_id: int, error_code: int = 0, mechanisms: tuple[bytes, ...] = (b"PLAIN",)) -> bytes:
+    """Version 1."""
+    names = b"".join(struct.pack(">h", len(name)) + name for name in mechanisms)
+    return framed(correlation_id, struct.pack(">hi", error_code, len(mechanisms)) + names)
+
+
+def authenticate_answer(
+    correlation_id: int, error_code: int = 0, message: bytes = b"", lifetime_ms: int = 0, auth_bytes: bytes = b""
+) -> bytes:
+    """Version 2."""
+    texts = bytes([len(message) + 1]) + message + bytes([len(auth_bytes) + 1]) + auth_bytes
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + texts + struct.pack(">qb", lifetime_ms, 0))
+
+
+def authenticated(lifetime_ms: int = 0) -> Connection:
+    connection = authenticating()
+    connection.receive(handshake_answer(1))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    connection.receive(authenticate_answer(2, lifetime_ms=lifetime_ms))
+    assert connection.next_answer() is None
+    return connection
+
+
+IN_STATE = {
+    State.IDLE: idle,
+    State.NEGOTIATING: started,
+    State.AUTHENTICATING: authenticating,
+    State.OPEN: opened,
+    State.CLOSED: closed,
+}
 
 
 def send(connection: Connection, token: object = None) -> None:
@@ -88,12 +146,25 @@ LEADS_TO = {
     (State.NEGOTIATING, Input.SENT): State.NEGOTIATING,
     (State.NEGOTIATING, Input.ERROR): State.CLOSED,
     (State.NEGOTIATING, Input.CLOSE): State.CLOSED,
+    (State.AUTHENTICATING, Input.RECEIVE): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Input.SENT): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Input.AUTHENTICATED): State.OPEN,
+    (State.AUTHENTICATING, Input.ERROR): State.CLOSED,
+    (State.AUTHENTICATING, Input.CLOSE): State.CLOSED,
+    (State.NEGOTIATING, Input.SECURED): State.AUTHENTICATING,
+    (State.OPEN, Input.REAUTHENTICATE): State.AUTHENTICATING,
     (State.OPEN, Input.SEND): State.OPEN,
     (State.OPEN, Input.SENT): State.OPEN,
     (State.OPEN, Input.RECEIVE): State.OPEN,
     (State.OPEN, Input.ERROR): State.CLOSED,
     (State.OPEN, Input.CLOSE): State.CLOSED,
     (State.CLOSED, Input.CLOSE): State.CLOSED,
+}
+
+
+NEEDING_SASL = {
+    (State.NEGOTIATING, Input.SECURED): securing,
+    (State.OPEN, Input.REAUTHENTICATE): authenticated,
 }
 
 
@@ -108,6 +179,10 @@ class TestEveryStateAndInput:
             case Input.SENT:
                 if connection.state is State.OPEN:
                     connection.send(INIT)
+                if connection.state is State.AUTHENTICATING:
+                    connection.receive(handshake_answer(1))
+                    assert connection.next_answer() is None
+                    connection.own_request()
                 connection.sent()
             case Input.RECEIVE:
                 connection.receive(b"\0")
@@ -118,6 +193,18 @@ class TestEveryStateAndInput:
                     connection.sent()
                 connection.receive(versions_answer())
                 connection.next_answer()
+            case Input.SECURED:
+                connection.receive(versions_answer(sasl=True))
+                connection.next_answer()
+            case Input.AUTHENTICATED:
+                connection.receive(handshake_answer(1))
+                connection.next_answer()
+                connection.own_request()
+                connection.sent()
+                connection.receive(authenticate_answer(2))
+                connection.next_answer()
+            case Input.REAUTHENTICATE:
+                assert connection.reauthenticate(authentication())
             case Input.ERROR:
                 connection.receive(b"HTTP")
                 with pytest.raises(ProtocolError):
@@ -126,13 +213,13 @@ class TestEveryStateAndInput:
     @pytest.mark.parametrize("happened", Input)
     @pytest.mark.parametrize("state", State)
     def test_it(self, state: State, happened: Input) -> None:
-        connection = IN_STATE[state]()
+        connection = NEEDING_SASL.get((state, happened), IN_STATE[state])()
         assert connection.state is state
         leads_to = LEADS_TO.get((state, happened))
         if leads_to is not None:
             self.happen(connection, happened)
             assert connection.state is leads_to
-        elif happened is Input.VERSIONS and state is not State.CLOSED:
+        elif happened in (Input.VERSIONS, Input.SECURED, Input.AUTHENTICATED) and state is not State.CLOSED:
             # The bytes are no mistake of ours there, but of the peer's.
             with pytest.raises(ProtocolError):
                 self.happen(connection, happened)
@@ -141,6 +228,115 @@ class TestEveryStateAndInput:
             with pytest.raises(RuntimeError, match=state.name):
                 self.happen(connection, happened)
             assert connection.state is state
+
+
+class TestAuthentication:
+    def test_says_who_it_is_only_when_the_mechanism_is_agreed_on(self) -> None:
+        connection = securing()
+        connection.receive(versions_answer(sasl=True))
+        assert connection.next_answer() is None
+        handshake = b"".join(connection.own_request())
+        assert handshake.endswith(b"\0\5PLAIN")
+        assert connection.own_request() == []
+        connection.sent()
+        connection.receive(handshake_answer(1))
+        assert connection.next_answer() is None
+        assert b"\0alice\0hunter2" in b"".join(connection.own_request())
+        connection.sent()
+        connection.receive(authenticate_answer(2, lifetime_ms=60_000))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.session_lifetime_ms == 60_000
+        assert connection.in_flight_count == 0
+
+    def test_nothing_else_goes_out_before(self) -> None:
+        with pytest.raises(RuntimeError, match="AUTHENTICATING"):
+            authenticating().send(INIT)
+
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
+            (handshake_answer(1, 33, ()), "it offers: none"),
+            (handshake_answer(1, 34, ()), "expects no authentication"),
+        ],
+    )
+    def test_a_mechanism_that_is_not_taken(self, answer: bytes, words: str) -> None:
+        connection = authenticating()
+        connection.receive(answer)
+        with pytest.raises(SaslRefused, match=words) as refused:
+            connection.next_answer()
+        assert (refused.value.mechanism, refused.value.user) == ("PLAIN", "alice")
+        assert connection.state is State.CLOSED
+
+    def test_a_broker_without_sasl(self) -> None:
+        connection = securing()
+        connection.receive(versions_answer())
+        with pytest.raises(SaslRefused, match="no SASL"):
+            connection.next_answer()
+
+    def test_a_password_that_is_wrong_is_not_shown(self) -> None:
+        connection = authenticating()
+        connection.receive(handshake_answer(1))
+        assert connection.next_answer() is None
+        connection.own_request()
+        connection.sent()
+        connection.receive(authenticate_answer(2, 58, b"wrong: hunter2\n!"))
+        with pytest.raises(SaslRefused) as refused:
+            connection.next_answer()
+        assert refused.value.reason == "the broker refused (wrong: ... !)"
+        assert connection.state is State.CLOSED
+
+    @pytest.mark.parametrize("code", [-1, 7])
+    def test_trouble_of_the_broker_says_nothing_of_the_password(self, code: int) -> None:
+        for before, answer in ((False, handshake_answer(1, code)), (True, authenticate_answer(2, code))):
+            connection = authenticating()
+            if before:
+                connection.receive(handshake_answer(1))
+                assert connection.next_answer() is None
+                connection.own_request()
+                connection.sent()
+            connection.receive(answer)
+            with pytest.raises(ProtocolError) as failure:
+                connection.next_answer()
+            assert not isinstance(failure.value, SaslRefused)
+
+    def test_before_it_is_known_who_talks_frames_are_small(self) -> None:
+        for size, fits in ((MAX_HANDSHAKE_FRAME_BYTES, True), (MAX_HANDSHAKE_FRAME_BYTES + 1, False)):
+            connection = Connection(client_id="me", software=ApiVersionsRequest("test", "1"))
+            connection.start()
+            connection.sent()
+            connection.receive(struct.pack(">i", size))
+            if fits:
+                assert connection.next_answer() is None
+            else:
+                with pytest.raises(ProtocolError, match="a frame of"):
+                    connection.next_answer()
+
+    def test_anew_while_requests_are_under_way(self) -> None:
+        """KIP-368. They are answered before, nothing else goes out, and nobody hears of it."""
+        connection = authenticated()
+        send(connection, "early")
+        assert connection.reauthenticate(authentication(), "own")
+        connection.sent()
+        with pytest.raises(RuntimeError, match="AUTHENTICATING"):
+            connection.send(INIT)
+        connection.receive(init_answer(3, 5) + handshake_answer(4))
+        assert answers(connection) == [Answer("early", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+        assert connection.own_request("own")
+        connection.sent()
+        connection.receive(authenticate_answer(5, lifetime_ms=5))
+        assert answers(connection) == []
+        assert connection.state is State.OPEN
+        send(connection, "late")
+        connection.receive(init_answer(6, 7))
+        assert [answer.token for answer in answers(connection)] == ["late"]
+
+    def test_what_was_under_way_comes_back_without_its_own(self) -> None:
+        connection = authenticated()
+        send(connection, "early")
+        connection.reauthenticate(authentication())
+        assert connection.close() == [Answer("early", INIT, None)]
 
 
 class TestFraming:

@@ -20,6 +20,8 @@ from kio.schema.metadata.v10.response import MetadataResponse as MetadataRespons
 from kio.schema.metadata.v13.response import MetadataResponse as MetadataResponse13
 from kio.schema.produce.v9.response import ProduceResponse as ProduceResponse9
 from kio.schema.produce.v13.response import ProduceResponse as ProduceResponse13
+from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.serial import entity_reader, entity_writer
 
 from kafka_sink.errors import ProtocolError
@@ -32,6 +34,8 @@ MESSAGES = [
     MetadataResponse13,
     InitProducerIdResponse,
     ApiVersionsResponse,
+    SaslHandshakeResponse,
+    SaslAuthenticateResponse,
 ]
 
 
@@ -245,6 +249,10 @@ def _samples() -> dict[type, Any]:
                 versions.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2),
             ),
             finalized_features_epoch=4,
+        ),
+        SaslHandshakeResponse: SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=("PLAIN", "GSSAPI")),
+        SaslAuthenticateResponse: SaslAuthenticateResponse(
+            error_code=ErrorCode.none, error_message="why", auth_bytes=b"v=1", session_lifetime=second
         ),
     }
 
