@@ -49,6 +49,7 @@ from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns, plain_bytes
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.security import authenticator, tls_context
 
 # An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
 # processor's cache and out of the memory bound, while a slice still fills several batches.
@@ -92,11 +93,13 @@ class Producer:
                 metrics=self.metrics,
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,
+                tls=tls_context(config.security),
             ),
             clock_ms=monotonic_ms,
             rng=rng,
             settings=network_settings(config),
             metrics=self.metrics,
+            authenticate=authenticator(config.security),
         )
         core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
         self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
@@ -152,6 +155,8 @@ class Producer:
         wait_ms = self._sender.run_once(monotonic_ms())
         # Not kept while waiting in the next turn: an answer holds its request, and so the buffers that were sent.
         answers = self._network.poll(wait_ms)
+        if self._network.failure is not None:
+            self._sender.fail(self._network.failure)
         if answers or self._sender.failure is not None:
             self._sender.handle(answers, monotonic_ms())
             self._notify()
@@ -434,9 +439,11 @@ def lease(config: ProducerConfig) -> Iterator[Producer]:
         producer = Producer(config)
     try:
         yield producer
-    except BaseException:
+    except BaseException as error:
         # Whatever it was, an interrupt too: rows of this write are under way, and no other write may inherit them.
         producer.close()
+        if isinstance(error, KafkaSinkError):
+            error.of_principal(config.security.principal)
         raise
     producer.rest()
     with _kept_lock:

@@ -15,7 +15,8 @@ from importlib import metadata
 from typing import Any
 
 from kafka_sink.errors import MissingOption, RefusedOption
-from kafka_sink.options import KIB, OPTIONS, REQUIRED, option_named
+from kafka_sink.jaas import JaasLogin
+from kafka_sink.options import KIB, OPTIONS, REQUIRED, Secret, option_named
 
 try:
     VERSION = metadata.version("pyspark-pykafka")
@@ -24,11 +25,62 @@ except metadata.PackageNotFoundError:  # sources used in place
 
 # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 IDEMPOTENT_IN_FLIGHT = 5
+ENCRYPTED = ("SSL", "SASL_SSL")
+AUTHENTICATED = ("SASL_SSL", "SASL_PLAINTEXT")
+# Mechanisms that hand the secret itself to whoever listens.
+BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
 CONF_PREFIX = "spark.pykafka."
 EXACTLY_ONCE = "exactly-once"
 
 # Parsed values by field; what is not in it was not given.
 GivenOptions = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """How connections are encrypted and authenticated; None: not given. What shows itself to nobody is a Secret, of a
+    text or of the JaasLogin that one says."""
+
+    security_protocol: str = "PLAINTEXT"
+    ssl_truststore_location: str | None = None
+    ssl_truststore_certificates: str | None = None
+    ssl_keystore_location: str | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_keystore_key: Secret | None = None
+    ssl_key_password: Secret | None = None
+    ssl_endpoint_identification_algorithm: str = "https"
+    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    sasl_mechanism: str | None = None
+    sasl_jaas_config: Secret | None = None
+    sasl_username: str | None = None
+    sasl_password: Secret | None = None
+    allow_plaintext_credentials: bool = False
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.security_protocol in ENCRYPTED
+
+    @property
+    def is_authenticated(self) -> bool:
+        """By SASL."""
+        return self.security_protocol in AUTHENTICATED
+
+    def credential(self, name: str) -> str | None:
+        """That of the JAAS text, or of the option in its place."""
+        if self.sasl_jaas_config is not None:
+            login: JaasLogin = self.sasl_jaas_config.value
+            return login.get(name)
+        if name == "password":
+            return None if self.sasl_password is None else str(self.sasl_password.value)
+        return self.sasl_username if name == "username" else None
+
+    @property
+    def principal(self) -> str | None:
+        """By which brokers know the client, where the options tell: a certificate's they make of its subject."""
+        if not self.is_authenticated:
+            return None if self.is_encrypted else "User:ANONYMOUS"
+        username = self.credential("username")
+        return None if username is None else f"User:{username}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +117,7 @@ class ProducerConfig:
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
+    security: SecurityConfig = SecurityConfig()
 
     @property
     def bootstrap_servers_text(self) -> str:
@@ -99,7 +152,8 @@ class SinkConfig:
     transaction_timeout_ms: int
 
 
-_PRODUCER_FIELDS = frozenset(field.name for field in fields(ProducerConfig))
+_SECURITY_FIELDS = frozenset(field.name for field in fields(SecurityConfig))
+_PRODUCER_FIELDS = frozenset(field.name for field in fields(ProducerConfig)) - {"security"}
 _OPTION_OF = {option.field: option for option in OPTIONS if option.field is not None}
 
 
@@ -154,10 +208,9 @@ def complete(given: GivenOptions) -> SinkConfig:
         values["enable_idempotence"] = False
     for rule in RULES:
         rule.check(values)
-    return SinkConfig(
-        producer=ProducerConfig(**{field: value for field, value in values.items() if field in _PRODUCER_FIELDS}),
-        **{field: value for field, value in values.items() if field not in _PRODUCER_FIELDS},
-    )
+    security = SecurityConfig(**{field: values.pop(field) for field in _SECURITY_FIELDS})
+    producer = ProducerConfig(**{field: values.pop(field) for field in _PRODUCER_FIELDS}, security=security)
+    return SinkConfig(producer=producer, **values)
 
 
 def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SinkConfig:
@@ -248,8 +301,79 @@ VERSION_RULES = (
     ),
 )
 
+def _is_authenticated(values: Mapping[str, Any]) -> bool:
+    return values["security_protocol"] in AUTHENTICATED
+
+
+SECURITY_RULES = (
+    Rule(
+        ("security_protocol", "sasl_mechanism"),
+        lambda values: not _is_authenticated(values) or values["sasl_mechanism"] is not None,
+        lambda values: "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
+    ),
+    Rule(
+        ("allow_plaintext_credentials", "security_protocol", "sasl_mechanism"),
+        lambda values: (
+            values["security_protocol"] != "SASL_PLAINTEXT"
+            or values["sasl_mechanism"] not in BARE_MECHANISMS
+            or values["allow_plaintext_credentials"]
+        ),
+        lambda values: f"true, as {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
+        "the way; better use kafka.security.protocol=SASL_SSL",
+    ),
+    Rule(
+        ("sasl_jaas_config", "sasl_mechanism"),
+        lambda values: (
+            values["sasl_mechanism"] is None
+            or values["sasl_jaas_config"] is None
+            or values["sasl_mechanism"] in values["sasl_jaas_config"].value.mechanisms
+        ),
+        lambda values: f"a login module of kafka.sasl.mechanism = {values['sasl_mechanism']}",
+    ),
+    Rule(
+        ("sasl_jaas_config", "sasl_username", "sasl_password"),
+        lambda values: (
+            values["sasl_jaas_config"] is None or (values["sasl_username"] is None and values["sasl_password"] is None)
+        ),
+        lambda values: "either it, or kafka.sasl.username and kafka.sasl.password",
+    ),
+    Rule(
+        ("sasl_mechanism", "security_protocol", "sasl_jaas_config", "sasl_username", "sasl_password"),
+        lambda values: not _is_authenticated(values) or _has_password(values),
+        lambda values: "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
+        "or kafka.sasl.username and kafka.sasl.password",
+    ),
+    Rule(
+        ("ssl_truststore_location", "ssl_truststore_certificates"),
+        lambda values: values["ssl_truststore_location"] is None or values["ssl_truststore_certificates"] is None,
+        lambda values: "either it or kafka.ssl.truststore.certificates",
+    ),
+    Rule(
+        ("ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_keystore_key"),
+        lambda values: (
+            values["ssl_keystore_location"] is None
+            or (values["ssl_keystore_certificate_chain"] is None and values["ssl_keystore_key"] is None)
+        ),
+        lambda values: "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
+    ),
+    Rule(
+        ("ssl_keystore_key", "ssl_keystore_certificate_chain"),
+        lambda values: (values["ssl_keystore_key"] is None) == (values["ssl_keystore_certificate_chain"] is None),
+        lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+    ),
+)
+
+
+def _has_password(values: Mapping[str, Any]) -> bool:
+    if values["sasl_jaas_config"] is not None:
+        login = values["sasl_jaas_config"].value
+        return login.get("username") is not None and login.get("password") is not None
+    return values["sasl_username"] is not None and values["sasl_password"] is not None
+
+
 RULES = (
     *IDEMPOTENCE_RULES,
+    *SECURITY_RULES,
     *VERSION_RULES,
     Rule(
         ("delivery_guarantee", "enable_idempotence"),

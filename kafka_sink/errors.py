@@ -90,6 +90,8 @@ UNDECIDED = (
     "Whether the last request was carried out is unknown. Nothing is lost: transactions that are open stay invisible "
     "to read_committed readers until the next run of the write ends them."
 )
+# In messages about ACLs, until `of_principal` says who that is.
+PRINCIPAL = "this principal"
 NOTHING_VISIBLE = (
     "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be, and the "
     "micro-batch runs again and is written once."
@@ -106,6 +108,13 @@ class KafkaSinkError(Exception):
         """The same error, its message true of rows that nobody sees unless they are committed. `committing`: they may
         have been, in part."""
         self.args = tuple(str(text).replace(REPLAY, UNDECIDED if committing else NOTHING_VISIBLE) for text in self.args)
+        return self
+
+
+    def of_principal(self, principal: str | None) -> Self:
+        """The same error, where it asks for an ACL for whom. None: the options do not tell."""
+        if principal is not None:
+            self.args = tuple(str(text).replace(PRINCIPAL, f"principal {principal}") for text in self.args)
         return self
 
 
@@ -360,9 +369,9 @@ class ProducerIdRefused(ClusterError):
     def __init__(self, *, code: int, name: str) -> None:
         self.code = code
         super().__init__(
-            f"the cluster refused to hand out a producer id: {name} (error {code}). Idempotent writes need TOPIC "
-            f"WRITE "
-            f"on the topic, or CLUSTER IDEMPOTENT_WRITE on brokers before 2.8. No row was sent. {REPLAY}"
+            f"the cluster refused to hand out a producer id: {name} (error {code}). Idempotent writes need the "
+            f"ACL TOPIC WRITE on the topic for this principal, or CLUSTER IDEMPOTENT_WRITE on brokers before 2.8. No "
+            f"row was sent. {REPLAY}"
         )
 
 
@@ -390,7 +399,8 @@ class CoordinatorRefused(ClusterError):
         self.code = code
         super().__init__(
             f"the cluster refuses to say who coordinates {kind} {key!r}: {name} (error {code}). Exactly-once writes "
-            f"need the ACLs TRANSACTIONAL_ID WRITE and GROUP READ on names that begin with the transactionalIdPrefix. "
+            f"need the ACLs TRANSACTIONAL_ID WRITE and GROUP READ for this principal, prefixed with the "
+            f"transactionalIdPrefix. "
             f"Nothing is lost: what was not committed before stays invisible to read_committed readers."
         )
 

@@ -7,7 +7,7 @@ docs/options.md; messages and "did you mean" come from here. Keys are case-insen
 messages print the canonical name.
 
 Three more tables say why a name that is not an option is turned away: it belongs to Spark and is ignored
-(`SPARK_OPTIONS`), it cannot work in this sink (`REFUSED`), or this version does not have it yet (`NOT_YET`).
+(`SPARK_OPTIONS`), it cannot work in this sink (`REFUSED`), or this version does not have it yet (`NOT_YET_PREFIXES`).
 
 A value whose row says `redact` is a `Secret` from here on, and every message about an option's value is made by
 `Option.invalid`: what the table redacts is shown nowhere.
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
+from kafka_sink.jaas import JaasProblem, parse_jaas
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -121,8 +122,12 @@ MILLISECONDS_OR_NONE = _integer(0)
 SOCKET_BUFFER = _integer(-1)
 
 
-def convert_store(option: str, location: str, store_type: str) -> str:
-    """What to do with a Java keystore or truststore: the commands that make PEM of it, to be run where it is."""
+def java_store(option: str, location: str, store_type: str) -> str:
+    """What to do with a keystore or truststore of Java's that `option` names."""
+    return f"it is a {store_type} store, and this sink reads PEM. {_conversion(option, location, store_type)}"
+
+
+def _conversion(option: str, location: str, store_type: str) -> str:
     pem = f"{location.rsplit('.', 1)[0]}.pem"
     pkcs12, steps = location, ""
     if store_type == "JKS":
@@ -131,10 +136,86 @@ def convert_store(option: str, location: str, store_type: str) -> str:
     what = " -nokeys" if "truststore" in option else ""
     store = option.rpartition(".")[0]
     return (
-        f"it is a {store_type} store, and this sink reads PEM. Convert it: {steps}"
-        f"openssl pkcs12 -in {pkcs12} -out {pem}{what}, then set {option}={pem} and {store}.type=PEM, and remove "
-        f"{store}.password."
+        f"Convert it: {steps}openssl pkcs12 -in {pkcs12} -out {pem}{what}, then set {option}={pem} and "
+        f"{store}.type=PEM, and remove {store}.password."
     )
+
+
+_JAVA_STORES = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}
+
+
+def _pem_store(option: str) -> Kind:
+    """A file of PEM; what is in it only executors can see, but a name tells much."""
+
+    def read(text: str) -> str:
+        if not text:
+            raise ValueError
+        for suffix, store_type in _JAVA_STORES.items():
+            if text.lower().endswith(suffix):
+                raise ValueError(java_store(option, text, store_type))
+        return text
+
+    return Kind("a PEM file", read)
+
+
+def _store_type(option: str) -> Kind:
+    def read(text: str) -> str:
+        folded = text.upper()
+        if folded in ("JKS", "PKCS12"):
+            raise ValueError(java_store(option, f"store.{folded.lower()}", folded))
+        if folded != "PEM":
+            raise ValueError
+        return folded
+
+    return Kind("PEM", read)
+
+
+def _endpoint_identification(text: str) -> str:
+    if text.lower() not in ("https", ""):
+        raise ValueError
+    return text.lower()
+
+
+def _ssl_protocol(text: str) -> str:
+    if text not in ("TLS", *_TLS_VERSIONS):
+        raise ValueError
+    return text
+
+
+_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+
+
+def _tls_versions(text: str) -> str:
+    versions = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = [version for version in versions if version not in _TLS_VERSIONS]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not one of them; what is older is broken")
+    if not versions:
+        raise ValueError
+    return ",".join(versions)
+
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM", "OAUTHBEARER")
+
+
+def _mechanism(text: str) -> str:
+    folded = text.upper()
+    if folded in _LATER_MECHANISMS:
+        raise ValueError(f"{folded} is not in this version")
+    if folded not in SASL_MECHANISMS:
+        raise ValueError
+    return folded
+
+
+def _upper_of(*allowed: str) -> Kind:
+    def read(text: str) -> str:
+        if text.upper() not in allowed:
+            raise ValueError
+        return text.upper()
+
+    return Kind(f"one of: {', '.join(allowed)}", read)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -169,7 +250,7 @@ class Option:
         try:
             value = self.kind.read(text.strip())
         except ValueError as failure:
-            detail = "" if self.redact else str(failure)
+            detail = "" if self.redact and not isinstance(failure, JaasProblem) else str(failure)
         else:
             return Secret(value) if self.redact else value
         # Outside of the handler: the ValueError must not travel along as the context, with the text in it.
@@ -216,6 +297,11 @@ three measurements gave 435 to 578 batches at 100 ms, 400 to 453 at 1000 ms, and
 _EXACTLY_ONCE = """\
 For `deliveryGuarantee` = `exactly-once`. All of these, and `kafka.bootstrap.servers`, must be options of the write:
 Spark's conf reaches tasks only, and these are needed where a micro-batch is planned and committed."""
+
+
+_SECURITY = """\
+Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
+file is found where connections are made: on executors, and with exactly-once where the write is planned."""
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -280,6 +366,53 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
                "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
                "transaction.max.timeout.ms"),
+    )),
+    Section("Security", _SECURITY, (
+        Option("kafka.security.protocol", "security_protocol", _upper_of(*SECURITY_PROTOCOLS), "PLAINTEXT",
+               "SSL: encrypted, the brokers verified; SASL_SSL: and the client authenticated by kafka.sasl.mechanism; "
+               "SASL_PLAINTEXT: authenticated over connections that anybody can read"),
+        Option("kafka.ssl.truststore.type", None, _store_type("kafka.ssl.truststore.location"), "PEM",
+               "JKS and PKCS12 stores are refused with the command that converts them"),
+        Option("kafka.ssl.truststore.location", "ssl_truststore_location",
+               _pem_store("kafka.ssl.truststore.location"), None,
+               "file with the certificates of the CAs to trust, on every executor, with exactly-once on the driver "
+               "too; without it and kafka.ssl.truststore.certificates the system's are trusted"),
+        Option("kafka.ssl.truststore.certificates", "ssl_truststore_certificates", TEXT, None,
+               "the same certificates, PEM itself"),
+        Option("kafka.ssl.keystore.type", None, _store_type("kafka.ssl.keystore.location"), "PEM",
+               "as kafka.ssl.truststore.type"),
+        Option("kafka.ssl.keystore.location", "ssl_keystore_location", _pem_store("kafka.ssl.keystore.location"), None,
+               "file with the client's private key and its certificate chain, where brokers ask for one"),
+        Option("kafka.ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", TEXT, None,
+               "the client's certificate chain, PEM itself; needs kafka.ssl.keystore.key"),
+        Option("kafka.ssl.keystore.key", "ssl_keystore_key", TEXT, None,
+               "the client's private key, PEM itself; needs kafka.ssl.keystore.certificate.chain", redact=True),
+        Option("kafka.ssl.key.password", "ssl_key_password", TEXT, None,
+               "password of an encrypted private key", redact=True),
+        Option("kafka.ssl.endpoint.identification.algorithm", "ssl_endpoint_identification_algorithm",
+               Kind("'https', or nothing", _endpoint_identification), "https",
+               "https: a broker's certificate must be for the host name that was connected to; nothing: any host "
+               "with a certificate of the same CAs may pose as a broker"),
+        Option("kafka.ssl.enabled.protocols", "ssl_enabled_protocols",
+               Kind("TLSv1.2, TLSv1.3 or both", _tls_versions), "TLSv1.2,TLSv1.3",
+               "versions of TLS that may be spoken"),
+        Option("kafka.ssl.protocol", None, Kind("TLS, TLSv1.2 or TLSv1.3", _ssl_protocol), "TLSv1.3",
+               "accepted without effect: kafka.ssl.enabled.protocols decides"),
+        Option("kafka.sasl.mechanism", "sasl_mechanism",
+               Kind(f"one of: {', '.join(SASL_MECHANISMS)}", _mechanism), None,
+               "how the client is authenticated; required with SASL_SSL and SASL_PLAINTEXT"),
+        Option("kafka.sasl.jaas.config", "sasl_jaas_config",
+               Kind('org.apache.kafka.common.security.<...>LoginModule required username="..." password="...";',
+                    parse_jaas),
+               None,
+               "credentials as JVM clients keep them, of PlainLoginModule or ScramLoginModule; the class is not run",
+               redact=True),
+        Option("kafka.sasl.username", "sasl_username", TEXT, None,
+               "user name, in place of kafka.sasl.jaas.config"),
+        Option("kafka.sasl.password", "sasl_password", TEXT, None,
+               "password, in place of kafka.sasl.jaas.config", redact=True),
+        Option("allowPlaintextCredentials", "allow_plaintext_credentials", BOOLEAN, False,
+               "true: with SASL_PLAINTEXT send passwords and tokens though anybody on the way can read them"),
     )),
     Section("Batches and memory", _MEASURED, (
         Option("kafka.batch.size", "batch_size", _integer(1 * KIB, 64 * MIB), 1 * MIB,
@@ -348,6 +481,8 @@ OPTIONS: tuple[Option, ...] = tuple(option for section in SECTIONS for option in
 
 SPARK_OPTIONS = ("checkpointLocation", "queryName", "path")
 
+_NO_CLASSES = "remove it: the sink runs no classes named in options; the mechanisms that it has need none."
+
 REFUSED: Mapping[str, str] = {
     "kafka.key.serializer": "cast the 'key' column to string or binary; its bytes are sent as they are.",
     "kafka.value.serializer": "cast the 'value' column to string or binary; its bytes are sent as they are.",
@@ -355,15 +490,28 @@ REFUSED: Mapping[str, str] = {
     "kafka_sink.register(spark, interceptors=[...]), or transform the DataFrame.",
     "kafka.partitioner.class": "use the 'partitioner' option, or a 'partition' column.",
     "kafka.transactional.id": "the sink names its transactions itself.",
+    "kafka.ssl.truststore.password": "PEM certificates have no password: remove it. If the truststore is a Java store: "
+    + _conversion("kafka.ssl.truststore.location", "truststore.jks", "JKS"),
+    "kafka.ssl.keystore.password": "a PEM file has no password of its own: remove it; that of the private key in it is "
+    "kafka.ssl.key.password. If the keystore is a Java store: "
+    + _conversion("kafka.ssl.keystore.location", "keystore.jks", "JKS"),
+    "kafka.ssl.cipher.suites": "remove it: the ciphers are those of the Python on the executors.",
+    "kafka.ssl.provider": "remove it: there is no Java security provider here.",
+    "kafka.ssl.keymanager.algorithm": "remove it: it is Java's.",
+    "kafka.ssl.trustmanager.algorithm": "remove it: it is Java's.",
+    "kafka.ssl.secure.random.implementation": "remove it: it is Java's.",
+    "kafka.ssl.engine.factory.class": _NO_CLASSES,
+    "kafka.security.providers": _NO_CLASSES,
+    "kafka.sasl.client.callback.handler.class": _NO_CLASSES,
+    "kafka.sasl.login.callback.handler.class": _NO_CLASSES,
+    "kafka.sasl.login.class": _NO_CLASSES,
 }
 
-NOT_YET = ("kafka.security.protocol",)
-NOT_YET_PREFIXES = ("kafka.sasl.", "kafka.ssl.")
+NOT_YET_PREFIXES = ("kafka.sasl.kerberos.", "kafka.sasl.oauthbearer.")
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _SPARK_KEYS = frozenset(name.lower() for name in SPARK_OPTIONS)
 _REFUSED_BY_KEY = {name.lower(): name for name in REFUSED}
-_NOT_YET_BY_KEY = {name.lower(): name for name in NOT_YET}
 
 
 def option_named(key: str, *, prefix: str = "") -> Option | None:
@@ -379,9 +527,8 @@ def option_named(key: str, *, prefix: str = "") -> Option | None:
     if folded in _REFUSED_BY_KEY:
         name = _REFUSED_BY_KEY[folded]
         raise RefusedOption(option=prefix + name, instead=REFUSED[name])
-    if folded in _NOT_YET_BY_KEY or folded.startswith(NOT_YET_PREFIXES):
-        name = _NOT_YET_BY_KEY.get(folded, key)
-        raise RefusedOption(option=prefix + name, instead="this version does not have it yet.")
+    if folded.startswith(NOT_YET_PREFIXES):
+        raise RefusedOption(option=prefix + key, instead="this version does not have it yet.")
     raise UnknownOption(option=prefix + key, nearest=[prefix + name for name in _nearest(folded)])
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from kafka_sink.options import (
     MIB,
-    NOT_YET,
     NOT_YET_PREFIXES,
     REFUSED,
     REQUIRED,
@@ -39,7 +38,7 @@ def page() -> str:
     for section in SECTIONS:
         parts += [f"## {section.title}", section.text, _table(section.options)]
     parts += ["## Refused", _two_columns("Option", "What to do", REFUSED.items())]
-    not_yet = ", ".join(f"`{name}`" for name in (*NOT_YET, *(f"{prefix}*" for prefix in NOT_YET_PREFIXES)))
+    not_yet = ", ".join(f"`{prefix}*`" for prefix in NOT_YET_PREFIXES)
     parts += ["## Not in this version yet", f"Refused until then: {not_yet}."]
     ignored = ", ".join(f"`{name}`" for name in SPARK_OPTIONS)
     parts += ["## Spark's own", f"Passed over, because Spark hands them to every sink: {ignored}."]

@@ -79,6 +79,7 @@ from kafka_sink.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.security import authenticator, tls_context
 
 IN_FLIGHT = 100
 KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
@@ -124,11 +125,13 @@ class CoordinatorClient:
                 metrics=metrics,
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,
+                tls=tls_context(config.security),
             ),
             clock_ms=monotonic_ms,
             rng=self._rng,
             settings=replace(network_settings(config), max_in_flight=IN_FLIGHT),
             metrics=metrics,
+            authenticate=authenticator(config.security),
         )
         self._coordinators = Coordinators(
             network=self._network,
@@ -408,6 +411,8 @@ class CoordinatorClient:
                 self._on_brokers(answer.response)
             else:
                 self._coordinators.handle(answer, monotonic_ms())
+        if self._network.failure is not None:
+            raise self._network.failure
 
     def _send(self, errand: _Errand, now_ms: int) -> None:
         if errand.sent or errand.done:
@@ -507,9 +512,11 @@ def lease(config: ProducerConfig) -> Iterator[CoordinatorClient]:
         client = CoordinatorClient(config)
     try:
         yield client
-    except BaseException:
+    except BaseException as error:
         # Whatever it was, an interrupt too: requests of this commit may be under way, or wait to be sent.
         client.close()
+        if isinstance(error, KafkaSinkError):
+            error.of_principal(config.security.principal)
         raise
     client.used_at_ms = monotonic_ms()
     with _kept_lock:

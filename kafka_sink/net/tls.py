@@ -32,7 +32,7 @@ from pathlib import Path
 
 from kafka_sink.errors import InvalidOption, RefusedOption
 from kafka_sink.net.transport import TlsFailure
-from kafka_sink.options import convert_store
+from kafka_sink.options import java_store
 
 # Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS), PKCS#12 ones with a DER sequence of a two-byte
 # length.
@@ -169,7 +169,7 @@ def _read_pem(option: str, location: str) -> str:
         ) from None
     for magic, store_type in _STORES.items():
         if content.startswith(magic):
-            raise RefusedOption(option=option, instead=convert_store(option, location, store_type))
+            raise RefusedOption(option=option, instead=java_store(option, location, store_type))
     if len(content) > MAX_PEM_BYTES:
         raise InvalidOption(option=option, value=location, expected=f"a file of at most {MAX_PEM_BYTES} bytes")
     return content.decode("ascii", "replace")
@@ -190,6 +190,7 @@ _HOST_NAME_ADVICE = (
 # verify_code (X509_V_ERR_*): what it means, and what to do.
 _VERIFY: Mapping[int, tuple[str, str]] = {
     2: (_UNKNOWN_CA, _CA_ADVICE),
+    7: (_UNKNOWN_CA, _CA_ADVICE),
     9: ("the broker's certificate is not valid yet", "compare the clocks of broker and executors"),
     10: ("the broker's certificate has expired", "have it renewed on the broker, or a CA's in the truststore"),
     18: ("the broker's certificate is self-signed and not trusted here", _CA_ADVICE),

@@ -111,7 +111,8 @@ def test_a_stream_keeps_the_conf_that_it_was_started_with(
     [
         ({"kafka.lingerms": "5"}, "UnknownOption: unknown option 'spark.pykafka.kafka.lingerms'"),
         ({"kafka.acks": "2"}, "InvalidOption: option 'spark.pykafka.kafka.acks' is '2'"),
-        ({"kafka.sasl.password": "hunter2"}, "RefusedOption: option 'spark.pykafka.kafka.sasl.password'"),
+        ({"kafka.sasl.login.class": "hunter2"}, "RefusedOption: option 'spark.pykafka.kafka.sasl.login.class'"),
+        ({"kafka.sasl.jaas.config": "hunter2;"}, "InvalidOption: option 'spark.pykafka.kafka.sasl.jaas.config'"),
         ({"kafka.request.timeout.ms": "120000"}, "InvalidOption: option 'kafka.delivery.timeout.ms'"),
     ],
 )

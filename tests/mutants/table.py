@@ -12,6 +12,7 @@ from dataclasses import dataclass
 PRODUCER = "kafka_sink/producer"
 NET = "kafka_sink/net"
 CONNECTION = "kafka_sink/protocol/connection.py"
+SASL = "kafka_sink/protocol/sasl.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
@@ -632,9 +633,9 @@ NETWORK: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the rest of a write that the socket took in part is lost",
-        f"{NET}/selector.py",
-        "            outgoing[0] = front[written:]\n            return\n",
-        "            outgoing.popleft()\n            sends[position] -= 1\n            return\n",
+        f"{NET}/channel.py",
+        "                outgoing[0] = front[written:]\n                return\n",
+        "                outgoing.popleft()\n                sends[position] -= 1\n                return\n",
         f"{TESTS_NET}/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
     ),
     Mutant(
@@ -650,6 +651,86 @@ NETWORK: tuple[Mutant, ...] = (
         "events.append(Received(channel.key, bytes(self._chunk[:received])))",
         "events.append(Received(channel.key, self._chunk[:received]))",
         f"{TESTS_NET}/test_selector.py::TestReceive::test_what_was_received_does_not_change_with_what_comes_next",
+    ),
+)
+
+SECURITY: tuple[Mutant, ...] = (
+    Mutant(
+        "a broker's certificate may be for any host",
+        f"{NET}/tls.py",
+        "    context.check_hostname = settings.verify_host_name\n",
+        "    context.check_hostname = False\n",
+        f"{TESTS_NET}/test_tls.py::test_a_broker_that_is_not_verified_hears_nothing",
+    ),
+    Mutant(
+        "a private key is left behind in a file",
+        f"{NET}/tls.py",
+        "        Path(path).unlink()\n",
+        "        pass\n",
+        f"{TESTS_NET}/test_tls.py::test_no_private_key_is_left_in_a_file",
+    ),
+    Mutant(
+        "a write that TLS took in part is begun anew",
+        f"{NET}/channel.py",
+        "            written += sent\n",
+        "            written += sent // 2\n",
+        f"{TESTS_NET}/test_tls.py::test_more_than_the_socket_takes_at_once",
+    ),
+    Mutant(
+        "requests go out before the connection is authenticated",
+        CONNECTION,
+        "        if self._authentication is None:\n",
+        "        if True:\n",
+        f"{TESTS_PROTOCOL}/test_connection.py::TestAuthentication::test_nothing_else_goes_out_before",
+    ),
+    Mutant(
+        "a broker need not know the password",
+        SASL,
+        "        if not hmac.compare_digest(self._decoded(match[1]), self._server_signature):\n",
+        "        if False:\n",
+        f"{TESTS_PROTOCOL}/test_sasl.py::test_a_broker_that_does_not_know_the_password",
+    ),
+    Mutant(
+        "a broker may ask for one iteration",
+        SASL,
+        "        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:\n",
+        "        if not iterations <= MAX_ITERATIONS:\n",
+        f"{TESTS_PROTOCOL}/test_sasl.py::test_a_first_message_that_is_refused_before_anything_is_computed",
+    ),
+    Mutant(
+        "a broker may answer another client's nonce",
+        SASL,
+        "        if not nonce.startswith(self._nonce) or nonce == self._nonce:\n",
+        "        if nonce == self._nonce:\n",
+        f"{TESTS_PROTOCOL}/test_sasl.py::test_a_first_message_that_is_refused_before_anything_is_computed",
+    ),
+    Mutant(
+        "a broker's words are shown with the password in them",
+        SASL,
+        '            shown = shown.replace(secret, "...")\n',
+        "            pass\n",
+        f"{TESTS_PROTOCOL}/test_connection.py::TestAuthentication::test_a_password_that_is_wrong_is_not_shown",
+    ),
+    Mutant(
+        "a session is let end",
+        f"{NET}/network_client.py",
+        "            if node.session_until_ms is not None and now_ms >= node.session_until_ms:\n",
+        "            if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestSessions::test_are_begun_anew_in_time_and_lose_nothing",
+    ),
+    Mutant(
+        "a password that is refused is tried for ever",
+        CLIENT,
+        "        if self._network.failure is not None:\n",
+        "        if False:\n",
+        f"{TESTS_CLIENT}::test_what_no_retry_mends_ends_the_producer_at_once",
+    ),
+    Mutant(
+        "passwords go over connections that anybody can read",
+        "kafka_sink/config.py",
+        '            or values["allow_plaintext_credentials"]\n',
+        "            or True\n",
+        "tests/unit/test_config.py::test_security_options_that_contradict_each_other",
     ),
 )
 
@@ -710,8 +791,8 @@ WRITE: tuple[Mutant, ...] = (
     Mutant(
         "a producer whose write raised is kept for the next one",
         CLIENT,
-        "        producer.close()\n        raise\n",
-        "        _kept[key] = producer\n        raise\n",
+        "        producer.close()\n        if isinstance(error, KafkaSinkError):\n",
+        "        _kept[key] = producer\n        if isinstance(error, KafkaSinkError):\n",
         f"{TESTS_CLIENT}::test_a_producer_whose_write_raised_is_closed_and_its_thread_ends",
     ),
     Mutant(
@@ -1386,6 +1467,6 @@ BATCH_VERSIONS = (
 )
 
 MUTANTS: tuple[Mutant, ...] = (
-    *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *WRITE, *FINGERPRINT, *COMMIT, *BY_HAND,
-    *BATCH_VERSIONS,
+    *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
+    *BY_HAND, *BATCH_VERSIONS,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_sink.errors import KafkaSinkError
 from kafka_sink.net.network_client import ClientResponse
 from kafka_sink.protocol.requests import (
     Broker,
@@ -38,6 +39,7 @@ class LoopbackNetwork:
     by_name: bool = False
     produced: list[tuple[uuid.UUID | None, int]] = field(default_factory=list)
     last_error: str = ""
+    failure: KafkaSinkError | None = None
     _answers: list[ClientResponse] = field(default_factory=list)
     _held: list[tuple[ProduceRequest, object]] = field(default_factory=list)
     _holding: bool = False

@@ -20,6 +20,7 @@ from kafka_sink import client
 from kafka_sink.client import Producer, Write, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
+    AuthenticationFailed,
     BrokersUnreachable,
     BufferExhausted,
     MissingOption,
@@ -181,6 +182,31 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, outcome
+
+
+def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LoopbackNetwork) -> None:
+    """A password that is wrong, at the first connection or at a later one."""
+    refused = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(3))
+    network.hold()
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    network.failure = refused
+    network.wakeup()
+    thread.join(5)
+    assert outcome == [refused]
+    assert not producer.usable
+
+
+def test_an_error_of_a_lease_says_who_needs_the_acl(network: LoopbackNetwork) -> None:
+    network.topic_error = 29
+    secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
+    login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
+    asking = lease(config(1, **secure, **login))
+    with pytest.raises(TopicAuthorizationFailed, match="principal User:bob"), asking as producer:
+        producer.begin(topic="t").append(rows(3))
 
 
 def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from kafka_sink.config import (
     RULES,
+    SECURITY_RULES,
     ProducerConfig,
+    SecurityConfig,
     SinkConfig,
     check_given,
     check_stream,
@@ -118,7 +120,8 @@ def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
 
 def test_every_field_is_filled_by_one_option() -> None:
     filled = sorted(option.field for option in OPTIONS if option.field is not None)
-    wanted = [field.name for kind in (ProducerConfig, SinkConfig) for field in fields(kind) if field.name != "producer"]
+    kinds = (SecurityConfig, ProducerConfig, SinkConfig)
+    wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security"}
     assert filled == sorted(wanted)
     assert {field for rule in RULES for field in rule.fields} <= set(filled)
 
@@ -153,8 +156,9 @@ def test_the_order_is_the_same_for_every_option(option: Option) -> None:
     assert given_conf(conf)[option.field] == option.read(other) != option.default
     used, by_conf = sink_config({**SERVERS, **options}, conf), sink_config({**SERVERS}, conf)
     for config, text in ((used, str(option.default)), (by_conf, other)):
-        holder = config.producer if hasattr(config.producer, option.field) else config
-        assert getattr(holder, option.field) == option.read(text)
+        holders = (config, config.producer, config.producer.security)
+        (value,) = (getattr(holder, option.field) for holder in holders if hasattr(holder, option.field))
+        assert value == option.read(text)
 
 
 def test_the_conf_is_checked_as_options_are_and_named_as_it_is_there() -> None:
@@ -227,7 +231,10 @@ def test_a_stream_has_neither(name: str) -> None:
     assert failure.value.option == name
 
 
-@given(st.dictionaries(st.sampled_from([field for rule in RULES for field in rule.fields]), st.integers(0, 2**31)))
+SIZES = {field for rule in RULES if rule not in SECURITY_RULES for field in rule.fields}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SIZES)), st.integers(0, 2**31)))
 def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
     sizes.pop("acks", None), sizes.pop("enable_idempotence", None)
     if sizes.get("batch_size") == 0:
@@ -237,3 +244,75 @@ def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
     except InvalidOption:
         with pytest.raises(InvalidOption):
             complete({**given_options(SERVERS), **sizes})
+
+
+# --- security ---------------------------------------------------------------------------------------------------------
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
+SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({**SECURE}, "kafka.sasl.mechanism"),
+        ({**SECURE, "kafka.sasl.username": "alice"}, "kafka.sasl.mechanism"),
+        ({**SECURE, "kafka.sasl.jaas.config": f"{PLAIN_MODULE} required;"}, "kafka.sasl.mechanism"),
+        ({**SECURE, **USER, "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
+        ({**SECURE, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
+        ({**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
+        ({**SERVERS, **USER, "kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol"),
+        ({**SERVERS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
+        ({**SERVERS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
+        (
+            {**SERVERS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"},
+            "kafka.ssl.keystore.location",
+        ),
+        (
+            {**SERVERS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
+            "kafka.ssl.truststore.location",
+        ),
+    ],
+)
+def test_security_options_that_contradict_each_other(options: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        sink_config(options)
+    assert failure.value.option == named
+    assert "hunter2" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "principal"),
+    [
+        (SERVERS, "User:ANONYMOUS"),
+        ({**SERVERS, "kafka.security.protocol": "SSL"}, None),
+        ({**SECURE, **USER}, "User:alice"),
+        ({**SECURE, "kafka.sasl.jaas.config": JAAS}, "User:alice"),
+        (
+            {**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "allowPlaintextCredentials": "true"},
+            "User:alice",
+        ),
+        (
+            {
+                **SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "scram-sha-256",
+            },
+            "User:alice",
+        ),
+    ],
+)  # fmt: skip
+def test_who_the_client_is(options: dict[str, str], principal: str | None) -> None:
+    security = sink_config(options).producer.security
+    assert security.principal == principal
+    assert security.is_authenticated == ("kafka.sasl.mechanism" in options)
+    if security.is_authenticated:
+        assert security.credential("password") == "hunter2"
+
+
+def test_other_credentials_are_another_configuration() -> None:
+    one = sink_config({**SECURE, **USER}).producer
+    assert one == sink_config({**SECURE, **USER}).producer
+    assert one != sink_config({**SECURE, **USER, "kafka.sasl.password": "hunter3"}).producer
+    assert "hunter2" not in repr(one)
+    assert len({one, sink_config({**SECURE, **USER}).producer}) == 1

@@ -75,6 +75,16 @@ def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(
 
 
 @pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_a_message_that_asks_for_an_acl_says_for_whom(cls: type[KafkaSinkError]) -> None:
+    error = example(cls)
+    before = str(error)
+    assert str(error.of_principal(None)) == before
+    after = str(error.of_principal("User:alice"))
+    assert ("ACL" in before) == ("User:alice" in after)
+    assert errors.PRINCIPAL not in after
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
 def test_a_message_tells_what_it_means_for_the_data(cls: type[KafkaSinkError]) -> None:
     message = str(example(cls))
     assert "No row" in message or "Nothing is lost" in message

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafka_sink import options
 from kafka_sink.config import sink_config
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
-from kafka_sink.options import NOT_YET, OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, Secret, option_named
+from kafka_sink.options import OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, Secret, option_named
 from kafka_sink.records.partitioner import PARTITIONERS
 from kafka_sink.spark.writer import KafkaBatchWriter
 
@@ -43,7 +43,7 @@ def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_defau
 
 
 def test_no_name_is_in_two_tables() -> None:
-    names = [*(option.name for option in OPTIONS), *REFUSED, *NOT_YET, *SPARK_OPTIONS]
+    names = [*(option.name for option in OPTIONS), *REFUSED, *SPARK_OPTIONS]
     assert len({name.lower() for name in names}) == len(names)
 
 
@@ -90,7 +90,7 @@ def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
     assert failure.value.nearest == ()
 
 
-@pytest.mark.parametrize("name", [*REFUSED, *NOT_YET, "kafka.ssl.truststore.location", "kafka.sasl.any"])
+@pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.kerberos.service.name"])
 def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
     with pytest.raises(RefusedOption) as failure:
         sink_config({**SERVERS, name.lower(): "hunter2"})
@@ -170,6 +170,15 @@ def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tupl
         ("kafka.compression.gzip.level", "best"),
         ("kafka.compression.lz4.level", "0"),
         ("kafka.compression.lz4.level", "18"),
+        ("kafka.security.protocol", "TLS"),
+        ("kafka.ssl.truststore.type", "BKS"),
+        ("kafka.ssl.truststore.location", ""),
+        ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
+        ("kafka.ssl.enabled.protocols", ","),
+        ("kafka.ssl.protocol", "SSLv3"),
+        ("kafka.ssl.endpoint.identification.algorithm", "ldaps"),
+        ("kafka.sasl.mechanism", "GSSAPI"),
+        ("kafka.sasl.mechanism", "DIGEST-MD5"),
         ("partitioner", "random"),
         ("includeHeaders", "yes"),
     ],
@@ -180,6 +189,30 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
     assert failure.value.option == name
     assert repr(text) in str(failure.value)
     assert "No row of this write was sent" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kafka.ssl.truststore.location", "/var/private/ssl/kafka.client.truststore.jks"),
+        ("kafka.ssl.keystore.location", "/var/private/ssl/client.keystore.P12"),
+        ("kafka.ssl.truststore.type", "JKS"),
+        ("kafka.ssl.keystore.type", "pkcs12"),
+    ],
+)
+def test_a_java_store_comes_with_the_commands_that_convert_it(name: str, text: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        read(name, text)
+    message = str(failure.value)
+    assert f"openssl pkcs12 -in {text if '/' in text and 'P12' in text else ''}" in message
+    assert ("keytool -importkeystore" in message) == ("jks" in text.lower())
+    assert ("-nokeys" in message) == ("truststore" in name)
+
+
+def test_a_jaas_text_says_what_is_wrong_with_it_and_not_what_it_is() -> None:
+    with pytest.raises(InvalidOption, match="Kerberos") as failure:
+        read("kafka.sasl.jaas.config", f"com.sun.security.auth.module.Krb5LoginModule required principal={MARK};")
+    assert MARK not in shown_by(failure.value)
 
 
 @pytest.mark.parametrize("name", list(PARTITIONERS))

@@ -12,11 +12,13 @@ from kafka_sink.commit import coordinator_client
 from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
+    AuthenticationFailed,
     BrokersUnreachable,
     BrokerUnavailable,
     CommitTopicMissing,
     CoordinatorRefused,
     CoordinatorUnavailable,
+    KafkaSinkError,
     LeaderUnavailable,
     TopicAuthorizationFailed,
     TopicNameInvalid,
@@ -85,6 +87,7 @@ class Cluster:
     # Broker 1 is the bootstrap server.
     known: set[int] = field(default_factory=lambda: {1})
     last_error: str = "broker 9: Connection refused"
+    failure: KafkaSinkError | None = None
     closed: bool = False
     _waiting: list[tuple[int, Any, object]] = field(default_factory=list)
 
@@ -451,6 +454,13 @@ class TestUnreachable:
         cluster.cuts[MetadataRequest] = 3
         client.ensure_topic("t")
         assert 0 < cluster.now_ms < 2_000
+
+    def test_what_no_retry_mends_is_told_at_once(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.failure = AuthenticationFailed(broker="broker 1", mechanism="PLAIN", user="alice", reason="no")
+        cluster.silent = {1, 2, 3}
+        with pytest.raises(AuthenticationFailed):
+            client.ensure_topic("t")
+        assert len(cluster.waits) == 1
 
     def test_by_any_broker_in_time(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.cuts[MetadataRequest] = 1_000

@@ -1,0 +1,129 @@
+"""Reads `sasl.jaas.config`, the text in which JVM clients keep their credentials.
+
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
+
+The class that it names is looked up in a table and never run: three of Kafka's modules stand for the mechanisms that
+they belong to. Vendors ship them under names with a prefix (`kafkashaded.org.apache...`), which does not matter.
+
+Errors show nothing of the text, which has a password in it.
+
+Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_PACKAGE = "org.apache.kafka.common.security."
+# Module, without what may stand before Kafka's package: the mechanisms it serves.
+MODULES: Mapping[str, tuple[str, ...]] = {
+    f"{_PACKAGE}plain.PlainLoginModule": ("PLAIN",),
+    f"{_PACKAGE}scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    f"{_PACKAGE}oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
+# Options of each module that the sink understands; extension_<name> is OAUTHBEARER's as well (KIP-342).
+_OPTIONS: Mapping[str, frozenset[str]] = {
+    "PLAIN": frozenset({"username", "password"}),
+    "SCRAM-SHA-256": frozenset({"username", "password"}),
+    "OAUTHBEARER": frozenset({"clientId", "clientSecret", "scope"}),
+}
+_OTHERS: Mapping[str, str] = {
+    "Krb5LoginModule": "Kerberos (GSSAPI) is not in this version; use SCRAM, OAUTHBEARER or a client certificate",
+    "IAMLoginModule": "AWS MSK IAM is not in this version; use SCRAM or a client certificate",
+}
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+EXTENSION = "extension_"
+MAX_CHARACTERS = 64 * 1024
+
+_TOKEN = re.compile(
+    r"""\s+|//[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class JaasLogin:
+    """`mechanisms`: what its module is for. `options`: sorted by name."""
+
+    mechanisms: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def get(self, name: str) -> str | None:
+        return dict(self.options).get(name)
+
+
+class JaasProblem(ValueError):
+    """What is wrong with a text, and nothing of it."""
+
+
+def parse_jaas(text: str) -> JaasLogin:
+    """What `text` says. Raises JaasProblem."""
+    if len(text) > MAX_CHARACTERS:
+        raise JaasProblem(f"it has {len(text)} characters")
+    tokens = _tokens(text)
+    (_, module), (_, flag) = next(tokens, _END), next(tokens, _END)
+    mechanisms = _mechanisms_of(module)
+    if flag.lower() not in _FLAGS:
+        raise JaasProblem("after the module comes a flag: required, requisite, sufficient or optional")
+    options: dict[str, str] = {}
+    while (name := next(tokens, _END)) != _SEMICOLON:
+        if name == _END:
+            raise JaasProblem("it does not end with a semicolon")
+        equals, value = next(tokens, _END), next(tokens, _END)
+        if name.is_mark or equals != _EQUALS or value.is_mark:
+            raise JaasProblem(f'option number {len(options) + 1} is not name="value"')
+        options[name.text] = value.text
+    if next(tokens, _END) != _END:
+        raise JaasProblem("it has more than one login module")
+    _check_options(mechanisms[0], options)
+    return JaasLogin(mechanisms, tuple(sorted(options.items())))
+
+
+def _mechanisms_of(module: str) -> tuple[str, ...]:
+    for name, mechanisms in MODULES.items():
+        if module == name or module.endswith(f".{name}"):
+            return mechanisms
+    reason = _OTHERS.get(module.rpartition(".")[2])
+    if reason:
+        raise JaasProblem(reason)
+    raise JaasProblem("its login module is none of Kafka's PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule")
+
+
+def _check_options(mechanism: str, options: Mapping[str, str]) -> None:
+    known = _OPTIONS[mechanism]
+    for number, name in enumerate(options, start=1):
+        if name in known or (mechanism == "OAUTHBEARER" and name.startswith(EXTENSION)):
+            continue
+        # A name may be part of a password in which a quote was forgotten: it is not shown.
+        raise JaasProblem(f"option number {number} is none of {', '.join(sorted(known))}; remove it")
+
+
+class _Token(NamedTuple):
+    is_mark: bool
+    text: str
+
+
+_END, _SEMICOLON, _EQUALS = _Token(True, ""), _Token(True, ";"), _Token(True, "=")
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise JaasProblem("a quote is not closed")
+        position = match.end()
+        if match["quoted"] is not None:
+            yield _Token(False, _ESCAPE.sub(_unescaped, match["quoted"][1:-1]))
+        elif match["mark"] or match["word"]:
+            yield _Token(match["mark"] is not None, match[0])
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    what = escape[1]
+    return chr(int(what, 8)) if what[0] in "01234567" else _ESCAPES.get(what, what)

@@ -1,0 +1,249 @@
+"""TLS and SASL against real brokers of both lines: each way in, and each way to be turned away, in time."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from certificates import Authority, Identity
+from kafka_sink.broker import KAFKA_VERSIONS
+from kafka_sink.client import Producer, lease
+from kafka_sink.config import sink_config
+from kafka_sink.errors import AuthenticationFailed, KafkaSinkError, TlsFailed, TopicAuthorizationFailed
+from kafka_sink.producer.receipts import PartitionReceipt
+from read_back import read_topic
+from secure_kafka import CA, OTHER_CA, PASSWORDS, SecureKafka, keys_of, secure_kafka
+
+ERROR_S = 10
+DEADLINE_S = 60
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+topic_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=sorted(KAFKA_VERSIONS))
+def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    with secure_kafka(request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(secure: SecureKafka) -> str:
+    name = f"rows-{next(topic_numbers)}"
+    secure.kafka.create_topic(name, 1)
+    return name
+
+
+def rows(count: int) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"%08d" % n for n in range(count)])})
+
+
+def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[PartitionReceipt, ...]:
+    # Not a kept producer: its connections would be those of another test.
+    with lease(sink_config({**options, "kafka.client.id": f"{topic}-{next(topic_numbers)}"}).producer) as producer:
+        write = producer.begin(topic=topic)
+        write.append(rows(count))
+        receipts = write.finish()
+    producer.close()
+    return receipts
+
+
+def count_in(secure: SecureKafka, topic: str) -> int:
+    return sum(1 for _ in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
+def failure_of(options: dict[str, str], topic: str = "any") -> KafkaSinkError:
+    """What the write ends with, in time and without showing a password."""
+    started = time.monotonic()
+    with pytest.raises(KafkaSinkError) as failure:
+        write(options, topic)
+    assert time.monotonic() - started < ERROR_S
+    assert not any(password in str(failure.value) for password in PASSWORDS.values())
+    return failure.value
+
+
+def own(identity: Identity) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in keys_of(identity).items()}
+
+
+# --- let in -----------------------------------------------------------------------------------------------------------
+
+
+def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(CA.certificate)
+    by_file = secure.tls() | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")}
+    del by_file["kafka.ssl.truststore.certificates"]
+    for options in (secure.tls(), secure.tls(ssl_enabled_protocols="TLSv1.2"), by_file):
+        (receipt,) = write(options, topic)
+        assert receipt.record_count == 100
+    assert count_in(secure, topic) == 300
+
+
+def test_more_than_a_connection_takes_at_once(secure: SecureKafka, topic: str) -> None:
+    (receipt,) = write(secure.tls(compression_type="none"), topic, 400_000)
+    assert receipt.record_count == 400_000
+    assert [record.value for _, _, record in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S)] == [
+        b"%08d" % n for n in range(400_000)
+    ]
+
+
+@pytest.mark.parametrize("password", [None, "opensesame"])
+def test_a_client_certificate(secure: SecureKafka, topic: str, password: str | None) -> None:
+    options = secure.tls("MTLS") | own(CA.issue("alice", password=password))
+    if password:
+        options["kafka.ssl.key.password"] = password
+    (receipt,) = write(options, topic)
+    assert receipt.record_count == 100
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_each_mechanism(secure: SecureKafka, topic: str, mechanism: str) -> None:
+    (receipt,) = write(secure.sasl(mechanism), topic)
+    assert receipt.record_count == 100
+    options = secure.sasl(mechanism)
+    del options["kafka.sasl.jaas.config"]
+    write(options | {"kafka.sasl.username": "alice", "kafka.sasl.password": PASSWORDS["alice"]}, topic)
+    assert count_in(secure, topic) == 200
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_without_tls(secure: SecureKafka, topic: str, mechanism: str) -> None:
+    options = secure.sasl(mechanism) | {
+        "kafka.bootstrap.servers": secure.kafka.addresses_of("BARE"),
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "allowPlaintextCredentials": "true",
+    }
+    (receipt,) = write(options, topic)
+    assert receipt.record_count == 100
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, mechanism: str) -> None:
+    """KIP-368: sessions of two seconds, and no connection more than it takes without."""
+    options = secure.sasl(mechanism) | {
+        "kafka.bootstrap.servers": secure.kafka.addresses_of("SHORT"),
+    }
+    producer = Producer(sink_config(options).producer)
+    try:
+        write = producer.begin(topic=topic)
+        appended = 0
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            write.append(rows(10))
+            producer.flush(write._receipts)
+            appended += 10
+        (receipt,) = write.finish()
+        connections = producer.metrics.snapshot(0).producer["connections_created"]
+    finally:
+        producer.close()
+    assert receipt.record_count == appended == count_in(secure, topic)
+    assert connections == 2  # the bootstrap server's, and the same broker's as leader
+
+
+# --- turned away ------------------------------------------------------------------------------------------------------
+
+
+def test_the_brokers_certificate_has_expired(secure: SecureKafka) -> None:
+    failure = failure_of(secure.tls("EXPIRED"))
+    assert isinstance(failure, TlsFailed)
+    assert "has expired" in failure.step
+
+
+def test_the_brokers_certificate_is_for_another_host(secure: SecureKafka, topic: str) -> None:
+    failure = failure_of(secure.tls("ELSEWHERE"))
+    assert isinstance(failure, TlsFailed)
+    assert "another host name" in failure.step
+    assert write(secure.tls("ELSEWHERE", ssl_endpoint_identification_algorithm=""), topic)
+
+
+def test_the_brokers_certificate_is_of_another_ca(secure: SecureKafka) -> None:
+    for trusted in (OTHER_CA, Authority()):
+        failure = failure_of(secure.tls(ssl_truststore_certificates=trusted.certificate))
+        assert isinstance(failure, TlsFailed)
+        assert "CA that is not trusted" in failure.step
+        assert "kafka.ssl.truststore.location" in failure.advice
+
+
+def test_the_client_certificate_is_missing(secure: SecureKafka) -> None:
+    failure = failure_of(secure.tls("MTLS"))
+    assert isinstance(failure, TlsFailed)
+    assert "got none" in failure.step
+    assert "kafka.ssl.keystore.location" in failure.advice
+
+
+@pytest.mark.parametrize("identity", [OTHER_CA.issue("alice"), CA.issue("alice", expired=True)], ids=["ca", "expired"])
+def test_the_client_certificate_is_not_accepted(secure: SecureKafka, identity: Identity) -> None:
+    failure = failure_of(secure.tls("MTLS") | own(identity))
+    assert isinstance(failure, TlsFailed)
+    assert "did not accept the client's certificate" in failure.step
+
+
+def test_a_plaintext_client_on_a_tls_port(secure: SecureKafka) -> None:
+    for listener in ("TLS", "SASL"):
+        failure = failure_of({"kafka.bootstrap.servers": secure.kafka.addresses_of(listener)})
+        assert isinstance(failure, TlsFailed)
+        assert "the peer speaks TLS" in failure.step
+        assert "kafka.security.protocol" in failure.advice
+
+
+def test_a_tls_client_on_a_plaintext_port(secure: SecureKafka) -> None:
+    plaintext = {"kafka.bootstrap.servers": secure.kafka.bootstrap_servers}
+    for options in (secure.tls() | plaintext, secure.sasl("PLAIN") | plaintext):
+        failure = failure_of(options)
+        assert isinstance(failure, TlsFailed)
+        assert "closed the connection during the TLS handshake" in failure.step
+        assert "plaintext listener" in failure.advice
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("user", ["alice", "carol"])
+def test_a_wrong_password_or_an_unknown_user(secure: SecureKafka, mechanism: str, user: str) -> None:
+    """Brokers do not tell one from the other, lest users be guessed."""
+    failure = failure_of(secure.sasl(mechanism, user, "wrong-canary"))
+    assert isinstance(failure, AuthenticationFailed)
+    assert (failure.mechanism, failure.user) == (mechanism, user)
+    assert "the broker refused" in failure.reason
+    assert "wrong-canary" not in str(failure)
+
+
+def test_a_listener_without_sasl(secure: SecureKafka) -> None:
+    failure = failure_of(secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TLS")})
+    assert isinstance(failure, AuthenticationFailed)
+    assert "expects no authentication" in failure.reason
+
+
+# --- allowed, and not -------------------------------------------------------------------------------------------------
+
+
+def test_an_acl_that_is_missing_is_named(secure: SecureKafka, topic: str) -> None:
+    failure = failure_of(secure.sasl("SCRAM-SHA-256", "bob"), topic)
+    assert isinstance(failure, TopicAuthorizationFailed)
+    assert failure.topic == topic
+    assert f"TOPIC {topic} WRITE" in str(failure)
+    assert "User:bob" in str(failure)
+
+
+def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) -> None:
+    acl = (ResourceType.TOPIC, topic, AclOperation.WRITE)
+    secure.allow(acl)
+    config = sink_config(secure.sasl("SCRAM-SHA-512", "bob")).producer
+    with pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob"), lease(config) as producer:
+        write = producer.begin(topic=topic)
+        write.append(rows(100))
+        producer.flush(write._receipts)
+        secure.revoke(acl)
+        until = time.monotonic() + ERROR_S
+        while time.monotonic() < until:
+            write.append(rows(100))
+            producer.flush(write._receipts)
+
+
+def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka, topic: str) -> None:
+    secure.allow((ResourceType.TOPIC, topic, AclOperation.WRITE))
+    (receipt,) = write(secure.sasl("SCRAM-SHA-512", "bob"), topic)
+    assert receipt.record_count == 100

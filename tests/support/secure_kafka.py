@@ -1,0 +1,161 @@
+"""A local cluster with a listener for each way to be let in, or not, and certificates and users of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from certificates import Authority, Identity
+from kafka_sink.broker import LocalKafka
+
+# Alice may do everything, bob what an ACL allows, and nobody knows carol.
+PASSWORDS = {"alice": "alice-secret, with=signs", "bob": 'bob"s\\secret'}
+CA, OTHER_CA = Authority(), Authority("Another CA")
+# Listener: security protocol. Those of SSL differ in their certificates, and in asking the client for one.
+LISTENERS = {
+    "TLS": "SSL",
+    "MTLS": "SSL",
+    "EXPIRED": "SSL",
+    "ELSEWHERE": "SSL",
+    "SASL": "SASL_SSL",
+    "SHORT": "SASL_SSL",
+    "BARE": "SASL_PLAINTEXT",
+}
+MODULE = "org.apache.kafka.common.security"
+
+
+@dataclass(frozen=True, slots=True)
+class SecureKafka:
+    kafka: LocalKafka
+
+    def tls(self, listener: str = "TLS", **more: str) -> dict[str, str]:
+        """Options that reach a listener of TLS; `more` with underscores for dots, and without `kafka.`."""
+        return {
+            "kafka.bootstrap.servers": self.kafka.addresses_of(listener),
+            "kafka.security.protocol": LISTENERS[listener],
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": CA.certificate,
+            **{f"kafka.{name.replace('_', '.')}": value for name, value in more.items()},
+        }
+
+    def sasl(self, mechanism: str, user: str = "alice", password: str | None = None, **more: str) -> dict[str, str]:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        secret = PASSWORDS.get(user, "") if password is None else password
+        return self.tls(
+            "SASL",
+            sasl_mechanism=mechanism,
+            sasl_jaas_config=f"{MODULE}.{module} required username={quoted(user)} password={quoted(secret)};",
+            **more,
+        )
+
+    def allow(self, *acls: tuple[ResourceType, str, AclOperation], user: str = "bob") -> None:
+        """Lets `user` do that, on resources of exactly that name; in force when this returns."""
+        bindings = [_binding(user, *acl) for acl in acls]
+        admin = self.admin  # held: without it what it was asked for is broken off
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+
+    def revoke(self, *acls: tuple[ResourceType, str, AclOperation], user: str = "bob") -> None:
+        filters = [_filter(user, *acl) for acl in acls]
+        admin = self.admin
+        for future in admin.delete_acls(filters).values():
+            assert future.result(30)
+
+    @property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+
+
+def _binding(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    allowed = AclPermissionType.ALLOW
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, allowed)
+
+
+def _filter(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBindingFilter:
+    allowed = AclPermissionType.ALLOW
+    return AclBindingFilter(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, allowed)
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def keys_of(identity: Identity) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": identity.chain,
+        "ssl.keystore.key": identity.key,
+    }
+
+
+def settings(**more: str) -> Mapping[str, str]:
+    """Broker settings."""
+    good = CA.issue("broker")
+    of_listener = {
+        "tls": keys_of(good),
+        "mtls": {
+            **keys_of(good),
+            "ssl.client.auth": "required",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": CA.certificate,
+        },
+        "expired": keys_of(CA.issue("broker", expired=True)),
+        "elsewhere": keys_of(CA.issue("broker", hosts=("elsewhere.example",))),
+        "sasl": keys_of(good) | sasl_settings(),
+        # Its sessions end after two seconds.
+        "short": keys_of(good) | sasl_settings() | {"connections.max.reauth.ms": "2000"},
+        "bare": sasl_settings(),
+    }
+    named = {
+        f"listener.name.{listener}.{name}": value
+        for listener, settings_ in of_listener.items()
+        for name, value in settings_.items()
+    }
+    authorizer = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice;User:CN=alice",
+    }
+    return named | authorizer | more
+
+
+def sasl_settings() -> dict[str, str]:
+    users = " ".join(f"user_{user}={quoted(password)}" for user, password in PASSWORDS.items())
+    return {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "plain.sasl.jaas.config": f"{MODULE}.plain.PlainLoginModule required {users};",
+        "scram-sha-256.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
+        "scram-sha-512.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
+    }
+
+
+@contextmanager
+def secure_kafka(version: str, **more: str) -> Iterator[SecureKafka]:
+    with LocalKafka(kafka_version=version, listeners=LISTENERS, config=settings(**more)) as kafka:
+        cluster = SecureKafka(kafka)
+        add_scram_users(cluster.admin)
+        yield cluster
+
+
+def add_scram_users(admin: AdminClient) -> None:
+    # A broker takes one credential of a user a request.
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        upsertions = [
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
+            for user, password in PASSWORDS.items()
+        ]
+        for future in admin.alter_user_scram_credentials(upsertions).values():
+            future.result(30)
