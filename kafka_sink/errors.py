@@ -357,11 +357,15 @@ class TopicNameInvalid(ClusterError):
 
 
 class TopicAuthorizationFailed(ClusterError):
-    def __init__(self, *, topic: str) -> None:
+    """`operation`: what is not allowed, in the words of an ACL."""
+
+    def __init__(self, *, topic: str, operation: str = "WRITE") -> None:
         self.topic = topic
+        self.operation = operation
+        to = "write to" if operation == "WRITE" else operation.lower()
         super().__init__(
-            f"not allowed to write to topic {topic!r}. Add the ACL: TOPIC {topic} WRITE (and DESCRIBE) for this "
-            f"principal. {REPLAY}"
+            f"not allowed to {to} topic {topic!r}. Add the ACL: TOPIC {topic} {operation} (it implies DESCRIBE) for "
+            f"{PRINCIPAL}. {REPLAY}"
         )
 
 

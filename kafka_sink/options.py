@@ -457,6 +457,8 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.client.rack", None, TEXT, "",
                "accepted without effect: rows go to the leader of their partition, wherever it is, and no partition is "
                "chosen for its rack"),
+        Option("kafka.client.dns.lookup", None, _one_of("use_all_dns_ips"), "use_all_dns_ips",
+               "accepted without effect: all addresses of a name are tried (KIP-302)"),
         Option("kafka.reconnect.backoff.ms", "reconnect_backoff_ms", MILLISECONDS_OR_NONE, 50,
                "pause before the first new attempt to connect to a broker; doubles, with jitter"),
         Option("kafka.reconnect.backoff.max.ms", "reconnect_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,

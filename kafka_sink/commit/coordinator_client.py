@@ -307,7 +307,7 @@ class CoordinatorClient:
         while True:
             (topic,) = self._metadata((name,), deadline_ms).topics
             if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                raise TopicAuthorizationFailed(topic=name)
+                raise TopicAuthorizationFailed(topic=name, operation="READ")
             if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise TopicNameInvalid(topic=name)
             if any(partition.partition == 0 and partition.leader_id >= 0 for partition in topic.partitions):

@@ -18,7 +18,7 @@ from kafka_sink.config import sink_config
 from kafka_sink.errors import AuthenticationFailed, KafkaSinkError, TlsFailed, TopicAuthorizationFailed
 from kafka_sink.producer.receipts import PartitionReceipt
 from read_back import read_topic
-from secure_kafka import CA, OTHER_CA, PASSWORDS, SecureKafka, keys_of, secure_kafka
+from secure_kafka import CA, OTHER_CA, PASSWORDS, Acl, SecureKafka, keys_of, secure_kafka
 
 ERROR_S = 10
 DEADLINE_S = 60
@@ -229,7 +229,7 @@ def test_an_acl_that_is_missing_is_named(secure: SecureKafka, topic: str) -> Non
 
 
 def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) -> None:
-    acl = (ResourceType.TOPIC, topic, AclOperation.WRITE)
+    acl = Acl(ResourceType.TOPIC, topic, AclOperation.WRITE)
     secure.allow(acl)
     config = sink_config(secure.sasl("SCRAM-SHA-512", "bob")).producer
     with pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob"), lease(config) as producer:
@@ -244,6 +244,6 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
 
 
 def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka, topic: str) -> None:
-    secure.allow((ResourceType.TOPIC, topic, AclOperation.WRITE))
+    secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.WRITE))
     (receipt,) = write(secure.sasl("SCRAM-SHA-512", "bob"), topic)
     assert receipt.record_count == 100

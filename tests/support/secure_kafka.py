@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -39,6 +40,20 @@ MODULE = "org.apache.kafka.common.security"
 
 
 @dataclass(frozen=True, slots=True)
+class Acl:
+    """`operation` on the resource of that name, or with `prefixed` on all whose names begin so."""
+
+    kind: ResourceType
+    name: str
+    operation: AclOperation
+    prefixed: bool = False
+
+    def of(self, user: str) -> tuple[Any, ...]:
+        pattern = ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
+        return self.kind, self.name, pattern, f"User:{user}", "*", self.operation, AclPermissionType.ALLOW
+
+
+@dataclass(frozen=True, slots=True)
 class SecureKafka:
     kafka: LocalKafka
 
@@ -62,15 +77,15 @@ class SecureKafka:
             **more,
         )
 
-    def allow(self, *acls: tuple[ResourceType, str, AclOperation], user: str = "bob") -> None:
-        """Lets `user` do that, on resources of exactly that name; in force when this returns."""
-        bindings = [_binding(user, *acl) for acl in acls]
+    def allow(self, *acls: Acl, user: str = "bob") -> None:
+        """Lets `user` do that; in force when this returns."""
+        bindings = [AclBinding(*acl.of(user)) for acl in acls]
         admin = self.admin  # held: without it what it was asked for is broken off
         for future in admin.create_acls(bindings).values():
             future.result(30)
 
-    def revoke(self, *acls: tuple[ResourceType, str, AclOperation], user: str = "bob") -> None:
-        filters = [_filter(user, *acl) for acl in acls]
+    def revoke(self, *acls: Acl, user: str = "bob") -> None:
+        filters = [AclBindingFilter(*acl.of(user)) for acl in acls]
         admin = self.admin
         for future in admin.delete_acls(filters).values():
             assert future.result(30)
@@ -78,16 +93,6 @@ class SecureKafka:
     @property
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
-
-
-def _binding(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    allowed = AclPermissionType.ALLOW
-    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, allowed)
-
-
-def _filter(user: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBindingFilter:
-    allowed = AclPermissionType.ALLOW
-    return AclBindingFilter(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, allowed)
 
 
 def quoted(text: str) -> str:

@@ -1,0 +1,177 @@
+"""Real-world `client.properties`, as vendors' and Kafka's own documentation print them, with passwords made up.
+
+Each comes with what pasting its lines as `kafka.` options has to end in: None, it works as it is; or, line by line, the
+option that the message must name, whose line is then changed as `instead` says (None: removed) until all works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SECRET = "canary-77b1"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProperties:
+    name: str
+    text: str
+    instead: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Keys and values of a .properties file, its continued lines joined. Escapes stay as they are."""
+    lines = text.replace("\\\n", "").splitlines()
+    pairs = (line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+CONFLUENT_CLOUD = ClientProperties(
+    "Confluent Cloud",
+    f"""\
+# Required connection configs for Kafka producer, consumer, and admin
+bootstrap.servers=pkc-4nym6.us-east-1.aws.confluent.cloud:9092
+security.protocol=SASL_SSL
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username='ABCDEF' password='{SECRET}';
+sasl.mechanism=PLAIN
+# Required for correctness in Apache Kafka clients prior to 2.6
+client.dns.lookup=use_all_dns_ips
+# Best practice for Kafka producer to prevent data loss
+acks=all
+""",
+)
+SCRAM_WITH_JKS = ClientProperties(
+    "SCRAM over TLS with a Java truststore",
+    f"""\
+bootstrap.servers=broker1.example.com:9094,broker2.example.com:9094
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+  username="alice" \\
+  password="{SECRET}";
+ssl.truststore.location=/var/private/ssl/kafka.client.truststore.jks
+ssl.truststore.password={SECRET}
+""",
+    {"kafka.ssl.truststore.location": "/var/private/ssl/ca.pem", "kafka.ssl.truststore.password": None},
+)
+MUTUAL_TLS_WITH_JKS = ClientProperties(
+    "mutual TLS as in Kafka's documentation",
+    f"""\
+bootstrap.servers=kafka:9093
+security.protocol=SSL
+ssl.truststore.location=/var/private/ssl/client.truststore.jks
+ssl.truststore.password={SECRET}
+ssl.keystore.location=/var/private/ssl/client.keystore.p12
+ssl.keystore.type=PKCS12
+ssl.keystore.password={SECRET}
+ssl.key.password={SECRET}
+ssl.enabled.protocols=TLSv1.2,TLSv1.1,TLSv1
+ssl.cipher.suites=TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+""",
+    {
+        "kafka.ssl.truststore.location": "ca.pem",
+        "kafka.ssl.truststore.password": None,
+        "kafka.ssl.keystore.location": "client.pem",
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.password": None,
+        "kafka.ssl.enabled.protocols": "TLSv1.2",
+        "kafka.ssl.cipher.suites": None,
+    },
+)
+MUTUAL_TLS_WITH_PEM = ClientProperties(
+    "mutual TLS with PEM in the file (KIP-651)",
+    f"""\
+bootstrap.servers=kafka:9093
+security.protocol=SSL
+ssl.protocol=TLSv1.3
+ssl.truststore.type=PEM
+ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\\n\\
+MIIBmTCCAUCgAwIBAgIUQfPp\\n\\
+-----END CERTIFICATE-----
+ssl.keystore.type=PEM
+ssl.keystore.certificate.chain=-----BEGIN CERTIFICATE-----\\nMIIBmTCCAUCgAwIBAgIUQfPp\\n-----END CERTIFICATE-----
+ssl.keystore.key=-----BEGIN ENCRYPTED PRIVATE KEY-----\\n{SECRET}\\n-----END ENCRYPTED PRIVATE KEY-----
+ssl.key.password={SECRET}
+ssl.endpoint.identification.algorithm=
+""",
+)
+STRIMZI_SCRAM = ClientProperties(
+    "a Strimzi user with a PEM truststore",
+    f"""\
+bootstrap.servers = my-cluster-kafka-bootstrap:9093
+security.protocol = SASL_SSL
+sasl.mechanism = SCRAM-SHA-512
+sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="{SECRET}";
+ssl.truststore.type = PEM
+ssl.truststore.location = /opt/kafka/ca.crt
+""",
+)
+EVENT_HUBS = ClientProperties(
+    "Azure Event Hubs",
+    f"""\
+bootstrap.servers=mynamespace.servicebus.windows.net:9093
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" \
+password="Endpoint=sb://mynamespace.servicebus.windows.net/;SharedAccessKeyName=x;SharedAccessKey={SECRET}=";
+""",
+)
+DATABRICKS = ClientProperties(
+    "Kafka options on Databricks, whose Kafka is shaded",
+    f"""\
+bootstrap.servers=kafka:9093
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule required \
+username="alice" password="{SECRET}";
+""",
+    {"allowPlaintextCredentials": "true"},
+)
+MSK_IAM = ClientProperties(
+    "AWS MSK with IAM",
+    """\
+bootstrap.servers=b-1.mycluster.abcde.c2.kafka.us-east-1.amazonaws.com:9098
+security.protocol=SASL_SSL
+sasl.mechanism=AWS_MSK_IAM
+sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required;
+sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
+""",
+    {
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="a" password="{SECRET}";',
+        "kafka.sasl.client.callback.handler.class": None,
+    },
+)
+KERBEROS = ClientProperties(
+    "Kerberos as in Kafka's documentation",
+    """\
+bootstrap.servers=kafka:9093
+security.protocol=SASL_SSL
+sasl.mechanism=GSSAPI
+sasl.kerberos.service.name=kafka
+sasl.jaas.config=com.sun.security.auth.module.Krb5LoginModule required \\
+    useKeyTab=true \\
+    storeKey=true  \\
+    keyTab="/etc/security/keytabs/kafka_client.keytab" \\
+    principal="kafka-client-1@EXAMPLE.COM";
+""",
+    {
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.kerberos.service.name": None,
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="a" password="{SECRET}";',
+    },
+)
+
+FILES = (
+    CONFLUENT_CLOUD,
+    SCRAM_WITH_JKS,
+    MUTUAL_TLS_WITH_JKS,
+    MUTUAL_TLS_WITH_PEM,
+    STRIMZI_SCRAM,
+    EVENT_HUBS,
+    DATABRICKS,
+    MSK_IAM,
+    KERBEROS,
+)
