@@ -805,7 +805,8 @@ class HangingTransaction(ExactlyOnceError):
             f"(KAFKA-20734; producer id {producer_id}): read_committed readers see nothing from offset {start_offset} "
             f"on. The sink could not end it there: {reason}. No row is lost; Spark does not record the micro-batch, "
             "and its replay writes nothing again. Never abort it: its rows are committed, and kafka-transactions.sh "
-            f"abort would take them away for good. As a principal with the ACL CLUSTER ALTER run: {command}"
+            f"abort would take them away for good. Add the ACL CLUSTER ALTER for "
+            f"{PRINCIPAL}, or have one that has it run: {command}"
         )
 
 
@@ -819,8 +820,8 @@ class VerificationRefused(ExactlyOnceError):
         super().__init__(
             f"micro-batch {micro_batch_id} of sink {sink!r} is committed, and whether read_committed readers of "
             f"{topic}-{partition} see its rows could not be checked: DescribeProducers was refused: {name} (error "
-            f"{code}). It needs the ACL TOPIC READ on {topic}. No row is lost; Spark does not record the micro-batch, "
-            "and its replay writes nothing again."
+            f"{code}). Add the ACL TOPIC READ on {topic} for {PRINCIPAL}. No row is lost; Spark does not "
+            "record the micro-batch, and its replay writes nothing again."
         )
 
 

@@ -23,6 +23,7 @@ from kio.schema.produce.v13.response import ProduceResponse as ProduceResponse13
 from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i64Timedelta
 
 from kafka_sink.errors import ProtocolError
 from kafka_sink.protocol.message_reader import read_message
@@ -37,6 +38,12 @@ MESSAGES = [
     SaslHandshakeResponse,
     SaslAuthenticateResponse,
 ]
+
+
+# kio's own strategy draws times that kio cannot turn into milliseconds.
+st.register_type_strategy(
+    i64Timedelta, st.integers(0, 2**40).map(lambda milliseconds: datetime.timedelta(milliseconds=milliseconds))
+)
 
 
 def written(message: Any) -> bytes:
