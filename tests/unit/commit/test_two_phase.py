@@ -180,7 +180,7 @@ def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None
 
 # --- versions: micro-batches whose ids users choose -------------------------------------------------------------------
 
-VERSIONS = replace(SINK, is_versioned=True)
+OF_BATCHES = replace(SINK, is_versioned=True)
 
 
 def this_generation(request: Any) -> Any:
@@ -197,7 +197,7 @@ def standing(found: Facts, version: int, *, now_ms: int = SOON_MS, allowed: bool
     try:
         return Exchange(answer=this_generation).run(
             two_phase.is_written(
-                VERSIONS, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
+                OF_BATCHES, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
             )
         )
     except ExactlyOnceError as error:
@@ -240,7 +240,7 @@ def test_a_version_that_is_to_be_written_costs_one_request_more_than_a_micro_bat
     for found, asked in ((facts(5, WHOLE), 0), (facts(4, WHOLE), 1)):
         exchange = Exchange(answer=this_generation)
         exchange.run(
-            two_phase.is_written(VERSIONS, found, query_id="q", version=5, now_ms=SOON_MS, allow_lost_state=False)
+            two_phase.is_written(OF_BATCHES, found, query_id="q", version=5, now_ms=SOON_MS, allow_lost_state=False)
         )
         assert exchange.asked.total() == asked
 
@@ -260,7 +260,7 @@ def test_markers_of_versions_that_may_have_expired_prove_nothing_by_being_gone()
 
 def test_a_torn_version_is_named_with_what_is_missing() -> None:
     torn = facts(4, {1: "b"}, slots=3)
-    steps = two_phase.is_written(VERSIONS, torn, query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False)
+    steps = two_phase.is_written(OF_BATCHES, torn, query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False)
     with pytest.raises(CommittedDataMissing, match="Run version 4 again") as raised:
         Exchange(answer=this_generation).run(steps)
     assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
@@ -272,12 +272,12 @@ def together(fingerprints: Iterable[str]) -> str:
 
 def test_a_version_that_is_whole_is_compared_as_a_whole() -> None:
     for counted in (["a", "b"], ["b", "a"], ["", "ab"], ["ba", "", ""]):
-        two_phase.check_written(VERSIONS, facts(5, WHOLE), counted, version=5, total=together)
+        two_phase.check_written(OF_BATCHES, facts(5, WHOLE), counted, version=5, total=together)
     for counted in (["a"], ["a", "c"], ["a", "b", "b"]):
         with pytest.raises(NonDeterministicReplay):
-            two_phase.check_written(VERSIONS, facts(5, WHOLE), counted, version=5, total=together)
+            two_phase.check_written(OF_BATCHES, facts(5, WHOLE), counted, version=5, total=together)
     # Of one that was passed nothing is known any more.
-    two_phase.check_written(VERSIONS, facts(6, WHOLE), ["x"], version=5, total=together)
+    two_phase.check_written(OF_BATCHES, facts(6, WHOLE), ["x"], version=5, total=together)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_version_that_is_whole_is_compared_as_a_whole() -> None:
 def test_a_version_that_is_visible_in_part_is_filled_in_with_the_same_rows_only(
     visible: dict[int, str], again: list[str], expected: type[ExactlyOnceError] | None
 ) -> None:
-    assert outcome(facts(5, visible), prepared(*again), 5, sink=VERSIONS) is expected
+    assert outcome(facts(5, visible), prepared(*again), 5, sink=OF_BATCHES) is expected
 
 
 def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
