@@ -24,7 +24,7 @@ for a session that cannot look packages up, and takes interceptors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_sink.config import VERSION as __version__
@@ -36,19 +36,30 @@ if TYPE_CHECKING:
 __all__ = ["Interceptor", "__version__", "partition_count", "register"]
 
 
-def register(spark: SparkSession, *, interceptors: Sequence[Interceptor] = ()) -> None:
+def register(
+    spark: SparkSession,
+    *,
+    interceptors: Sequence[Interceptor] = (),
+    token: Callable[[], tuple[str, float]] | None = None,
+) -> None:
     """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped with
     `--py-files`, a Spark Connect session, or a session in which another `pyspark_*` module breaks the look-up.
 
     Every later write of the session goes through `interceptors`, in their order; another `register` replaces them.
-    Raises TypeError for something that is no Interceptor, e.g. its class.
+    `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, in place of `kafka.sasl.oauthbearer.token.endpoint.url`: it
+    returns a token and for how many seconds that is good. It is pickled, runs on executors and, with exactly-once,
+    where writes are planned and committed, and is called again at 80 % of that time.
+
+    Raises TypeError for something that is no Interceptor, e.g. its class, or cannot be called.
     """
     from kafka_sink.spark.source import source_with
 
     for interceptor in interceptors:
         if not isinstance(interceptor, Interceptor):
             raise TypeError(f"interceptors are objects that extend kafka_sink.Interceptor, not {interceptor!r}")
-    spark.dataSource.register(source_with(tuple(interceptors)))
+    if token is not None and not callable(token):
+        raise TypeError("token is a callable that returns a token and for how many seconds it is good")
+    spark.dataSource.register(source_with(tuple(interceptors), token))
 
 
 def partition_count(options: Mapping[str, str], spark: SparkSession | None = None) -> int:

@@ -27,6 +27,14 @@ except metadata.PackageNotFoundError:  # sources used in place
 IDEMPOTENT_IN_FLIGHT = 5
 ENCRYPTED = ("SSL", "SASL_SSL")
 AUTHENTICATED = ("SASL_SSL", "SASL_PLAINTEXT")
+# Credentials by their name in a JAAS text: the fields that stand in for them.
+CREDENTIALS: Mapping[str, str] = {
+    "username": "sasl_username",
+    "password": "sasl_password",
+    "clientId": "sasl_oauthbearer_client_id",
+    "clientSecret": "sasl_oauthbearer_client_secret",
+    "scope": "sasl_oauthbearer_scope",
+}
 # Mechanisms that hand the secret itself to whoever listens.
 BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
 CONF_PREFIX = "spark.pykafka."
@@ -54,7 +62,14 @@ class SecurityConfig:
     sasl_jaas_config: Secret | None = None
     sasl_username: str | None = None
     sasl_password: Secret | None = None
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_id: str | None = None
+    sasl_oauthbearer_client_secret: Secret | None = None
+    sasl_oauthbearer_scope: str | None = None
+    allowed_token_urls: tuple[str, ...] | None = None
     allow_plaintext_credentials: bool = False
+    # No option: the callable that was given to `register`, pickled, so that equal ones are equal in every task.
+    token_callable: Secret | None = None
 
     @property
     def is_encrypted(self) -> bool:
@@ -65,21 +80,26 @@ class SecurityConfig:
         """By SASL."""
         return self.security_protocol in AUTHENTICATED
 
+    @property
+    def jaas(self) -> JaasLogin | None:
+        """What `sasl.jaas.config` says."""
+        return None if self.sasl_jaas_config is None else self.sasl_jaas_config.value
+
     def credential(self, name: str) -> str | None:
-        """That of the JAAS text, or of the option in its place."""
-        if self.sasl_jaas_config is not None:
-            login: JaasLogin = self.sasl_jaas_config.value
-            return login.get(name)
-        if name == "password":
-            return None if self.sasl_password is None else str(self.sasl_password.value)
-        return self.sasl_username if name == "username" else None
+        """That of the JAAS text, by its name there, or of the option in its place."""
+        if self.jaas is not None and self.jaas.get(name) is not None:
+            return self.jaas.get(name)
+        value = getattr(self, CREDENTIALS[name])
+        revealed: str | None = value.value if isinstance(value, Secret) else value
+        return revealed
 
     @property
     def principal(self) -> str | None:
         """By which brokers know the client, where the options tell: a certificate's they make of its subject."""
         if not self.is_authenticated:
             return None if self.is_encrypted else "User:ANONYMOUS"
-        username = self.credential("username")
+        # What brokers take of a token is theirs to say.
+        username = None if self.sasl_mechanism == "OAUTHBEARER" else self.credential("username")
         return None if username is None else f"User:{username}"
 
 
@@ -198,7 +218,7 @@ def check_stream(given: GivenOptions) -> None:
 
 def complete(given: GivenOptions) -> SinkConfig:
     """The configuration, with defaults where nothing is given. Raises MissingOption, InvalidOption."""
-    values = {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
+    values = {"token_callable": None} | {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
     for field, value in values.items():
         if value is REQUIRED:
             option = _OPTION_OF[field]
@@ -338,10 +358,40 @@ SECURITY_RULES = (
         lambda values: "either it, or kafka.sasl.username and kafka.sasl.password",
     ),
     Rule(
-        ("sasl_mechanism", "security_protocol", "sasl_jaas_config", "sasl_username", "sasl_password"),
-        lambda values: not _is_authenticated(values) or _has_password(values),
+        ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
+        lambda values: (
+            not _is_authenticated(values)
+            or values["sasl_mechanism"] == "OAUTHBEARER"
+            or _has(values, "username", "password")
+        ),
         lambda values: "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
         "or kafka.sasl.username and kafka.sasl.password",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
+        lambda values: (
+            values["sasl_mechanism"] != "OAUTHBEARER"
+            or (values["sasl_oauthbearer_token_endpoint_url"] is None) != (values["token_callable"] is None)
+        ),
+        lambda values: "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
+        "kafka_sink.register(spark, token=...), not both",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
+        lambda values: (
+            values["sasl_oauthbearer_token_endpoint_url"] is None or _has(values, "clientId", "clientSecret")
+        ),
+        lambda values: "it with clientId and clientSecret in kafka.sasl.jaas.config, or with "
+        "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "allowed_token_urls"),
+        lambda values: (
+            values["sasl_oauthbearer_token_endpoint_url"] is None
+            or values["sasl_oauthbearer_token_endpoint_url"].lower().startswith("https:")
+            or values["sasl_oauthbearer_token_endpoint_url"] in (values["allowed_token_urls"] or ())
+        ),
+        lambda values: "https, or the option allowedTokenUrls with this URL in it",
     ),
     Rule(
         ("ssl_truststore_location", "ssl_truststore_certificates"),
@@ -364,11 +414,13 @@ SECURITY_RULES = (
 )
 
 
-def _has_password(values: Mapping[str, Any]) -> bool:
-    if values["sasl_jaas_config"] is not None:
-        login = values["sasl_jaas_config"].value
-        return login.get("username") is not None and login.get("password") is not None
-    return values["sasl_username"] is not None and values["sasl_password"] is not None
+def _has(values: Mapping[str, Any], *credentials: str) -> bool:
+    """Whether each is given, in the JAAS text or by its option."""
+    jaas = values["sasl_jaas_config"]
+    return all(
+        values[CREDENTIALS[name]] is not None or (jaas is not None and jaas.value.get(name) is not None)
+        for name in credentials
+    )
 
 
 RULES = (

@@ -22,6 +22,7 @@
     │   ├── BrokersUnreachable
     │   ├── TlsFailed
     │   ├── AuthenticationFailed
+    │   ├── TokenUnavailable
     │   ├── TopicNotFound
     │   ├── TopicNameInvalid
     │   ├── TopicAuthorizationFailed
@@ -335,6 +336,18 @@ class AuthenticationFailed(ClusterError):
         )
 
 
+class TokenUnavailable(ClusterError):
+    """`source`: the token endpoint's URL, or the user's callable."""
+
+    def __init__(self, *, source: str, reason: str) -> None:
+        self.source = source
+        self.reason = reason
+        super().__init__(
+            f"no token for OAUTHBEARER from {source}: {reason}. Check the client id, the client secret and the scope, "
+            f"and that the executors can reach it. {REPLAY}"
+        )
+
+
 class TopicNotFound(ClusterError):
     def __init__(self, *, topic: str, waited_ms: int) -> None:
         self.topic = topic
@@ -401,10 +414,10 @@ class CoordinatorRefused(ClusterError):
         self.kind = kind
         self.key = key
         self.code = code
+        acl = "GROUP READ" if kind == "group" else "TRANSACTIONAL_ID WRITE"
         super().__init__(
             f"the cluster refuses to say who coordinates {kind} {key!r}: {name} (error {code}). Exactly-once writes "
-            f"need the ACLs TRANSACTIONAL_ID WRITE and GROUP READ for this principal, prefixed with the "
-            f"transactionalIdPrefix. "
+            f"need the ACL {acl}, prefixed with the transactionalIdPrefix, for {PRINCIPAL}. "
             f"Nothing is lost: what was not committed before stays invisible to read_committed readers."
         )
 

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.jaas import JaasProblem, parse_jaas
@@ -196,8 +197,8 @@ def _tls_versions(text: str) -> str:
 
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM", "OAUTHBEARER")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
 
 
 def _mechanism(text: str) -> str:
@@ -207,6 +208,23 @@ def _mechanism(text: str) -> str:
     if folded not in SASL_MECHANISMS:
         raise ValueError
     return folded
+
+
+_MAX_URL_CHARACTERS = 2048
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if len(text) > _MAX_URL_CHARACTERS or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("credentials do not belong into it")
+    _ = parts.port  # raises ValueError for one that cannot be
+    return text
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    return tuple(_url(part.strip()) for part in text.split(",") if part.strip())
 
 
 def _upper_of(*allowed: str) -> Kind:
@@ -405,12 +423,25 @@ SECTIONS: tuple[Section, ...] = (
                Kind('org.apache.kafka.common.security.<...>LoginModule required username="..." password="...";',
                     parse_jaas),
                None,
-               "credentials as JVM clients keep them, of PlainLoginModule or ScramLoginModule; the class is not run",
+               "credentials as JVM clients keep them, of PlainLoginModule, ScramLoginModule or "
+               "OAuthBearerLoginModule; the class is not run",
                redact=True),
         Option("kafka.sasl.username", "sasl_username", TEXT, None,
                "user name, in place of kafka.sasl.jaas.config"),
         Option("kafka.sasl.password", "sasl_password", TEXT, None,
                "password, in place of kafka.sasl.jaas.config", redact=True),
+        Option("kafka.sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url",
+               Kind("an https URL", _url), None,
+               "OAUTHBEARER: where tokens come from, by the client-credentials grant. Tokens of your own come from a "
+               "callable given to kafka_sink.register(spark, token=...)"),
+        Option("kafka.sasl.oauthbearer.client.credentials.client.id", "sasl_oauthbearer_client_id", TEXT, None,
+               "OAUTHBEARER: the client id, in place of clientId in kafka.sasl.jaas.config"),
+        Option("kafka.sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_secret", TEXT, None,
+               "OAUTHBEARER: the client secret, in place of clientSecret in kafka.sasl.jaas.config", redact=True),
+        Option("kafka.sasl.oauthbearer.scope", "sasl_oauthbearer_scope", TEXT, None,
+               "OAUTHBEARER: the scope to ask for, in place of scope in kafka.sasl.jaas.config"),
+        Option("allowedTokenUrls", "allowed_token_urls", Kind("URLs by commas", _urls), None,
+               "token endpoints that may be http, to which the client secret then goes for everybody to read"),
         Option("allowPlaintextCredentials", "allow_plaintext_credentials", BOOLEAN, False,
                "true: with SASL_PLAINTEXT send passwords and tokens though anybody on the way can read them"),
     )),
@@ -483,7 +514,10 @@ OPTIONS: tuple[Option, ...] = tuple(option for section in SECTIONS for option in
 
 SPARK_OPTIONS = ("checkpointLocation", "queryName", "path")
 
-_NO_CLASSES = "remove it: the sink runs no classes named in options; the mechanisms that it has need none."
+_NO_CLASSES = (
+    "remove it: the sink runs no classes named in options, and its mechanisms need none; OAUTHBEARER fetches tokens by "
+    "kafka.sasl.oauthbearer.token.endpoint.url, or calls what kafka_sink.register(spark, token=...) was given."
+)
 
 REFUSED: Mapping[str, str] = {
     "kafka.key.serializer": "cast the 'key' column to string or binary; its bytes are sent as they are.",
@@ -507,9 +541,14 @@ REFUSED: Mapping[str, str] = {
     "kafka.sasl.client.callback.handler.class": _NO_CLASSES,
     "kafka.sasl.login.callback.handler.class": _NO_CLASSES,
     "kafka.sasl.login.class": _NO_CLASSES,
+    "kafka.sasl.oauthbearer.jwt.retriever.class": _NO_CLASSES,
+    "kafka.sasl.oauthbearer.jwt.validator.class": _NO_CLASSES,
 }
 
-NOT_YET_PREFIXES = ("kafka.sasl.kerberos.", "kafka.sasl.oauthbearer.")
+NOT_YET_PREFIXES = ("kafka.sasl.kerberos.",)
+REFUSED_PREFIXES: Mapping[str, str] = {
+    "kafka.sasl.login.": "remove it: tokens are fetched again at 80 % of their lifetime, and a fetch is tried twice.",
+}
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _SPARK_KEYS = frozenset(name.lower() for name in SPARK_OPTIONS)
@@ -529,6 +568,9 @@ def option_named(key: str, *, prefix: str = "") -> Option | None:
     if folded in _REFUSED_BY_KEY:
         name = _REFUSED_BY_KEY[folded]
         raise RefusedOption(option=prefix + name, instead=REFUSED[name])
+    for start, instead in REFUSED_PREFIXES.items():
+        if folded.startswith(start):
+            raise RefusedOption(option=prefix + key, instead=instead)
     if folded.startswith(NOT_YET_PREFIXES):
         raise RefusedOption(option=prefix + key, instead="this version does not have it yet.")
     raise UnknownOption(option=prefix + key, nearest=[prefix + name for name in _nearest(folded)])

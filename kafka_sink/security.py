@@ -5,14 +5,20 @@ Read where connections are made, as files are the executors'. Source: org.apache
 
 from __future__ import annotations
 
+import pickle
 import secrets
 import ssl
+import threading
+import time
+from collections.abc import Callable
 
 from kafka_sink.config import SecurityConfig
+from kafka_sink.jaas import EXTENSION
 from kafka_sink.net.network_client import Authenticate
 from kafka_sink.net.tls import TlsSettings, client_context
+from kafka_sink.oauth import Fetch, TokenEndpoint, Tokens, fetched_by, subject_of
 from kafka_sink.options import Secret
-from kafka_sink.protocol.sasl import Authentication, PasswordLogin, authentication
+from kafka_sink.protocol.sasl import Authentication, PasswordLogin, TokenLogin, authentication
 
 NONCE_BYTES = 24
 
@@ -40,14 +46,71 @@ def authenticator(security: SecurityConfig) -> Authenticate | None:
     if not security.is_authenticated:
         return None
     mechanism = security.sasl_mechanism
-    username, password = security.credential("username"), security.credential("password")
-    assert mechanism is not None and username is not None and password is not None, "the rules of config say so"
-    login = PasswordLogin(username, password)
+    assert mechanism is not None, "a rule of config says so"
+    login = _token_login(security) if mechanism == "OAUTHBEARER" else _password_login(security)
 
     def begin() -> Authentication:
-        return authentication(mechanism, login, _nonce)
+        return authentication(mechanism, login(), _nonce)
 
     return begin
+
+
+def _password_login(security: SecurityConfig) -> Callable[[], PasswordLogin]:
+    username, password = security.credential("username"), security.credential("password")
+    assert username is not None and password is not None, "a rule of config says so"
+    login = PasswordLogin(username, password)
+    return lambda: login
+
+
+def _token_login(security: SecurityConfig) -> Callable[[], TokenLogin]:
+    tokens = _tokens_of(security)
+    options = () if security.jaas is None else security.jaas.options
+    extensions = tuple((name.removeprefix(EXTENSION), value) for name, value in options if name.startswith(EXTENSION))
+
+    def login() -> TokenLogin:
+        token = tokens.current()
+        return TokenLogin(security.credential("clientId") or subject_of(token) or "of the token", token, extensions)
+
+    return login
+
+
+# --- the tokens this process keeps ------------------------------------------------------------------------------------
+
+_kept: dict[SecurityConfig, Tokens] = {}
+_kept_lock = threading.Lock()
+
+
+def _tokens_of(security: SecurityConfig) -> Tokens:
+    """Shared by all connections with the same credentials."""
+    with _kept_lock:
+        if security not in _kept:
+            _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
+        return _kept[security]
+
+
+def _fetch(security: SecurityConfig) -> Fetch:
+    if security.token_callable is not None:
+        return fetched_by(pickle.loads(security.token_callable.value))
+    url = security.sasl_oauthbearer_token_endpoint_url
+    client_id, client_secret = security.credential("clientId"), security.credential("clientSecret")
+    assert url is not None and client_id is not None and client_secret is not None, "rules of config say so"
+    endpoint = TokenEndpoint(url, client_id, client_secret, security.credential("scope"), _endpoint_context(security))
+    return lambda: endpoint.fetch(time.time)
+
+
+def _endpoint_context(security: SecurityConfig) -> ssl.SSLContext | None:
+    """The brokers' CAs and the system's: identity providers mostly have a certificate of a public one."""
+    url = security.sasl_oauthbearer_token_endpoint_url or ""
+    if not url.lower().startswith("https:"):
+        return None
+    context = client_context(
+        TlsSettings(
+            truststore_location=security.ssl_truststore_location,
+            truststore_certificates=security.ssl_truststore_certificates,
+        )
+    )
+    context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
 
 
 def _nonce() -> str:

@@ -70,6 +70,8 @@ Authenticate = Callable[[], Authentication]
 HANG_UPS = 8
 # The part of a session's lifetime after which it is authenticated anew. Java's.
 _SESSION_FACTOR = (0.85, 0.95)
+# Brokers take no second authentication within a second (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
+MIN_SESSION_MS = 1_100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,9 +381,8 @@ class NetworkClient:
             self._metrics.response_received(node.node_id)
             node.ready()
             if connection.session_lifetime_ms > 0:
-                node.session_until_ms = now_ms + int(
-                    connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR)
-                )
+                part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
+                node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
 
     def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
         match error:

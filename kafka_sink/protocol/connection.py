@@ -332,7 +332,7 @@ class Connection:
             case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
                 offered = self._authentication.shown(", ".join(response.mechanisms))
                 raise self._authentication.refused(f"the broker does not offer it here; it offers: {offered or 'none'}")
-            case ErrorCode.ILLEGAL_SASL_STATE:
+            case ErrorCode.ILLEGAL_SASL_STATE if not self._was_open:
                 raise self._authentication.refused(
                     "the broker expects no authentication here; set kafka.security.protocol to SSL or PLAINTEXT, or "
                     "use the port of its SASL listener"

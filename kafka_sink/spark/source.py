@@ -20,14 +20,17 @@ Source: PythonPlannerRunner.scala (what a planning worker is sent), SQLExecution
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
 from kafka_sink.config import GivenOptions, check_given, check_stream, given_options
 from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
+from kafka_sink.options import Secret
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
@@ -38,6 +41,8 @@ class KafkaDataSource(DataSource):
     """`format("pykafka")`. Writes; does not read."""
 
     interceptors: ClassVar[tuple[Interceptor, ...]] = ()
+    # What `register` was given for OAUTHBEARER, pickled.
+    token_callable: ClassVar[Secret | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -45,20 +50,24 @@ class KafkaDataSource(DataSource):
 
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> KafkaBatchWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported."""
-        given = given_options(self.options)
+        given = self._given()
         self._check(given, schema, overwrite)
         return KafkaBatchWriter(given, self.interceptors)
 
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
         ContinuousTriggerUnsupported."""
-        given = given_options(self.options)
+        given = self._given()
         check_stream(given)
         self._check(given, schema, overwrite)
         checkpoint = self.options.get("checkpointlocation")
         if is_continuous(checkpoint):
             raise ContinuousTriggerUnsupported
         return KafkaStreamWriter(given, self.interceptors, checkpoint)
+
+    def _given(self) -> GivenOptions:
+        given = given_options(self.options)
+        return given if self.token_callable is None else {**given, "token_callable": self.token_callable}
 
     def _check(self, given: GivenOptions, schema: spark_types.StructType, overwrite: bool) -> None:
         check_given(given)
@@ -68,12 +77,21 @@ class KafkaDataSource(DataSource):
         check_spark_schema(schema, topic_option=True)
 
 
-def source_with(interceptors: tuple[Interceptor, ...]) -> type[KafkaDataSource]:
-    """The data source whose writes go through `interceptors`. A class of its own, because a class that can be imported
-    is pickled by name, without what was set on it; this one can only be pickled with all that it holds."""
-    if not interceptors:
+def source_with(
+    interceptors: tuple[Interceptor, ...], token: Callable[[], tuple[str, float]] | None = None
+) -> type[KafkaDataSource]:
+    """The data source whose writes go through `interceptors`, and are authenticated by what `token` returns. A class of
+    its own, because a class that can be imported is pickled by name, without what was set on it; this one can only be
+    pickled with all that it holds."""
+    if not interceptors and token is None:
         return KafkaDataSource
-    return type("InterceptedKafkaDataSource", (KafkaDataSource,), {"interceptors": interceptors})
+    # As bytes: what is unpickled anew in every task would be another configuration, and another producer, each time.
+    token_callable = None if token is None else Secret(cloudpickle.dumps(token))  # type: ignore[no-untyped-call]
+    return type(
+        "InterceptedKafkaDataSource",
+        (KafkaDataSource,),
+        {"interceptors": interceptors, "token_callable": token_callable},
+    )
 
 
 def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) -> None:

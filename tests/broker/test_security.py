@@ -10,15 +10,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
+from pyspark import cloudpickle
 
 from certificates import Authority, Identity
 from kafka_sink.broker import KAFKA_VERSIONS
 from kafka_sink.client import Producer, lease
-from kafka_sink.config import sink_config
-from kafka_sink.errors import AuthenticationFailed, KafkaSinkError, TlsFailed, TopicAuthorizationFailed
+from kafka_sink.config import complete, given_options, sink_config
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    KafkaSinkError,
+    TlsFailed,
+    TokenUnavailable,
+    TopicAuthorizationFailed,
+)
+from kafka_sink.options import Secret
 from kafka_sink.producer.receipts import PartitionReceipt
 from read_back import read_topic
-from secure_kafka import CA, OTHER_CA, PASSWORDS, Acl, SecureKafka, keys_of, secure_kafka
+from secure_kafka import CA, CLIENT_SECRET, OTHER_CA, PASSWORDS, Acl, SecureKafka, keys_of, secure_kafka
+from token_endpoint import Idp, body, token_endpoint, token_for
 
 ERROR_S = 10
 DEADLINE_S = 60
@@ -247,3 +256,92 @@ def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka,
     secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.WRITE))
     (receipt,) = write(secure.sasl("SCRAM-SHA-512", "bob"), topic)
     assert receipt.record_count == 100
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[Idp]:
+    with token_endpoint(CA.issue("idp")) as idp:
+        yield idp
+
+
+def test_a_token_of_an_endpoint(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
+    endpoint.gives("alice", 60)
+    (receipt,) = write(secure.tokens(endpoint.url), topic)
+    assert receipt.record_count == 100
+    asked = len(endpoint.told)
+    write(secure.tokens(endpoint.url), topic)
+    assert len(endpoint.told) == asked, "kept for all connections of the process"
+
+
+def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
+    options = secure.tokens("https://unused.example/")
+    del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
+    token = token_for("alice", 60)
+    given = {**given_options(options), "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60.0)))}
+    with lease(complete(given).producer) as producer:
+        write = producer.begin(topic=topic)
+        write.append(rows(10))
+        (receipt,) = write.finish()
+    producer.close()
+    assert receipt.record_count == 10
+
+
+def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
+    """KIP-368: tokens of three seconds."""
+    endpoint.gives("alice", 3)
+    endpoint.told.clear()
+    producer = Producer(sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer)
+    try:
+        write = producer.begin(topic=topic)
+        appended = 0
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            write.append(rows(10))
+            producer.flush(write._receipts)
+            appended += 10
+        (receipt,) = write.finish()
+        connections = producer.metrics.snapshot(0).producer["connections_created"]
+    finally:
+        producer.close()
+    assert receipt.record_count == appended == count_in(secure, topic)
+    assert connections == 2
+    assert len(endpoint.told) >= 3
+
+
+def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
+    endpoint.gives("alice", 4)
+    config = sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer
+    with pytest.raises(TokenUnavailable, match=r"401 \(invalid_client\)") as failure, lease(config) as producer:
+        write = producer.begin(topic=topic)
+        write.append(rows(100))
+        producer.flush(write._receipts)
+        endpoint.answers = [(401, body(error="invalid_client"))]
+        until = time.monotonic() + ERROR_S
+        while time.monotonic() < until:
+            write.append(rows(100))
+            producer.flush(write._receipts)
+    assert CLIENT_SECRET not in str(failure.value)
+
+
+def test_a_token_that_the_broker_refuses(secure: SecureKafka, endpoint: Idp) -> None:
+    expired = token_for("alice", -30)
+    endpoint.answers = [(200, body(access_token=expired, expires_in=60))]
+    failure = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="expired"))
+    assert isinstance(failure, AuthenticationFailed)
+    assert (failure.mechanism, failure.user) == ("OAUTHBEARER", "app")
+    assert "the broker refused" in failure.reason
+    assert expired not in str(failure)
+
+
+def test_an_endpoint_that_gives_no_token(secure: SecureKafka, endpoint: Idp) -> None:
+    endpoint.answers = [(401, body(error="invalid_client"))]
+    failure = failure_of(secure.tokens(endpoint.url, sasl_oauthbearer_scope="none"))
+    assert isinstance(failure, TokenUnavailable)
+    failure = failure_of(
+        secure.tokens(endpoint.url, sasl_oauthbearer_scope="ca", ssl_truststore_certificates=OTHER_CA.certificate)
+    )
+    assert isinstance(failure, TokenUnavailable)
+    assert "certificate" in failure.reason

@@ -127,6 +127,37 @@ username="alice" password="{SECRET}";
 """,
     {"allowPlaintextCredentials": "true"},
 )
+OAUTH = ClientProperties(
+    "client credentials as in Kafka's documentation (KIP-768)",
+    f"""\
+bootstrap.servers=kafka:9093
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+sasl.login.connect.timeout.ms=15000
+sasl.oauthbearer.token.endpoint.url=https://example.okta.com/oauth2/default/v1/token
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \\
+  clientId="jdoe" \\
+  clientSecret="{SECRET}" \\
+  scope="my-application-scope" ;
+""",
+    {"kafka.sasl.login.callback.handler.class": None, "kafka.sasl.login.connect.timeout.ms": None},
+)
+OAUTH_OF_4_1 = ClientProperties(
+    "client credentials as options (KIP-1139)",
+    f"""\
+bootstrap.servers=kafka:9093
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.jwt.retriever.class=org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever
+sasl.oauthbearer.client.credentials.client.id=jdoe
+sasl.oauthbearer.client.credentials.client.secret={SECRET}
+sasl.oauthbearer.scope=my-application-scope
+sasl.oauthbearer.token.endpoint.url=http://idp.internal/token
+sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;
+""",
+    {"kafka.sasl.oauthbearer.jwt.retriever.class": None, "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/"},
+)
 MSK_IAM = ClientProperties(
     "AWS MSK with IAM",
     """\
@@ -172,6 +203,8 @@ FILES = (
     STRIMZI_SCRAM,
     EVENT_HUBS,
     DATABRICKS,
+    OAUTH,
+    OAUTH_OF_4_1,
     MSK_IAM,
     KERBEROS,
 )

@@ -25,6 +25,7 @@ from kafka_sink.broker import LocalKafka
 
 # Alice may do everything, bob what an ACL allows, and nobody knows carol.
 PASSWORDS = {"alice": "alice-secret, with=signs", "bob": 'bob"s\\secret'}
+CLIENT_SECRET = "client-canary"
 CA, OTHER_CA = Authority(), Authority("Another CA")
 # Listener: security protocol. Those of SSL differ in their certificates, and in asking the client for one.
 LISTENERS = {
@@ -34,6 +35,7 @@ LISTENERS = {
     "ELSEWHERE": "SSL",
     "SASL": "SASL_SSL",
     "SHORT": "SASL_SSL",
+    "TOKENS": "SASL_SSL",
     "BARE": "SASL_PLAINTEXT",
 }
 MODULE = "org.apache.kafka.common.security"
@@ -74,6 +76,17 @@ class SecureKafka:
             "SASL",
             sasl_mechanism=mechanism,
             sasl_jaas_config=f"{MODULE}.{module} required username={quoted(user)} password={quoted(secret)};",
+            **more,
+        )
+
+    def tokens(self, url: str, **more: str) -> dict[str, str]:
+        """Options for OAUTHBEARER with tokens from `url`."""
+        module = f"{MODULE}.oauthbearer.OAuthBearerLoginModule"
+        return self.tls(
+            "TOKENS",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauthbearer_token_endpoint_url=url,
+            sasl_jaas_config=f'{module} required clientId="app" clientSecret="{CLIENT_SECRET}" extension_a="b";',
             **more,
         )
 
@@ -123,6 +136,14 @@ def settings(**more: str) -> Mapping[str, str]:
         "sasl": keys_of(good) | sasl_settings(),
         # Its sessions end after two seconds.
         "short": keys_of(good) | sasl_settings() | {"connections.max.reauth.ms": "2000"},
+        # Whose sessions end with their tokens, which anybody may sign.
+        "tokens": keys_of(good)
+        | {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "oauthbearer.sasl.jaas.config": f"{MODULE}.oauthbearer.OAuthBearerLoginModule required "
+            'unsecuredLoginStringClaim_sub="broker";',
+            "connections.max.reauth.ms": "3600000",
+        },
         "bare": sasl_settings(),
     }
     named = {

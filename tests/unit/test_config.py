@@ -22,7 +22,7 @@ from kafka_sink.config import (
     sink_config,
 )
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
-from kafka_sink.options import INT32_MAX, OPTIONS, Option
+from kafka_sink.options import INT32_MAX, OPTIONS, Option, Secret
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -121,9 +121,9 @@ def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
 def test_every_field_is_filled_by_one_option() -> None:
     filled = sorted(option.field for option in OPTIONS if option.field is not None)
     kinds = (SecurityConfig, ProducerConfig, SinkConfig)
-    wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security"}
+    wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security", "token_callable"}
     assert filled == sorted(wanted)
-    assert {field for rule in RULES for field in rule.fields} <= set(filled)
+    assert {field for rule in RULES for field in rule.fields} <= {*filled, "token_callable"}
 
 
 # --- option, then conf, then default ----------------------------------------------------------------------------------
@@ -252,6 +252,17 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
 SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+HTTP = "http://idp/other,http://idp:80/"
+TOKEN = {
+    **SERVERS,
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    TOKEN_URL: "https://idp.example/token",
+    f"{CLIENT}.id": "app",
+    f"{CLIENT}.secret": "hunter2",
+}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +275,11 @@ USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
         ({**SECURE, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
         ({**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
         ({**SERVERS, **USER, "kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol"),
+        ({**TOKEN, "kafka.sasl.oauthbearer.token.endpoint.url": "http://idp/"}, TOKEN_URL),
+        ({**TOKEN, "kafka.sasl.oauthbearer.token.endpoint.url": "http://idp/", "allowedTokenUrls": HTTP}, TOKEN_URL),
+        ({key: value for key, value in TOKEN.items() if key != TOKEN_URL}, TOKEN_URL),
+        ({key: value for key, value in TOKEN.items() if key != f"{CLIENT}.secret"}, TOKEN_URL),
+        ({**TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
         ({**SERVERS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
         ({**SERVERS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
         (
@@ -281,6 +297,23 @@ def test_security_options_that_contradict_each_other(options: dict[str, str], na
         sink_config(options)
     assert failure.value.option == named
     assert "hunter2" not in str(failure.value)
+
+
+def test_a_token_endpoint_over_http_must_be_allowed_by_its_url() -> None:
+    security = sink_config({**TOKEN, TOKEN_URL: "http://idp/other", "allowedTokenUrls": HTTP}).producer.security
+    assert security.sasl_oauthbearer_token_endpoint_url == "http://idp/other"
+    assert security.principal is None
+    assert "hunter2" not in repr(security)
+
+
+def test_a_callable_is_in_place_of_the_endpoint() -> None:
+    callable_only = {key: value for key, value in TOKEN.items() if not key.startswith("kafka.sasl.oauthbearer.")}
+    token_callable = Secret(b"hunter2")
+    security = complete({**given_options(callable_only), "token_callable": token_callable}).producer.security
+    assert security.token_callable == token_callable
+    assert "hunter2" not in repr(security)
+    with pytest.raises(InvalidOption, match="not both"):
+        complete({**given_options(TOKEN), "token_callable": token_callable})
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"spark", "functions", "transactions"}), "siblings"),
-    (frozenset({"client", "commit", "security"}), "neighbours"),
+    (frozenset({"client", "commit", "oauth", "security"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
     (frozenset({"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets"}), "neighbours"),

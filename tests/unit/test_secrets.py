@@ -39,6 +39,7 @@ SECRETS = {
     "kafka.ssl.key.password": CANARY,
     "kafka.sasl.jaas.config": f'{PLAIN} required username="alice" password="{CANARY}";',
     "kafka.sasl.password": CANARY,
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": CANARY,
 }
 
 

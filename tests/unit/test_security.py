@@ -5,13 +5,15 @@ from __future__ import annotations
 import ssl
 
 import pytest
+from pyspark import cloudpickle
 
 from certificates import Authority
-from kafka_sink.config import SecurityConfig, sink_config
+from kafka_sink.config import SecurityConfig, complete, given_options, sink_config
 from kafka_sink.errors import InvalidOption
-from kafka_sink.options import SASL_MECHANISMS
+from kafka_sink.options import SASL_MECHANISMS, Secret
 from kafka_sink.protocol.sasl import MECHANISMS
 from kafka_sink.security import authenticator, tls_context
+from token_endpoint import jwt, token_endpoint
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
 PASSWORD = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
@@ -60,14 +62,53 @@ def test_certificates_that_cannot_be_used_are_told_where_connections_are_made() 
         tls_context(broken)
 
 
-@pytest.mark.parametrize("mechanism", SASL_MECHANISMS)
-def test_every_mechanism_of_the_option_is_there(mechanism: str) -> None:
+def test_every_mechanism_of_the_option_is_there() -> None:
+    assert set(SASL_MECHANISMS) == MECHANISMS.keys()
+
+
+@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name != "OAUTHBEARER"])
+def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
     begin = authenticator(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
     assert begin is not None
     assert begin().mechanism == mechanism
-    assert mechanism in MECHANISMS
     first = begin().exchange.respond(None)
     assert first is not None
     assert b"alice" in first
     if mechanism != "PLAIN":
         assert first != begin().exchange.respond(None)
+
+
+def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None:
+    with token_endpoint() as idp:
+        idp.gives("alice", 60)
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        options = {
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": idp.url,
+            "allowedTokenUrls": idp.url,
+            "kafka.sasl.jaas.config": f'{module} required clientId="app" clientSecret="s" scope="x" extension_a="b";',
+        }
+        first, second = (authenticator(sink_config({**SERVERS, **options}).producer.security) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        begun = first()
+        said = begun.exchange.respond(None)
+        assert said == second().exchange.respond(None)
+        assert said is not None
+        assert said.endswith(b"\x01a=b\x01\x01")
+        assert begun.login.name == "app"
+        ((_, _, form),) = idp.told
+        assert form["scope"] == ["x"]
+
+
+def test_a_callable_is_called_where_connections_are_made() -> None:
+    token = jwt(sub="bob")
+    given = given_options({**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"})
+    configs = [
+        complete({**given, "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60)))}).producer for _ in range(2)
+    ]
+    assert configs[0] == configs[1], "or every task would have a producer of its own"
+    begin = authenticator(configs[0].security)
+    assert begin is not None
+    assert begin().login.name == "bob"

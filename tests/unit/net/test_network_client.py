@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, TlsFailed
 from kafka_sink.metrics import Figures, Metrics
-from kafka_sink.net.network_client import HANG_UPS, ClientResponse, NetworkClient, NetworkSettings
+from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.protocol.requests import (
     Broker,
@@ -1151,6 +1151,12 @@ class TestSessions:
         world.poll(timeout_ms=100_000)
         assert 51_000 <= world.now_ms - again_ms <= 57_000
         assert len(world.transport.connects) == 1
+
+    def test_that_are_very_short_are_not_begun_anew_within_a_second(self) -> None:
+        world = SecureWorld()
+        world.secure(lifetime_ms=10)
+        world.poll(timeout_ms=100_000)
+        assert world.now_ms == MIN_SESSION_MS
 
     def test_that_ended_unnoticed_are_begun_anew_before_anything_is_sent(self) -> None:
         """Nobody polled: a client that is used once in a while."""

@@ -332,6 +332,15 @@ class TestAuthentication:
         connection.receive(init_answer(6, 7))
         assert [answer.token for answer in answers(connection)] == ["late"]
 
+    def test_anew_too_soon_is_no_matter_of_the_password(self) -> None:
+        connection = authenticated()
+        connection.reauthenticate(authentication())
+        connection.sent()
+        connection.receive(handshake_answer(3, 34))
+        with pytest.raises(ProtocolError, match="ILLEGAL_SASL_STATE") as failure:
+            connection.next_answer()
+        assert not isinstance(failure.value, SaslRefused)
+
     def test_what_was_under_way_comes_back_without_its_own(self) -> None:
         connection = authenticated()
         send(connection, "early")

@@ -31,6 +31,7 @@ from kafka_sink.errors import (
     UnknownOption,
     WriteModeUnsupported,
 )
+from kafka_sink.options import Secret
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_with
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
@@ -154,3 +155,15 @@ def test_the_module_that_spark_looks_for_has_it() -> None:
 
     assert pyspark_pykafka.DefaultSource is KafkaDataSource
     assert KafkaDataSource.name() == "pykafka"
+
+
+def test_a_token_callable_travels_with_the_options_and_shows_itself_to_nobody() -> None:
+    secret = "canary-1a2b"
+    source = source_with((), lambda: (secret, 60.0))
+    again: type[KafkaDataSource] = cloudpickle.loads(cloudpickle.dumps(source))
+    schema = StructType([StructField("value", StringType())])
+    writer = again({"topic": "t"}).writer(schema, overwrite=False)
+    assert isinstance(writer.options["token_callable"], Secret)
+    assert secret not in repr(writer.options) + repr(vars(again))
+    assert pickle.loads(writer.options["token_callable"].value)() == (secret, 60.0)
+    assert source_with(()) is KafkaDataSource
