@@ -1,0 +1,116 @@
+"""The README's ACLs, for each guarantee: with exactly those a write succeeds, without any one of them it says which."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kafka_sink.broker import KAFKA_VERSIONS
+from read_back import read_topic
+from secure_kafka import Acl, SecureKafka, secure_kafka
+
+DEADLINE_S = 60
+ROWS = 100
+topic_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=sorted(KAFKA_VERSIONS))
+def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    with secure_kafka(request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(secure: SecureKafka) -> str:
+    name = f"rows-{next(topic_numbers)}"
+    secure.kafka.create_topic(name, 2)
+    return name
+
+
+def at_least_once(topic: str) -> tuple[Acl, ...]:
+    return (Acl(ResourceType.TOPIC, topic, AclOperation.WRITE),)
+
+
+def exactly_once(topic: str) -> tuple[Acl, ...]:
+    """The prefix is the topic's name, the commit topic `<topic>-commits`."""
+    return (
+        *at_least_once(topic),
+        Acl(ResourceType.TRANSACTIONAL_ID, topic, AclOperation.WRITE, prefixed=True),
+        Acl(ResourceType.GROUP, topic, AclOperation.READ, prefixed=True),
+        Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.READ),
+    )
+
+
+def write(spark: SparkSession, secure: SecureKafka, topic: str, **more: str) -> None:
+    from kafka_sink import register
+
+    register(spark)
+    frame = spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value")
+    options = {**secure.sasl("SCRAM-SHA-512", "bob", max_block_ms="20000"), "topic": topic, **more}
+    frame.write.format("pykafka").options(**options).mode("append").save()
+
+
+def once(topic: str) -> dict[str, str]:
+    return {
+        "deliveryGuarantee": "exactly-once",
+        "transactionalIdPrefix": topic,
+        "commitTopic": f"{topic}-commits",
+        "kafka.transaction.timeout.ms": "120000",
+    }
+
+
+def count_in(secure: SecureKafka, topic: str) -> int:
+    return sum(1 for _ in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
+def test_at_least_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
+    with pytest.raises(PySparkException, match=f"TOPIC {topic} WRITE.*User:bob"):
+        write(spark, secure, topic)
+    secure.allow(*at_least_once(topic))
+    write(spark, secure, topic)
+    assert count_in(secure, topic) == ROWS
+
+
+def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
+    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.allow(*exactly_once(topic))
+    write(spark, secure, topic, **once(topic))
+    assert count_in(secure, topic) == ROWS
+
+
+def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
+    create = Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE)
+    secure.allow(*exactly_once(topic))
+    with pytest.raises(PySparkException, match=r"TOPIC CREATE .*User:bob"):
+        write(spark, secure, topic, **once(topic))
+    secure.allow(create)
+    write(spark, secure, topic, **once(topic))
+    assert count_in(secure, topic) == ROWS
+
+
+@pytest.mark.parametrize("missing", range(len(exactly_once(""))))
+def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKafka, topic: str, missing: int) -> None:
+    secure.kafka.create_topic(f"{topic}-commits", 1)
+    acls = exactly_once(topic)
+    acl = acls[missing]
+    secure.allow(*(other for other in acls if other is not acl))
+    with pytest.raises(PySparkException) as failure:
+        write(spark, secure, topic, **once(topic))
+    message = str(failure.value)
+    assert re.search(rf"ACLs?:? {acl.kind.name} .*{acl.operation.name}.* for principal User:bob", message), message
+
+
+def test_hanging_transactions_are_noticed_only_by_who_may_read(
+    spark: SparkSession, secure: SecureKafka, topic: str
+) -> None:
+    """One more ACL, TOPIC READ on the data's topics, lets the commit ask leaders; without it all else is as with it."""
+    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.allow(*exactly_once(topic), Acl(ResourceType.TOPIC, topic, AclOperation.READ))
+    write(spark, secure, topic, **once(topic))
+    assert count_in(secure, topic) == ROWS
