@@ -17,7 +17,7 @@ Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -28,11 +28,12 @@ from kafka_sink.errors import KafkaSinkError
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.filling import Filling
 from kafka_sink.producer.metadata import NO_LEADER, MetadataSnapshot
-from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences
 from kafka_sink.records.compression import Codec
+from kafka_sink.records.kernel import KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class RecordAccumulator:
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
         self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
-        self._filling = Filling([], Receipts(), self.pool.memory)
+        self._filling = Filling([], Receipts(), self.pool.memory, sums_records=False)
 
     # --- the writer's side --------------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class RecordAccumulator:
         """
         while (waiting := rows.unplaced()).size:
             with self._lock:
-                filling, places = self._check_out(rows, waiting, receipts, now_ms)
+                filling, places = self._check_out(rows, waiting, receipts, codec, now_ms)
             if not places.size:
                 return False
             without_room, full = _fill(rows, filling, places, codec)
@@ -93,63 +94,69 @@ class RecordAccumulator:
         return True
 
     def _check_out(
-        self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, now_ms: int
+        self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, codec: Codec, now_ms: int
     ) -> tuple[Filling, Int64s]:
         """The places, of those of the destinations `waiting`, whose batch is this writer's to fill until checked in."""
         if self._failure is not None:
             raise self._failure
-        filling = self._filling_for(rows, receipts)
+        filling = self._filling_for(rows, receipts, codec)
         self._open_batches(filling, rows, waiting[~filling.is_open[waiting]], now_ms)
         places = waiting[filling.is_open[waiting]]
         filling.checked_out[places] = True
         return filling, places
 
-    def _filling_for(self, rows: RoutedRows, receipts: Receipts) -> Filling:
+    def _filling_for(self, rows: RoutedRows, receipts: Receipts, codec: Codec) -> Filling:
         """That of the last call, if it was of the same write. Each write's receipts count its own rows, so its batches
         hold no others."""
         filling = self._filling
         if filling.receipts is not receipts or filling.destinations is not rows.destinations:
             filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
-            filling = self._filling = Filling(rows.destinations, receipts, self.pool.memory)
+            # Compressed, the records have another CRC.
+            sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION
+            filling = Filling(rows.destinations, receipts, self.pool.memory, sums_records=sums_records)
+            self._filling = filling
         filling.grow()
         return filling
 
     def _open_batches(self, filling: Filling, rows: RoutedRows, destinations: Int64s, now_ms: int) -> None:
         """A batch for each of `destinations` that memory is found for: it begins with the destination's next row and
         stands behind the others of its queue."""
+        if not destinations.size:
+            return
+        self._make_queues(filling, destinations)
+        next_row = rows.next_row[destinations]
+        needed_bytes, timestamp_ms = self._needed_bytes(rows, next_row), rows.timestamp_ms(next_row).tolist()
         places: list[int] = []
         batches: list[ProducerBatch] = []
         limits: list[int] = []
-        next_row = rows.next_row[destinations]
-        # A new batch starts at its row, so the row's size in a batch of its own is exact here.
-        needed_bytes, timestamp_ms = rows.lone_batch_bytes(next_row).tolist(), rows.timestamp_ms(next_row).tolist()
         # With thousands of partitions that wait, asking for each what one of them was refused would take its time.
         refused_bytes: int | None = None
         for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
-            topic_partition = rows.destinations[place]
-            queue = self._queue(topic_partition)
             if refused_bytes is not None and needed >= refused_bytes:
                 continue
             buffer = self.pool.try_allocate(needed)
             if buffer is None:
                 refused_bytes = needed
                 continue
-            batch = ProducerBatch(
-                topic_partition,
-                rows.topic_ids[place],
-                buffer,
-                filling.receipts,
-                base_timestamp=timestamp,
-                created_ms=now_ms,
-            )
-            queue.append(batch)
+            topic_partition = rows.destinations[place]
+            batch = ProducerBatch(topic_partition, rows.topic_ids[place], buffer, filling.receipts, timestamp, now_ms)
+            filling.queues[place].append(batch)
             places.append(place)
             batches.append(batch)
-            limit = self._limits.get(topic_partition.topic)
+            limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
         self._lingering += batches
         filling.receipts.opened(len(batches))
         filling.adopt(places, batches, limits)
+
+    def _needed_bytes(self, rows: RoutedRows, next_row: Int64s) -> Sequence[int]:
+        """What a batch that begins with it takes at least, for each of the rows `next_row`. Where any row fits into any
+        buffer, which is nearly always so, it does not matter how much exactly."""
+        if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:
+            return [rows.largest_bytes] * len(next_row)
+        # A new batch starts at its row, so the row's size in a batch of its own is exact here.
+        sizes: list[int] = rows.lone_batch_bytes(next_row).tolist()
+        return sizes
 
     def _check_in(self, filling: Filling, places: Int64s, full: list[ProducerBatch]) -> None:
         """`full`: those of the batches at `places` that were closed."""
@@ -167,12 +174,14 @@ class RecordAccumulator:
             # Another write has begun meanwhile, and nobody will fill these again.
             filling.settle(still_open)
 
-    def _queue(self, topic_partition: TopicPartition) -> deque[ProducerBatch]:
-        queue = self._queues.get(topic_partition)
-        if queue is None:
-            queue = self._queues[topic_partition] = deque()
+    def _make_queues(self, filling: Filling, destinations: Int64s) -> None:
+        """Each of `destinations` has a queue afterwards, and buffers have the size that goes with their number."""
+        new = destinations[~filling.has_queue[destinations]]
+        for place in new.tolist():
+            filling.queues[place] = self._queues.setdefault(filling.destinations[place], deque())
+        filling.has_queue[new] = True
+        if new.size:
             self._fit_buffers(len(self._queues))
-        return queue
 
     def _fit_buffers(self, partitions_seen: int) -> None:
         """Halves the buffers until every partition can have one being filled and one on the wire."""
@@ -324,6 +333,8 @@ def _fill(
     those that have no room for the next one; returns their places and them. Without the lock: they are checked out."""
     rows.encoder.fill(places, rows.next_row, rows.end_row, filling.open_batches)
     without_room = places[rows.next_row[places] < rows.end_row[places]]
+    if not without_room.size:
+        return without_room, []
     full = filling.take_out(without_room, to_close=True)
     for batch in full:
         batch.full = True

@@ -10,6 +10,7 @@ Guarded by the accumulator's lock, but for the places that are checked out: thos
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,20 +30,29 @@ Int64s = npt.NDArray[np.int64]
 class Filling:
     """`destinations`: the write's, as in its RoutedRows; place d is for `destinations[d]`. The list may grow.
 
-    `is_open[d]`: there is a batch that takes rows. `checked_out[d]`: a writer works on it without the lock.
-    `open_batches`: their numbers, positions in the pool's `memory` included.
+    `queues[d]`: the partition's, if it `has_queue`. `is_open[d]`: there is a batch that takes rows. `checked_out[d]`: a
+    writer works on it without the lock. `open_batches`: their numbers, positions in the pool's `memory` included.
+    `sums_records`: the CRC is among them.
     """
 
     def __init__(
-        self, destinations: Sequence[TopicPartition], receipts: Receipts, memory: npt.NDArray[np.uint8]
+        self,
+        destinations: Sequence[TopicPartition],
+        receipts: Receipts,
+        memory: npt.NDArray[np.uint8],
+        *,
+        sums_records: bool,
     ) -> None:
         self.destinations = destinations
         self.receipts = receipts
+        self.queues: list[deque[ProducerBatch]] = []
+        self.has_queue = np.zeros(0, np.bool_)
         self._batches: list[ProducerBatch | None] = []
         self.is_open = np.zeros(0, np.bool_)
         self.checked_out = np.zeros(0, np.bool_)
         nothing = np.zeros(0, np.int64)
-        self.open_batches = OpenBatches(memory, nothing, nothing, nothing, nothing, nothing)
+        crc = nothing if sums_records else None
+        self.open_batches = OpenBatches(memory, nothing, nothing, nothing, nothing, nothing, crc)
         self.grow()
 
     def grow(self) -> None:
@@ -51,6 +61,8 @@ class Filling:
         if more <= 0:
             return
         self._batches += [None] * more
+        self.queues += [deque()] * more
+        self.has_queue = np.append(self.has_queue, np.zeros(more, np.bool_))
         self.is_open = np.append(self.is_open, np.zeros(more, np.bool_))
         self.checked_out = np.append(self.checked_out, np.zeros(more, np.bool_))
         old, new = self.open_batches, np.zeros(more, np.int64)
@@ -61,6 +73,7 @@ class Filling:
             limit=np.append(old.limit, new),
             record_count=np.append(old.record_count, new),
             max_timestamp=np.append(old.max_timestamp, new),
+            records_crc=None if old.records_crc is None else np.append(old.records_crc, new),
         )
 
     def adopt(self, places: Sequence[int], batches: Sequence[ProducerBatch], limits: Sequence[int]) -> None:
@@ -73,24 +86,31 @@ class Filling:
         columns.end[where] = start + HEADER_BYTES
         columns.limit[where] = start + np.array(limits, np.int64)
         columns.record_count[where] = 0
+        if columns.records_crc is not None:
+            columns.records_crc[where] = 0
         self.is_open[where] = True
         for place, batch in zip(places, batches, strict=True):
             self._batches[place] = batch
-            batch.fill_in(self, place)
+            batch.filling, batch.place = self, place
 
     def take_out(self, places: Int64s, *, to_close: bool = False) -> list[ProducerBatch]:
         """The batches of `places` (int64[k]), each of which has one, with their numbers. The places stay theirs until
         they are released. `to_close`: their writer goes on with them without the lock."""
         columns = self.open_batches
         numbers = (columns.end, columns.record_count, columns.max_timestamp)
+        crcs = [None] * len(places) if columns.records_crc is None else columns.records_crc[places].tolist()
         batches = []
-        for place, end, record_count, max_timestamp in zip(
-            places.tolist(), *(number[places].tolist() for number in numbers), strict=True
+        for place, end, record_count, max_timestamp, crc in zip(
+            places.tolist(), *(number[places].tolist() for number in numbers), crcs, strict=True
         ):
             batch = self._batches[place]
             assert batch is not None
             batch.being_closed = to_close
-            batch.take_over(end - batch.buffer.start, record_count, max_timestamp)
+            batch.end = end - batch.buffer.start
+            batch.record_count = record_count
+            batch.max_timestamp = max_timestamp
+            batch.records_crc = crc
+            batch.filling = None
             batches.append(batch)
         return batches
 

@@ -23,7 +23,8 @@ from kafka_sink.producer.buffer_pool import Buffer
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.record_batch import HEADER_BYTES, write_header
+from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from kafka_sink.producer.filling import Filling
@@ -57,14 +58,12 @@ class ProducerBatch:
     """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`.
 
     `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
-    and `max_timestamp` (ms) are those of when it was settled. `records_bytes`: what its records take uncompressed,
-    known once it is closed.
+    and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
+    `records_bytes`: what its records take uncompressed, known once it is closed.
     """
 
     __slots__ = (
         "_codec_id",
-        "_filling",
-        "_place",
         "attempts",
         "base_sequence",
         "base_timestamp",
@@ -72,13 +71,16 @@ class ProducerBatch:
         "buffer",
         "created_ms",
         "end",
+        "filling",
         "full",
         "last_attempt_ms",
         "last_error",
         "max_timestamp",
+        "place",
         "receipts",
         "record_count",
         "records_bytes",
+        "records_crc",
         "retry_at_ms",
         "state",
         "topic_id",
@@ -91,7 +93,6 @@ class ProducerBatch:
         topic_id: uuid.UUID | None,
         buffer: Buffer,
         receipts: Receipts,
-        *,
         base_timestamp: int,
         created_ms: int,
     ) -> None:
@@ -105,6 +106,7 @@ class ProducerBatch:
         self.end = HEADER_BYTES
         self.record_count = 0
         self.records_bytes = 0
+        self.records_crc: int | None = None
         self.full = False
         self.being_closed = False
         self.state = BatchState.OPEN
@@ -114,27 +116,18 @@ class ProducerBatch:
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
-        self._filling: Filling | None = None
-        self._place = 0
-
-    def fill_in(self, filling: Filling, place: int) -> None:
-        """From now on `filling` has its numbers, at `place`."""
-        self._filling, self._place = filling, place
+        self.filling: Filling | None = None
+        self.place = 0
 
     def settle(self) -> None:
         """Has its numbers itself again, and takes no more rows. Nothing happens the second time."""
-        if self._filling is not None:
-            self._filling.settle(np.array([self._place]))
-
-    def take_over(self, end: int, record_count: int, max_timestamp: int) -> None:
-        """Its numbers, from the Filling that had them."""
-        self.end, self.record_count, self.max_timestamp = end, record_count, max_timestamp
-        self._filling = None
+        if self.filling is not None:
+            self.filling.settle(np.array([self.place]))
 
     @property
     def checked_out(self) -> bool:
         """A writer is encoding into it, or closing it, without the lock: nobody else may touch it."""
-        return self.being_closed or (self._filling is not None and bool(self._filling.checked_out[self._place]))
+        return self.being_closed or (self.filling is not None and bool(self.filling.checked_out[self.place]))
 
     @property
     def size_bytes(self) -> int:
@@ -163,6 +156,7 @@ class ProducerBatch:
             self.end = HEADER_BYTES + len(compressed)
             self.buffer.view[HEADER_BYTES : self.end] = memoryview(compressed)
             self._codec_id = codec.id
+            self.records_crc = None
 
     def records(self, codec: Codec) -> bytes:
         """The records as they were before `close` compressed them with `codec`."""
@@ -173,16 +167,17 @@ class ProducerBatch:
         """Writes the header, and with it the CRC, once and for all. NO_PRODUCER's batches keep their number to
         themselves: it is their place among those of the partition."""
         self.base_sequence = base_sequence
-        write_header(
+        producer_id = producer.producer_id
+        KERNEL.write_header(
             self.buffer.view[: self.end],
-            codec_id=self._codec_id,
-            is_transactional=producer.is_transactional,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            base_sequence=NO_SEQUENCE if producer.producer_id == NO_PRODUCER.producer_id else base_sequence,
-            record_count=self.record_count,
+            self.records_crc,
+            self._codec_id | TRANSACTIONAL_BIT if producer.is_transactional else self._codec_id,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer.producer_epoch,
+            NO_SEQUENCE if producer_id == NO_PRODUCER.producer_id else base_sequence,
+            self.record_count,
         )
 
     @property

@@ -6,6 +6,7 @@ One counting sort an Arrow batch; from here on a partition's rows are a slice.
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -62,13 +63,18 @@ class RoutedRows:
         """Rows that no batch has yet."""
         return int((self.end_row - self.next_row).sum())
 
+    @cached_property
+    def largest_bytes(self) -> int:
+        """What the largest row takes as a batch of its own; 0 without rows."""
+        sizes = self.encoder.payload_sizes
+        return int(lone_batch_sizes(sizes.max(keepdims=True))[0]) if sizes.size else 0
+
     def largest(self) -> tuple[TopicPartition, int] | None:
         """The row that takes most bytes as a batch of its own: where it goes and how many; None without rows."""
         sizes = self.encoder.payload_sizes
         if not sizes.size:
             return None
-        largest = int(sizes.argmax())
-        return self.destinations[self._destination[largest]], int(lone_batch_sizes(sizes[largest : largest + 1])[0])
+        return self.destinations[self._destination[sizes.argmax()]], self.largest_bytes
 
     def needed_bytes(self, buffer_bytes: int) -> int:
         """The smallest buffer that would take the next row of the first destination that waits."""

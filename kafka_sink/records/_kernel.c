@@ -20,6 +20,10 @@
 
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define HAS_X86_CRC32C
+#endif
 
 /* What went wrong, in words for a ValueError; NULL: nothing. */
 typedef const char *Error;
@@ -289,6 +293,138 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
 }
 
 
+/* --- CRC-32C ------------------------------------------------------------------------------------------------ */
+
+/* A CRC is a remainder by POLYNOMIAL: bit 31 of the word is the coefficient of x^0, bit 0 that of x^31. To put n bytes
+ * behind others multiplies the remainder of those by x^8n, which is how the CRC of a whole comes from those of its parts.
+ *
+ * Processors that compute it take a word of 8 bytes a cycle but give its result after three, so three lanes of a block
+ * are summed at a time. Where there is no such instruction Python does not ask for CRCs here: the crc32c package knows
+ * more processors than this file needs to. */
+#define POLYNOMIAL 0x82F63B78u
+#define X_TO_THE_0 0x80000000u
+#define LONG_LANE 256
+#define SHORT_LANE 64
+
+/* x^(8 * 2^i), and what `advance` multiplies by; made once by `make_powers`. */
+static uint32_t EIGHT_TIMES_2_TO_THE[31];
+static uint64_t LONG_LANE_ON, LONG_LANES_ON, SHORT_LANE_ON, SHORT_LANES_ON;
+
+static inline uint32_t times_x(uint32_t remainder)
+{
+    return remainder >> 1 ^ (POLYNOMIAL & -(remainder & 1));
+}
+
+static uint32_t product(uint32_t a, uint32_t b)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < 32; i++, a <<= 1, b = times_x(b))
+        sum ^= b & -(a >> 31);
+    return sum;
+}
+
+static uint32_t power_of_x(int exponent)
+{
+    uint32_t power = X_TO_THE_0;
+    while (exponent-- > 0)
+        power = times_x(power);
+    return power;
+}
+
+/* A carry-less product of two reflected words is x too low, and the instruction that takes its remainder multiplies by
+ * x^32 as it does for any data. */
+static uint64_t lane_power(int bytes)
+{
+    return power_of_x(8 * bytes - 33);
+}
+
+static void make_powers(void)
+{
+    EIGHT_TIMES_2_TO_THE[0] = power_of_x(8);
+    for (size_t i = 1; i < sizeof EIGHT_TIMES_2_TO_THE / sizeof *EIGHT_TIMES_2_TO_THE; i++)
+        EIGHT_TIMES_2_TO_THE[i] = product(EIGHT_TIMES_2_TO_THE[i - 1], EIGHT_TIMES_2_TO_THE[i - 1]);
+    LONG_LANE_ON = lane_power(LONG_LANE);
+    LONG_LANES_ON = lane_power(2 * LONG_LANE);
+    SHORT_LANE_ON = lane_power(SHORT_LANE);
+    SHORT_LANES_ON = lane_power(2 * SHORT_LANE);
+}
+
+/* The CRC of bytes with the CRC `first` and of `size` < 2^31 bytes with the CRC `second` behind them. */
+static uint32_t join_crcs(uint32_t first, uint32_t second, uint32_t size)
+{
+    for (int i = 0; size != 0; i++, size >>= 1)
+        if (size & 1)
+            first = product(first, EIGHT_TIMES_2_TO_THE[i]);
+    return first ^ second;
+}
+
+#ifdef HAS_X86_CRC32C
+#define TARGET __attribute__((target("sse4.2,pclmul")))
+
+static int has_crc32c(void)
+{
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+static inline uint64_t word_at(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+/* Three lanes of `lane` bytes each: the first has two behind it, the second one. */
+TARGET static inline uint64_t three_lanes(uint64_t state, const uint8_t *at, int64_t lane, uint64_t two_on,
+                                          uint64_t one_on)
+{
+    uint64_t second = 0, third = 0;
+    for (const uint8_t *end = at + lane; at < end; at += 8) {
+        state = _mm_crc32_u64(state, word_at(at));
+        second = _mm_crc32_u64(second, word_at(at + lane));
+        third = _mm_crc32_u64(third, word_at(at + 2 * lane));
+    }
+    __m128i on = _mm_set_epi64x((int64_t)one_on, (int64_t)two_on), states = _mm_set_epi64x((int64_t)second, (int64_t)state);
+    __m128i sum = _mm_xor_si128(_mm_clmulepi64_si128(states, on, 0x00), _mm_clmulepi64_si128(states, on, 0x11));
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(sum)) ^ third;
+}
+
+TARGET static uint32_t extend_state(uint32_t start, const uint8_t *at, int64_t size)
+{
+    uint64_t state = start;
+    for (; size >= 3 * LONG_LANE; at += 3 * LONG_LANE, size -= 3 * LONG_LANE)
+        state = three_lanes(state, at, LONG_LANE, LONG_LANES_ON, LONG_LANE_ON);
+    for (; size >= 3 * SHORT_LANE; at += 3 * SHORT_LANE, size -= 3 * SHORT_LANE)
+        state = three_lanes(state, at, SHORT_LANE, SHORT_LANES_ON, SHORT_LANE_ON);
+    for (; size >= 8; at += 8, size -= 8)
+        state = _mm_crc32_u64(state, word_at(at));
+    for (; size > 0; at++, size--)
+        state = _mm_crc32_u8((uint32_t)state, *at);
+    return (uint32_t)state;
+}
+#else
+static int has_crc32c(void)
+{
+    return 0;
+}
+#endif
+
+/* The CRC of bytes with the CRC `crc` and `size` more behind them. */
+static uint32_t extend_crc(uint32_t crc, const uint8_t *at, int64_t size)
+{
+    uint32_t state = ~crc;
+#ifdef HAS_X86_CRC32C
+    if (has_crc32c())
+        return ~extend_state(state, at, size);
+#endif
+    for (; size > 0; at++, size--) {
+        state ^= *at;
+        for (int i = 0; i < 8; i++)
+            state = times_x(state);
+    }
+    return ~state;
+}
+
+
 /* --- records ------------------------------------------------------------------------------------------------ */
 
 /* Zig-zag varints (varint.py). Differences wrap around, as numpy's do. */
@@ -461,7 +597,20 @@ typedef struct {
     int64_t max_timestamp;
     int64_t next_row;
     int64_t end_row;
+    int sums;       /* whether the CRC is wanted */
+    int64_t summed; /* the end of the records that are in it */
+    uint32_t crc;
 } Batch;
+
+/* Summed while they are in the first-level cache. */
+#define SUMMED_BYTES 8192
+
+static inline void sum_records(Batch *batch)
+{
+    if (batch->sums)
+        batch->crc = extend_crc(batch->crc, batch->memory + batch->summed, batch->end - batch->summed);
+    batch->summed = batch->end;
+}
 
 static Error fill_batch(const Columns *columns, const Int64s *order, const int64_t *timestamp_ms, Batch *batch)
 {
@@ -491,6 +640,8 @@ static Error fill_batch(const Columns *columns, const Int64s *order, const int64
         if (error)
             return error;
         batch->end += record;
+        if (batch->end - batch->summed >= SUMMED_BYTES)
+            sum_records(batch);
         batch->record_count++;
         if (timestamp > batch->max_timestamp)
             batch->max_timestamp = timestamp;
@@ -512,8 +663,9 @@ static PyObject *none_or(Error error)
 
 PyDoc_STRVAR(fill_doc,
              "fill(value, key, headers, order, timestamp_ms, places, next_row, end_row, memory, base_timestamp, end, "
-             "limit, record_count, max_timestamp)\n\nWrites into the batch of each of `places` as many rows of its "
-             "run as fit, and moves next_row, end, record_count and max_timestamp accordingly.");
+             "limit, record_count, max_timestamp, records_crc)\n\nWrites into the batch of each of `places` as many "
+             "rows of its run as fit, and moves next_row, end, record_count, max_timestamp and, unless it is None, "
+             "records_crc accordingly.");
 
 /* Open batches are places of arrays, as are the rows that are to go into them: run p of `order` goes into batch p. Only
  * the places that `places` names are looked at. */
@@ -524,6 +676,7 @@ typedef struct {
     Int64s places;
     Int64s next_row;
     int64_t *end_row, *base_timestamp, *end, *limit, *record_count, *max_timestamp;
+    int64_t *records_crc; /* NULL: not wanted */
     Bytes memory;
 } Fill;
 
@@ -565,10 +718,17 @@ static Error fill_place(const Fill *fill, int64_t place)
         .max_timestamp = fill->max_timestamp[place],
         .next_row = fill->next_row.items[place],
         .end_row = fill->end_row[place],
+        .sums = fill->records_crc != NULL,
+        .summed = end,
+        .crc = fill->records_crc != NULL ? (uint32_t)fill->records_crc[place] : 0,
     };
     Error error = fill_batch(&fill->columns, &fill->order, fill->timestamp_ms, &batch);
     if (error)
         return error;
+    if (batch.sums) {
+        sum_records(&batch);
+        fill->records_crc[place] = batch.crc;
+    }
     fill->end[place] = batch.end;
     fill->record_count[place] = batch.record_count;
     fill->max_timestamp[place] = batch.max_timestamp;
@@ -592,13 +752,14 @@ static Error fill_all(const Fill *fill)
 static PyObject *kernel_fill(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *value, *key, *headers, *order, *timestamp_ms, *places, *next_row, *end_row, *memory, *base_timestamp,
-        *end, *limit, *record_count, *max_timestamp;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOOO:fill", &value, &key, &headers, &order, &timestamp_ms, &places,
-                          &next_row, &end_row, &memory, &base_timestamp, &end, &limit, &record_count, &max_timestamp))
+        *end, *limit, *record_count, *max_timestamp, *records_crc;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOOOOOOO:fill", &value, &key, &headers, &order, &timestamp_ms, &places,
+                          &next_row, &end_row, &memory, &base_timestamp, &end, &limit, &record_count, &max_timestamp,
+                          &records_crc))
         return NULL;
     Held held;
-    Fill fill;
-    if (!hold_up_to(&held, COLUMNS_BUFFERS + 11))
+    Fill fill = {.records_crc = NULL};
+    if (!hold_up_to(&held, COLUMNS_BUFFERS + 12))
         return NULL;
     PyObject *result = NULL;
     if (hold_columns(&held, value, key, headers, &fill.columns) && hold_int64s(&held, order, 0, &fill.order) &&
@@ -610,6 +771,7 @@ static PyObject *kernel_fill(PyObject *Py_UNUSED(module), PyObject *args)
         hold_int64s_of(&held, limit, 0, fill.next_row.count, &fill.limit) &&
         hold_int64s_of(&held, record_count, 1, fill.next_row.count, &fill.record_count) &&
         hold_int64s_of(&held, max_timestamp, 1, fill.next_row.count, &fill.max_timestamp) &&
+        (records_crc == Py_None || hold_int64s_of(&held, records_crc, 1, fill.next_row.count, &fill.records_crc)) &&
         hold_bytes(&held, memory, PyBUF_WRITABLE, &fill.memory)) {
         Error error;
         Py_BEGIN_ALLOW_THREADS
@@ -619,6 +781,83 @@ static PyObject *kernel_fill(PyObject *Py_UNUSED(module), PyObject *args)
     }
     release(&held);
     return result;
+}
+
+PyDoc_STRVAR(write_header_doc,
+             "write_header(batch, records_crc, attributes, base_timestamp, max_timestamp, producer_id, producer_epoch, "
+             "base_sequence, record_count)\n\nWrites the first 61 bytes of a record batch whose records lie behind, and "
+             "have the CRC `records_crc`; they are read where that is None.");
+
+/* record_batch.py has the layout. */
+#define HEADER_BYTES 61
+#define LENGTH_END 12
+#define CRC_OFFSET 17
+#define CRC_END 21
+#define MAGIC 2
+#define NO_PARTITION_LEADER_EPOCH (-1)
+
+static uint8_t *put_big_endian(uint8_t *at, int64_t number, int bytes)
+{
+    for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+        *at++ = (uint8_t)((uint64_t)number >> shift);
+    return at;
+}
+
+/* What follows batch and CRC in the arguments. */
+enum { ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH, BASE_SEQUENCE, RECORD_COUNT };
+#define HEADER_NUMBERS (RECORD_COUNT + 1)
+
+static void put_header(uint8_t *batch, int64_t size, const uint32_t *records_crc, const int64_t *numbers)
+{
+    uint8_t *at = put_big_endian(batch, 0, 8); /* base offset: the broker's to assign */
+    at = put_big_endian(at, size - LENGTH_END, 4);
+    at = put_big_endian(at, NO_PARTITION_LEADER_EPOCH, 4);
+    at = put_big_endian(at, MAGIC, 1) + CRC_END - CRC_OFFSET;
+    at = put_big_endian(at, numbers[ATTRIBUTES], 2);
+    at = put_big_endian(at, numbers[RECORD_COUNT] - 1, 4); /* last offset delta */
+    at = put_big_endian(at, numbers[BASE_TIMESTAMP], 8);
+    at = put_big_endian(at, numbers[MAX_TIMESTAMP], 8);
+    at = put_big_endian(at, numbers[PRODUCER_ID], 8);
+    at = put_big_endian(at, numbers[PRODUCER_EPOCH], 2);
+    at = put_big_endian(at, numbers[BASE_SEQUENCE], 4);
+    put_big_endian(at, numbers[RECORD_COUNT], 4);
+    uint32_t crc = extend_crc(0, batch + CRC_END, HEADER_BYTES - CRC_END);
+    if (records_crc == NULL)
+        crc = extend_crc(crc, batch + HEADER_BYTES, size - HEADER_BYTES);
+    else
+        crc = join_crcs(crc, *records_crc, (uint32_t)(size - HEADER_BYTES));
+    put_big_endian(batch + CRC_OFFSET, crc, 4);
+}
+
+static PyObject *kernel_write_header(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    int64_t numbers[HEADER_NUMBERS];
+    if (count != 2 + HEADER_NUMBERS) {
+        PyErr_SetString(PyExc_TypeError, "write_header takes a batch, a CRC and 7 numbers");
+        return NULL;
+    }
+    uint32_t crc = 0;
+    if (args[1] != Py_None) {
+        crc = (uint32_t)PyLong_AsUnsignedLong(args[1]);
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    for (Py_ssize_t i = 0; i < HEADER_NUMBERS; i++) {
+        numbers[i] = PyLong_AsLongLong(args[2 + i]);
+        if (numbers[i] == -1 && PyErr_Occurred())
+            return NULL;
+    }
+    Py_buffer batch;
+    if (PyObject_GetBuffer(args[0], &batch, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (batch.len < HEADER_BYTES || batch.len > INT32_MAX)
+        PyErr_SetString(PyExc_ValueError, "a record batch has 61 bytes or more, and fewer than 2^31");
+    else
+        put_header(batch.buf, batch.len, args[1] == Py_None ? NULL : &crc, numbers);
+    PyBuffer_Release(&batch);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(payload_sizes_doc,
@@ -986,10 +1225,17 @@ static PyMethodDef METHODS[] = {
     {"payload_sizes", kernel_payload_sizes, METH_VARARGS, payload_sizes_doc},
     {"sum_row_hashes", kernel_sum_row_hashes, METH_VARARGS, sum_row_hashes_doc},
     {"wire_order", kernel_wire_order, METH_VARARGS, wire_order_doc},
+    {"write_header", (PyCFunction)(void (*)(void))kernel_write_header, METH_FASTCALL, write_header_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot SLOTS[] = {{0, NULL}};
+static int set_up(PyObject *module)
+{
+    make_powers();
+    return PyModule_AddIntConstant(module, "SUMS_RECORDS", has_crc32c());
+}
+
+static PyModuleDef_Slot SLOTS[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};
 
 static struct PyModuleDef MODULE = {
     PyModuleDef_HEAD_INIT,

@@ -9,6 +9,9 @@ Column: TypeAlias = tuple[Buffer | None, Buffer | None, Buffer | None, int, int,
 # int64[n + 1] offsets of the rows in the entries, keys, values
 Headers: TypeAlias = tuple[npt.NDArray[np.int64], Column, Column]
 
+# Whether this processor computes CRC-32C.
+SUMS_RECORDS: int
+
 def murmur2(keys: Column, hashes: npt.NDArray[np.int32], /) -> None: ...
 def wire_order(
     destination: npt.NDArray[np.int64], order: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], /
@@ -42,5 +45,18 @@ def fill(
     limit: npt.NDArray[np.int64],
     record_count: npt.NDArray[np.int64],
     max_timestamp: npt.NDArray[np.int64],
+    records_crc: npt.NDArray[np.int64] | None,
+    /,
+) -> None: ...
+def write_header(
+    batch: memoryview,
+    records_crc: int | None,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
     /,
 ) -> None: ...

@@ -1,8 +1,8 @@
 """Python's face of the compiled kernel: Arrow arrays taken apart into the buffers that `_kernel.c` reads.
 
 Each function does and returns what its namesake without a compiler does: murmur.py, wire_order.py,
-record_size.py, row_hashes.py, and `CompiledEncoder.fill` that of encoder.py. All release the interpreter's lock while
-they work.
+record_size.py, row_hashes.py, record_batch.py, and `CompiledEncoder.fill` that of encoder.py, with the CRC of what it
+wrote where `SUMS_RECORDS`. All but `write_header` release the interpreter's lock while they work.
 The kernel checks everything it reads; ValueError means a corrupt Arrow batch, and what was written means nothing.
 Importing this module fails where the kernel was not built: kernel.py does so.
 """
@@ -20,6 +20,9 @@ from kafka_sink.records.row_hashes import KEYS, partition_numbers, timestamp_num
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+SUMS_RECORDS = bool(_kernel.SUMS_RECORDS)
+write_header = _kernel.write_header
 
 
 def murmur2(keys: pa.Array) -> Int32s:
@@ -90,6 +93,7 @@ class CompiledEncoder:
             batches.limit,
             batches.record_count,
             batches.max_timestamp,
+            batches.records_crc,
         )
 
 

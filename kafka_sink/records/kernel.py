@@ -24,6 +24,7 @@ from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.encoder import RecordEncoder
 from kafka_sink.records.murmur import murmur2
 from kafka_sink.records.open_batches import OpenBatches
+from kafka_sink.records.record_batch import write_header
 from kafka_sink.records.record_size import payload_sizes
 from kafka_sink.records.row_hashes import sum_row_hashes
 from kafka_sink.records.wire_order import wire_order
@@ -33,11 +34,15 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Encoder(Protocol):
-    """encoder.RecordEncoder says what they do."""
+    """encoder.RecordEncoder says what they do. Batches may have a `records_crc` only if the kernel `sums_records`."""
 
     payload_sizes: Int64s
 
     def fill(self, places: Int64s, next_row: Int64s, end_row: Int64s, batches: OpenBatches) -> None: ...
+
+
+# The batch, and what record_batch.write_header says.
+WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,12 @@ class Kernel:
     payload_sizes: Callable[[RecordColumns], Int64s]
     sum_row_hashes: Callable[[RecordColumns], tuple[int, int]]
     encoder: Callable[[RecordColumns, Int64s], Encoder]
+    # Whether the encoder keeps the CRC-32C of what it writes, which costs it less than reading that once more.
+    sums_records: bool
+    write_header: WriteHeader
 
 
-FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, sum_row_hashes, RecordEncoder)
+FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, sum_row_hashes, RecordEncoder, False, write_header)
 
 
 def compiled_kernel() -> Kernel:
@@ -64,6 +72,8 @@ def compiled_kernel() -> Kernel:
         compiled.payload_sizes,
         compiled.sum_row_hashes,
         compiled.CompiledEncoder,
+        compiled.SUMS_RECORDS,
+        compiled.write_header if compiled.SUMS_RECORDS else write_header,
     )
 
 

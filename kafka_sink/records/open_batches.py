@@ -20,8 +20,9 @@ UInt8s = npt.NDArray[np.uint8]
 class OpenBatches:
     """`memory`: uint8, writable. The rest int64[p], a place a batch: `end`, the position in `memory` one past the last
     byte of the batch's records; `limit`, one past its last byte; `record_count`, the records before `end`;
-    `base_timestamp` (ms), what the records' timestamps are told from; `max_timestamp` (ms), the latest of them. What
-    lies between `end` and `limit` means nothing, and neither does a place without a batch.
+    `base_timestamp` (ms), what the records' timestamps are told from; `max_timestamp` (ms), the latest of them;
+    `records_crc`, their CRC-32C, or None where nobody wants it of the encoder. What lies between `end` and `limit`
+    means nothing, and neither does a place without a batch.
     """
 
     memory: UInt8s
@@ -30,3 +31,4 @@ class OpenBatches:
     limit: Int64s
     record_count: Int64s
     max_timestamp: Int64s
+    records_crc: Int64s | None

@@ -171,7 +171,7 @@ def test_drain_leaves_other_nodes_partitions() -> None:
 def test_a_batch_being_filled_is_neither_ready_nor_drained() -> None:
     c = make_core(linger_ms=0)
     waiting = routed([b"a"], [0])
-    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
+    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, c.codec, 0)
     c.accumulator.begin_flush()
     assert ready(c) == set()
     assert drain(c) == []
@@ -238,7 +238,7 @@ def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory
 def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_writer() -> None:
     c = make_core()
     waiting = routed([b"a"], [0])
-    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, 0)
+    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, c.codec, 0)
     (batch,) = c.accumulator.queued()
     c.accumulator.fail(ProducerClosed(reason="test"))
     assert batch.state is BatchState.OPEN
@@ -260,7 +260,7 @@ def test_writes_do_not_share_a_batch() -> None:
 def test_a_writer_that_begins_while_another_fills_gets_batches_of_its_own() -> None:
     c = make_core()
     one, two, other = routed([b"a"], [0]), routed([b"b"], [0]), Receipts()
-    c.accumulator._check_out(one, one.unplaced(), c.receipts, 0)
+    c.accumulator._check_out(one, one.unplaced(), c.receipts, c.codec, 0)
     assert c.accumulator.try_append(two, other, c.codec, 0)
     first, second = c.accumulator.queued()
     assert (first.checked_out, first.receipts, second.receipts) == (True, c.receipts, other)

@@ -26,11 +26,11 @@ def batch(pool: BufferPool, partition: int, base_timestamp: int = 0) -> Producer
     buffer = pool.try_allocate(BUFFER_BYTES)
     assert buffer is not None
     topic_partition = TopicPartition("t", partition)
-    return ProducerBatch(topic_partition, TOPIC_ID, buffer, Receipts(), base_timestamp=base_timestamp, created_ms=0)
+    return ProducerBatch(topic_partition, TOPIC_ID, buffer, Receipts(), base_timestamp, created_ms=0)
 
 
 def test_a_new_batch_begins_behind_its_header_and_ends_with_its_buffer(pool: BufferPool) -> None:
-    filling = Filling(destinations(3), Receipts(), pool.memory)
+    filling = Filling(destinations(3), Receipts(), pool.memory, sums_records=True)
     batches = [batch(pool, 2, base_timestamp=70), batch(pool, 0, base_timestamp=50)]
     filling.adopt([2, 0], batches, [BUFFER_BYTES, 800])
     columns = filling.open_batches
@@ -42,14 +42,17 @@ def test_a_new_batch_begins_behind_its_header_and_ends_with_its_buffer(pool: Buf
 
 
 def test_a_settled_batch_has_its_numbers_and_its_place_is_empty(pool: BufferPool) -> None:
-    filling = Filling(destinations(2), Receipts(), pool.memory)
+    filling = Filling(destinations(2), Receipts(), pool.memory, sums_records=True)
     first, second = batch(pool, 0), batch(pool, 1)
     filling.adopt([0, 1], [first, second], [BUFFER_BYTES] * 2)
     filling.open_batches.end[1] += 200
     filling.open_batches.record_count[1] = 7
     filling.open_batches.max_timestamp[1] = 99
+    assert filling.open_batches.records_crc is not None
+    filling.open_batches.records_crc[1] = 2**32 - 1
     second.settle()
     assert (second.end, second.record_count, second.max_timestamp) == (HEADER_BYTES + 200, 7, 99)
+    assert second.records_crc == 2**32 - 1
     assert filling.is_open.tolist() == [True, False]
     filling.open_batches.end[1] = 5  # another batch's business by now
     second.settle()
@@ -57,11 +60,11 @@ def test_a_settled_batch_has_its_numbers_and_its_place_is_empty(pool: BufferPool
     third = batch(pool, 1)
     filling.adopt([1], [third], [BUFFER_BYTES])
     assert filling.settle(np.array([0, 1])) == [first, third]
-    assert third.record_count == 0
+    assert (third.record_count, third.records_crc) == (0, 0)
 
 
 def test_checked_out_until_checked_in_or_closed(pool: BufferPool) -> None:
-    filling = Filling(destinations(1), Receipts(), pool.memory)
+    filling = Filling(destinations(1), Receipts(), pool.memory, sums_records=False)
     one = batch(pool, 0)
     assert not one.checked_out
     filling.adopt([0], [one], [BUFFER_BYTES])
@@ -78,7 +81,7 @@ def test_checked_out_until_checked_in_or_closed(pool: BufferPool) -> None:
 
 def test_places_keep_what_they_have_when_destinations_are_added(pool: BufferPool) -> None:
     known = destinations(1)
-    filling = Filling(known, Receipts(), pool.memory)
+    filling = Filling(known, Receipts(), pool.memory, sums_records=True)
     one = batch(pool, 0, base_timestamp=5)
     filling.adopt([0], [one], [BUFFER_BYTES])
     filling.open_batches.record_count[0] = 3

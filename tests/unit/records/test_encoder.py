@@ -148,8 +148,8 @@ def whole_batch(record_encoder: RecordEncoder, rows: slice, timestamp_ms: Int64s
     batch = bytearray(HEADER_BYTES) + codec.compress(memoryview(records))
     write_header(
         memoryview(batch),
-        codec_id=codec.id,
-        is_transactional=False,
+        records_crc=None,
+        attributes=codec.id,
         base_timestamp=int(timestamp_ms[0]),
         max_timestamp=int(timestamp_ms.max()),
         producer_id=77,

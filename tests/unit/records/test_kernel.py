@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -78,6 +79,7 @@ class Placement:
     end: list[int]
     room: list[int]
     record_count: list[int]
+    records_crc: list[int]
     base_timestamp: list[int]
 
     def open_batches(self) -> OpenBatches:
@@ -91,6 +93,7 @@ class Placement:
             limit=limit,
             record_count=int64s(self.record_count),
             max_timestamp=int64s(self.base_timestamp),
+            records_crc=int64s(self.records_crc),
         )
 
 
@@ -119,6 +122,7 @@ def placements(draw: st.DrawFn) -> Placement:
         end=each(st.integers(0, 100)),
         room=each(ROOMS),
         record_count=each(RECORDS_BEFORE),
+        records_crc=each(st.integers(0, 2**32 - 1)),
         base_timestamp=each(BASES_MS),
     )
 
@@ -150,6 +154,28 @@ def test_compiled_and_vectorised_fill_alike(placement: Placement) -> None:
     for name in ("end", "record_count", "max_timestamp"):
         assert getattr(batches, name).tolist() == getattr(expected, name).tolist(), name
     assert records(batches) == records(expected)
+
+
+@needs_kernel
+@given(placements())
+def test_the_crc_goes_on_with_the_records(placement: Placement) -> None:
+    _, _, batches = fill(COMPILED, placement)
+    for i, written in enumerate(records(batches)):
+        expected = crc32c.crc32c(written[placement.end[i] :], placement.records_crc[i])
+        assert batches.records_crc[i] == expected
+
+
+@needs_kernel
+def test_the_crc_of_long_runs_and_of_none() -> None:
+    values = [b"v" * length for length in (3_000, 10_000, 0, 1, 20_000, 8_000, 7)]
+    columns = RecordColumns.from_arrow(pa.record_batch({"value": pa.array(values, pa.binary())}), now_ms=0)
+    encoder = COMPILED.encoder(columns, np.arange(len(values)))
+    summed, not_summed = one_batch(50_000, records_crc=0), one_batch(50_000)
+    for batches in (summed, not_summed):
+        encoder.fill(int64s([0]), int64s([0]), int64s([len(values)]), batches)
+    assert summed.records_crc.tolist() == [crc32c.crc32c(records(summed)[0])]
+    assert not_summed.records_crc is None
+    assert records(summed) == records(not_summed)
 
 
 @BOTH
@@ -229,12 +255,14 @@ def test_ten_thousand_rows_for_two_thousand_batches() -> None:
         end=[61] * k,
         room=random.integers(0, 2_000, k).tolist(),
         record_count=[0] * k,
+        records_crc=[0] * k,
         base_timestamp=[5] * k,
     )
     expected_next, _, expected = fill(FALLBACK, placement)
     next_row, _, batches = fill(COMPILED, placement)
     assert next_row.tolist() == expected_next.tolist()
     assert records(batches) == records(expected)
+    assert batches.records_crc.tolist() == [crc32c.crc32c(written[61:]) for written in records(batches)]
 
 
 @needs_kernel
@@ -259,7 +287,8 @@ def test_data_beyond_32_bits() -> None:
 
 def one_batch(size: int, **numbers: int) -> OpenBatches:
     values = {"base_timestamp": 0, "end": 0, "limit": size, "record_count": 0, "max_timestamp": 0} | numbers
-    return OpenBatches(np.zeros(size, np.uint8), **{name: int64s([value]) for name, value in values.items()})
+    columns: dict[str, Any] = {name: int64s([value]) for name, value in values.items()}
+    return OpenBatches(np.zeros(size, np.uint8), **({"records_crc": None} | columns))
 
 
 # --- hostile input ------------------------------------------------------------------------------------------
@@ -296,6 +325,7 @@ def arguments() -> dict[str, Any]:
         "limit": int64s([100, 200]),
         "record_count": int64s([0, 0]),
         "max_timestamp": int64s([5, 5]),
+        "records_crc": int64s([0, 0]),
     }
 
 
@@ -459,6 +489,8 @@ def read_only(array: Int64s) -> Int64s:
         {"record_count": int64s([0, 2**31 - 1])},
         {"record_count": int64s([0, 2**63 - 1])},
         {"max_timestamp": int64s([5])},
+        {"records_crc": int64s([0])},
+        {"records_crc": read_only(int64s([0, 0]))},
         {"base_timestamp": int64s([])},
         {"memory": bytes(200)},
         {"memory": np.zeros(199, np.uint8)},
@@ -527,6 +559,7 @@ def many_arguments() -> dict[str, Any]:
         "limit": 300 * np.arange(1, batches + 1),
         "record_count": np.zeros(batches, np.int64),
         "max_timestamp": np.full(batches, 5),
+        "records_crc": None,
     }
 
 

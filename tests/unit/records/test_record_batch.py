@@ -1,12 +1,36 @@
-"""The header against kafka-python: its writer makes the same bytes, its reader takes CRC and fields."""
+"""The header against kafka-python: its writer makes the same bytes, its reader takes CRC and fields.
+
+For both implementations; without the compiled kernel, or on a processor that it cannot compute CRCs on, for one.
+"""
 
 from __future__ import annotations
 
+import random
+
+import crc32c
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from kafka_sink.records.record_batch import HEADER_BYTES, write_header
+from kafka_sink.records.kernel import FALLBACK, WriteHeader, compiled_kernel
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT
+
+try:
+    COMPILED = compiled_kernel()
+    from kafka_sink.records import _kernel
+except ImportError:
+    COMPILED = None
+
+needs_kernel = pytest.mark.skipif(COMPILED is None, reason="the kernel was not compiled")
+BOTH = pytest.mark.parametrize(
+    "write_header",
+    [
+        pytest.param(FALLBACK.write_header, id="vectorised"),
+        pytest.param(COMPILED and _kernel.write_header, id="compiled", marks=needs_kernel),
+    ],
+)
 
 RECORDS = [(1_700_000_000_123, b"k", b"v"), (1_700_000_000_007, None, b"w" * 300)]
 
@@ -26,46 +50,37 @@ def kafka_python_batch(*, is_transactional: bool) -> bytes:
     return bytes(builder.build())
 
 
-def rewritten(batch: bytes, *, is_transactional: bool) -> bytearray:
+def rewritten(
+    write_header: WriteHeader, batch: bytes, *, is_transactional: bool = False, knows_crc: bool = False
+) -> bytearray:
     """The same records under a header of ours; whatever stood in the header's place is overwritten."""
     buffer = bytearray(b"\xff" * HEADER_BYTES + batch[HEADER_BYTES:])
-    write_header(
-        memoryview(buffer),
-        codec_id=0,
-        is_transactional=is_transactional,
-        base_timestamp=RECORDS[0][0],
-        max_timestamp=RECORDS[0][0],
-        producer_id=2**40 + 1,
-        producer_epoch=32767,
-        base_sequence=2**31 - 1,
-        record_count=len(RECORDS),
-    )
+    crc = crc32c.crc32c(batch[HEADER_BYTES:]) if knows_crc else None
+    attributes = TRANSACTIONAL_BIT if is_transactional else 0
+    timestamp = RECORDS[0][0]
+    numbers = (attributes, timestamp, timestamp, 2**40 + 1, 32767, 2**31 - 1, len(RECORDS))
+    write_header(memoryview(buffer), crc, *numbers)
     return buffer
 
 
+@BOTH
+@pytest.mark.parametrize("knows_crc", [False, True])
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_same_bytes_as_kafka_python(is_transactional: bool) -> None:
+def test_same_bytes_as_kafka_python(write_header: WriteHeader, is_transactional: bool, knows_crc: bool) -> None:
     expected = bytearray(kafka_python_batch(is_transactional=is_transactional))
-    ours = rewritten(bytes(expected), is_transactional=is_transactional)
+    ours = rewritten(write_header, bytes(expected), is_transactional=is_transactional, knows_crc=knows_crc)
     # partition_leader_epoch, which the broker assigns and no CRC covers: -1 as in Java, 0 in kafka-python.
     assert ours[12:16] == b"\xff\xff\xff\xff"
     expected[12:16] = ours[12:16]
     assert ours == expected
 
 
-def test_codec_and_fields_read_back() -> None:
+@BOTH
+def test_codec_and_fields_read_back(write_header: WriteHeader) -> None:
     buffer = bytearray(HEADER_BYTES + 7)
-    write_header(
-        memoryview(buffer),
-        codec_id=4,
-        is_transactional=True,
-        base_timestamp=-5,
-        max_timestamp=-1,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=9,
-    )
+    codec_id, base_timestamp, max_timestamp, no_producer = 4, -5, -1, (-1, -1, -1)
+    attributes = codec_id | TRANSACTIONAL_BIT
+    write_header(memoryview(buffer), None, attributes, base_timestamp, max_timestamp, *no_producer, 9)
     batch = MemoryRecords(bytes(buffer)).next_batch()
     assert batch.validate_crc()
     assert batch.size_in_bytes == len(buffer)
@@ -77,9 +92,44 @@ def test_codec_and_fields_read_back() -> None:
     assert (batch.last_offset_delta, batch.records_count) == (8, 9)
 
 
+@BOTH
 @pytest.mark.parametrize("position", [21, 23, 43, 57, HEADER_BYTES, -1])
-def test_crc_covers_attributes_to_the_last_record(position: int) -> None:
-    buffer = rewritten(kafka_python_batch(is_transactional=False), is_transactional=False)
+def test_crc_covers_attributes_to_the_last_record(write_header: WriteHeader, position: int) -> None:
+    buffer = rewritten(write_header, kafka_python_batch(is_transactional=False))
     assert MemoryRecords(bytes(buffer)).next_batch().validate_crc()
     buffer[position] ^= 0x40
     assert not MemoryRecords(bytes(buffer)).next_batch().validate_crc()
+
+
+@BOTH
+@given(
+    size=st.one_of(st.integers(0, 3_000), st.sampled_from([2**16, 2**20 + 1])),
+    seed=st.integers(0, 2**32),
+    knows_crc=st.booleans(),
+)
+def test_the_crc_is_right_whatever_the_length(
+    write_header: WriteHeader, size: int, seed: int, knows_crc: bool
+) -> None:
+    buffer = bytearray(HEADER_BYTES) + random.Random(seed).randbytes(size)
+    crc = crc32c.crc32c(buffer[HEADER_BYTES:]) if knows_crc else None
+    write_header(memoryview(buffer), crc, 0, 1, 2, 3, 4, 5, 6)
+    assert int.from_bytes(buffer[17:21], "big") == crc32c.crc32c(buffer[21:])
+
+
+@needs_kernel
+def test_what_is_no_record_batch_is_refused() -> None:
+    numbers = (0, 1, 2, 3, 4, 5, 6)
+    for batch in (bytearray(HEADER_BYTES - 1), bytearray(0)):
+        with pytest.raises(ValueError, match="61 bytes"):
+            _kernel.write_header(memoryview(batch), None, *numbers)
+    with pytest.raises(BufferError):
+        _kernel.write_header(memoryview(bytes(HEADER_BYTES)), None, *numbers)
+    batch = memoryview(bytearray(HEADER_BYTES))
+    with pytest.raises(OverflowError):
+        _kernel.write_header(batch, None, *numbers[:-1], 2**63)
+    with pytest.raises(OverflowError):
+        _kernel.write_header(batch, -1, *numbers)
+    with pytest.raises(TypeError):
+        _kernel.write_header(batch, None, *numbers[:-1], None)
+    with pytest.raises(TypeError):
+        _kernel.write_header(batch, None, *numbers[:-1])

@@ -23,8 +23,8 @@ def read(run: RecordRun) -> list[Row]:
     batch = bytearray(HEADER_BYTES) + run.data
     write_header(
         memoryview(batch),
-        codec_id=0,
-        is_transactional=False,
+        records_crc=None,
+        attributes=0,
         base_timestamp=run.base_timestamp,
         max_timestamp=run.max_timestamp,
         producer_id=1,
