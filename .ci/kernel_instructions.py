@@ -31,7 +31,7 @@ TOLERANCE = 0.10
 FIGURES = {
     "murmur2": ("kernel_murmur2", 58.3),
     "wire_order": ("kernel_wire_order", 28.4),
-    "payload_sizes": ("kernel_payload_sizes", 87.5),
+    "payload_sizes": ("kernel_payload_sizes", 50.5),
     "fill 4 batches": ("kernel_fill", 388.3),
     "fill 2,000 batches": ("kernel_fill", 421.5),
     "fill with headers": ("kernel_fill", 840.1),

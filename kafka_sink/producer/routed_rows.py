@@ -6,7 +6,6 @@ One counting sort an Arrow batch; from here on a partition's rows are a slice.
 from __future__ import annotations
 
 import uuid
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL, Kernel
-from kafka_sink.records.record_size import lone_batch_sizes
+from kafka_sink.records.record_size import lone_batch_size, lone_batch_sizes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -22,7 +21,8 @@ Int64s = npt.NDArray[np.int64]
 class RoutedRows:
     """`destination[i]` (int64[n]) is row i's index into `destinations`, the write's, to which later rows may add;
     `topic_ids[d]` is the id under which the topic of `destinations[d]` was known when the rows were routed: a topic of
-    that name with another id is another topic.
+    that name with another id is another topic. `largest_bytes`: of an uncompressed batch of the largest row alone; 0
+    without rows.
 
     After construction "row" means a position in wire order. `next_row[d]`: the first row of destination d that no batch
     has yet; `end_row[d]`: one past its last. What has been placed is never looked at again.
@@ -42,6 +42,8 @@ class RoutedRows:
         self.end_row: Int64s = np.cumsum(counts)
         self.next_row: Int64s = self.end_row - counts
         self.encoder = kernel.encoder(columns, order)
+        sizes = self.encoder.payload_sizes
+        self.largest_bytes = lone_batch_size(int(sizes.max())) if sizes.size else 0
         # In the order of the Arrow batch.
         self._order = order
         self._destination = destination
@@ -63,18 +65,10 @@ class RoutedRows:
         """Rows that no batch has yet."""
         return int((self.end_row - self.next_row).sum())
 
-    @cached_property
-    def largest_bytes(self) -> int:
-        """What the largest row takes as a batch of its own; 0 without rows."""
-        sizes = self.encoder.payload_sizes
-        return int(lone_batch_sizes(sizes.max(keepdims=True))[0]) if sizes.size else 0
-
     def largest(self) -> tuple[TopicPartition, int] | None:
         """The row that takes most bytes as a batch of its own: where it goes and how many; None without rows."""
         sizes = self.encoder.payload_sizes
-        if not sizes.size:
-            return None
-        return self.destinations[self._destination[sizes.argmax()]], self.largest_bytes
+        return (self.destinations[self._destination[sizes.argmax()]], self.largest_bytes) if sizes.size else None
 
     def needed_bytes(self, buffer_bytes: int) -> int:
         """The smallest buffer that would take the next row of the first destination that waits."""

@@ -23,6 +23,8 @@ from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import PARTITIONERS, RowPartitioner, Spreader
 
+Int64s = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
 class RowTopics:
@@ -30,7 +32,7 @@ class RowTopics:
     one."""
 
     names: tuple[str, ...]
-    index: npt.NDArray[np.int64] | None
+    index: Int64s | None
 
 
 class _TopicMemory:
@@ -82,20 +84,27 @@ class Router:
     def route(self, columns: RecordColumns, topics: RowTopics, states: Mapping[str, TopicSnapshot]) -> RoutedRows:
         """`states`: each topic of `topics` as it is now. Raises PartitionOutOfRange."""
         partitioner = RowPartitioner(columns, self._rule)
-        destination = np.empty(columns.num_rows, dtype=np.int64)
-        for index, name in enumerate(topics.names):
-            memory = self._memory(states[name])
-            rows = None if topics.index is None else np.flatnonzero(topics.index == index)
-            partitions = partitioner.assign_partitions(
-                rows,
-                topic=name,
-                partition_count=len(memory.destination),
-                key_partition_count=memory.key_partition_count,
-                available=memory.available,
-                spreader=memory.spreader,
-            )
-            destination[slice(None) if rows is None else rows] = memory.destination.take(partitions)
+        if topics.index is None:
+            destination = self._destinations_of(None, partitioner, states[topics.names[0]])
+        else:
+            destination = np.empty(columns.num_rows, dtype=np.int64)
+            for index, name in enumerate(topics.names):
+                rows = np.flatnonzero(topics.index == index)
+                destination[rows] = self._destinations_of(rows, partitioner, states[name])
         return RoutedRows(columns, destination, self._destinations, self._topic_ids)
+
+    def _destinations_of(self, rows: Int64s | None, partitioner: RowPartitioner, state: TopicSnapshot) -> Int64s:
+        """int64[n]: the destinations of `rows`, all of which (None: all there are) go to the topic."""
+        memory = self._memory(state)
+        partitions = partitioner.assign_partitions(
+            rows,
+            topic=state.name,
+            partition_count=len(memory.destination),
+            key_partition_count=memory.key_partition_count,
+            available=memory.available,
+            spreader=memory.spreader,
+        )
+        return memory.destination.take(partitions)
 
     def _memory(self, state: TopicSnapshot) -> _TopicMemory:
         memory = self._memories.get(state.name)

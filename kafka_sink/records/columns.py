@@ -283,10 +283,9 @@ def _milliseconds(
     if timestamp is None or timestamp.null_count == num_rows:
         return np.full(num_rows, now_ms, np.int64), False
     ticks, unit = _numpy(timestamp.view(pa.int64()), np.int64), timestamp.type.unit
-    outside = ticks < 0
-    if unit == "s":
-        outside |= ticks > _LAST_SECOND
-    if outside.any():
+    last = _LAST_SECOND if unit == "s" else np.iinfo(np.int64).max
+    if ticks.min() < 0 or ticks.max() > last:
+        outside = (ticks < 0) | (ticks > last)
         raise TimestampOutOfRange(timestamp=int(ticks[outside.argmax()]), unit=unit)
     timestamp_ms = ticks * _MS_PER_SECOND if unit == "s" else ticks // _TICKS_PER_MS[unit]
     if not timestamp.null_count:

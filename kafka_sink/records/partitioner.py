@@ -198,7 +198,7 @@ class RowPartitioner:
         by_key = self._key_decides[chosen]
         if self._columns.partition is None and by_key.all():
             # The usual case needs none of the masks below, which would cost as much as the hashes.
-            return (self._key_numbers[chosen] % key_partition_count).astype(np.int32, copy=False)
+            return _remainders(self._key_numbers[chosen], key_partition_count).astype(np.int32, copy=False)
         partitions = np.empty(len(by_key), np.int32)
         undecided = np.ones(len(by_key), np.bool_)
         if self._columns.partition is not None and self._columns.partition_is_set is not None:
@@ -208,12 +208,18 @@ class RowPartitioner:
             undecided = ~explicit
         keyed, spread = undecided & by_key, undecided & ~by_key
         if keyed.any():
-            partitions[keyed] = self._key_numbers[chosen][keyed] % key_partition_count
+            partitions[keyed] = _remainders(self._key_numbers[chosen][keyed], key_partition_count)
         if spread.any():
             partitions[spread] = spreader.assign(
                 self._row_sizes[chosen][spread], partition_count=partition_count, available=available
             )
         return partitions
+
+
+def _remainders(numbers: npt.NDArray[np.integer], divisor: int) -> npt.NDArray[np.integer]:
+    """`numbers % divisor`, none of them negative. numpy has vector instructions for a quotient by one number, and takes
+    ten times as long for remainders."""
+    return numbers - numbers // divisor * divisor
 
 
 def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
