@@ -129,6 +129,7 @@ class RecordAccumulator:
         places: list[int] = []
         batches: list[ProducerBatch] = []
         limits: list[int] = []
+        topic_partitions, topic_ids, receipts = rows.destinations, rows.topic_ids, filling.receipts
         # With thousands of partitions that wait, asking for each what one of them was refused would take its time.
         refused_bytes: int | None = None
         for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
@@ -138,8 +139,8 @@ class RecordAccumulator:
             if buffer is None:
                 refused_bytes = needed
                 continue
-            topic_partition = rows.destinations[place]
-            batch = ProducerBatch(topic_partition, rows.topic_ids[place], buffer, filling.receipts, timestamp, now_ms)
+            topic_partition = topic_partitions[place]
+            batch = ProducerBatch(topic_partition, topic_ids[place], buffer, receipts, timestamp, now_ms)
             filling.queues[place].append(batch)
             places.append(place)
             batches.append(batch)

@@ -105,6 +105,7 @@ class Filling:
         ):
             batch = self._batches[place]
             assert batch is not None
+            self._batches[place] = None
             batch.being_closed = to_close
             batch.end = end - batch.buffer.start
             batch.record_count = record_count
@@ -115,10 +116,8 @@ class Filling:
         return batches
 
     def release(self, places: Int64s) -> None:
-        """Forgets the batches of `places` (int64[k]), which were taken out."""
+        """Others may have `places` (int64[k]), whose batches were taken out."""
         self.is_open[places] = self.checked_out[places] = False
-        for place in places.tolist():
-            self._batches[place] = None
 
     def settle(self, places: Int64s) -> list[ProducerBatch]:
         """The batches of `places` (int64[k]), each of which has one, for good."""

@@ -145,7 +145,8 @@ class ProducerBatch:
     def close(self, codec: Codec) -> None:
         """No more rows. Compresses them in place; rows that compression makes larger stay as they are, which a batch
         may say of itself whatever the producer's setting is."""
-        self.settle()
+        if self.filling is not None:
+            self.settle()
         self.step("close")
         self.records_bytes = self.end - HEADER_BYTES
         if codec.id == NO_COMPRESSION:

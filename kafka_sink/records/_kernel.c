@@ -296,7 +296,7 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
 /* --- CRC-32C ------------------------------------------------------------------------------------------------ */
 
 /* A CRC is a remainder by POLYNOMIAL: bit 31 of the word is the coefficient of x^0, bit 0 that of x^31. To put n bytes
- * behind others multiplies the remainder of those by x^8n, which is how the CRC of a whole comes from those of its parts.
+ * behind others multiplies the remainder of those by x^8n; so the CRC of a whole comes from those of its parts.
  *
  * Processors that compute it take a word of 8 bytes a cycle but give its result after three, so three lanes of a block
  * are summed at a time. Where there is no such instruction Python does not ask for CRCs here: the crc32c package knows
@@ -306,7 +306,7 @@ static int hold_columns(Held *held, PyObject *value, PyObject *key, PyObject *he
 #define LONG_LANE 256
 #define SHORT_LANE 64
 
-/* x^(8 * 2^i), and what `advance` multiplies by; made once by `make_powers`. */
+/* x^(8 * 2^i), and what lanes are multiplied by for those behind them: made at import, and the same at each. */
 static uint32_t EIGHT_TIMES_2_TO_THE[31];
 static uint64_t LONG_LANE_ON, LONG_LANES_ON, SHORT_LANE_ON, SHORT_LANES_ON;
 
@@ -331,8 +331,8 @@ static uint32_t power_of_x(int exponent)
     return power;
 }
 
-/* A carry-less product of two reflected words is x too low, and the instruction that takes its remainder multiplies by
- * x^32 as it does for any data. */
+/* What moves a remainder on by so many bytes, as `three_lanes` multiplies: a carry-less product of two reflected words
+ * has an x more than its bits say, and the instruction that takes its remainder multiplies by x^32, as for any data. */
 static uint64_t lane_power(int bytes)
 {
     return power_of_x(8 * bytes - 33);
@@ -383,7 +383,8 @@ TARGET static inline uint64_t three_lanes(uint64_t state, const uint8_t *at, int
         second = _mm_crc32_u64(second, word_at(at + lane));
         third = _mm_crc32_u64(third, word_at(at + 2 * lane));
     }
-    __m128i on = _mm_set_epi64x((int64_t)one_on, (int64_t)two_on), states = _mm_set_epi64x((int64_t)second, (int64_t)state);
+    __m128i on = _mm_set_epi64x((int64_t)one_on, (int64_t)two_on);
+    __m128i states = _mm_set_epi64x((int64_t)second, (int64_t)state);
     __m128i sum = _mm_xor_si128(_mm_clmulepi64_si128(states, on, 0x00), _mm_clmulepi64_si128(states, on, 0x11));
     return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(sum)) ^ third;
 }
@@ -879,8 +880,11 @@ static Error add_field_sizes(const Column *column, int64_t *sizes)
 {
     /* Nearly all columns are such, and the compiler need not ask for it in each row. */
     if (column->width == 4 && column->validity.size == 0) {
-        const Column plain = {
-            .offsets = column->offsets, .data = column->data, .width = 4, .first = column->first, .count = column->count};
+        const Column plain = {.offsets = column->offsets,
+                              .data = column->data,
+                              .width = 4,
+                              .first = column->first,
+                              .count = column->count};
         return add_fields(&plain, sizes);
     }
     return add_fields(column, sizes);

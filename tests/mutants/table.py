@@ -757,6 +757,28 @@ WRITE: tuple[Mutant, ...] = (
         f"{TESTS_RECORDS}/test_record_batch.py::test_same_bytes_as_kafka_python",
     ),
     Mutant(
+        "the CRC of a header is not moved on by its records",
+        f"{RECORDS}/_kernel.c",
+        "            first = product(first, EIGHT_TIMES_2_TO_THE[i]);\n",
+        "            first ^= EIGHT_TIMES_2_TO_THE[i];\n",
+        f"{TESTS_RECORDS}/test_record_batch.py::test_the_crc_is_right_whatever_the_length",
+    ),
+    Mutant(
+        "a batch's CRC goes on from the batch before it",
+        f"{PRODUCER}/filling.py",
+        "            columns.records_crc[where] = 0\n",
+        "            pass\n",
+        f"{TESTS_PRODUCER}/test_filling.py::test_a_settled_batch_has_its_numbers_and_its_place_is_empty",
+    ),
+    Mutant(
+        "compressed records keep the CRC they had before",
+        f"{PRODUCER}/producer_batch.py",
+        "            self.records_crc = None\n",
+        "",
+        f"{TESTS_PRODUCER}/test_producer_batch.py::"
+        "test_the_wire_bytes_are_a_record_batch_that_another_client_reads",
+    ),
+    Mutant(
         "the last offset delta is the number of records",
         f"{RECORDS}/record_batch.py",
         "        record_count - 1,\n",
