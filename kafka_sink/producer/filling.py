@@ -93,6 +93,12 @@ class Filling:
             self._batches[place] = batch
             batch.filling, batch.place = self, place
 
+    def size_bytes(self, place: int) -> int:
+        """Of the batch at `place`, header and records, with the rows that it has now."""
+        batch = self._batches[place]
+        assert batch is not None
+        return int(self.open_batches.end[place]) - batch.buffer.start
+
     def take_out(self, places: Int64s, *, to_close: bool = False) -> list[ProducerBatch]:
         """The batches of `places` (int64[k]), each of which has one, with their numbers. The places stay theirs until
         they are released. `to_close`: their writer goes on with them without the lock."""

@@ -132,7 +132,7 @@ class ProducerBatch:
     @property
     def size_bytes(self) -> int:
         """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
-        return self.end
+        return self.end if self.filling is None else self.filling.size_bytes(self.place)
 
     @property
     def in_flight(self) -> bool:

@@ -156,6 +156,17 @@ def test_drain_takes_one_batch_a_partition_and_stays_under_max_request_size() ->
     assert requests == [[0, 1], [2, 3], [0, 1], [2, 3]]
 
 
+def test_a_request_has_the_rows_of_open_batches_and_what_it_leaves_takes_more() -> None:
+    c = make_core(leaders=[0] * 3, max_request_size=2_048)
+    c.append(routed([bytes(900)] * 3, [0, 1, 2]))
+    first = drain(c)
+    assert [b.topic_partition.partition for b in first] == [0, 1]
+    assert [(b.record_count, b.size_bytes > 900) for b in first] == [(1, True)] * 2
+    c.append(routed([b"more"], [2]))
+    (left,) = drain(c)
+    assert [len(r.value) for r in read_back(c, left)] == [900, 4]
+
+
 def test_a_first_batch_over_max_request_size_goes_alone() -> None:
     c = make_core(batch_size=1_024, max_request_size=2_048)
     c.append(routed([bytes(5_000), b"b"], [0, 1]))

@@ -50,6 +50,7 @@ def test_a_settled_batch_has_its_numbers_and_its_place_is_empty(pool: BufferPool
     filling.open_batches.max_timestamp[1] = 99
     assert filling.open_batches.records_crc is not None
     filling.open_batches.records_crc[1] = 2**32 - 1
+    assert (first.size_bytes, second.size_bytes) == (HEADER_BYTES, HEADER_BYTES + 200)
     second.settle()
     assert (second.end, second.record_count, second.max_timestamp) == (HEADER_BYTES + 200, 7, 99)
     assert second.records_crc == 2**32 - 1
