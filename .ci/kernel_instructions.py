@@ -31,10 +31,10 @@ TOLERANCE = 0.10
 FIGURES = {
     "murmur2": ("kernel_murmur2", 58.3),
     "wire_order": ("kernel_wire_order", 28.4),
-    "payload_sizes": ("kernel_payload_sizes", 50.5),
-    "fill 4 batches": ("kernel_fill", 388.3),
-    "fill 2,000 batches": ("kernel_fill", 421.5),
-    "fill with headers": ("kernel_fill", 840.1),
+    "payload_sizes": ("kernel_payload_sizes", 62.5),
+    "fill 4 batches": ("kernel_fill", 392.3),
+    "fill 2,000 batches": ("kernel_fill", 425.5),
+    "fill with headers": ("kernel_fill", 865.1),
     "sum_row_hashes": ("kernel_sum_row_hashes", 277.5),
     "sum_row_hashes of 1 KiB": ("kernel_sum_row_hashes", 1090.5),
 }
