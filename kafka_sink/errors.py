@@ -400,10 +400,14 @@ class CoordinatorUnavailable(ClusterError):
         self.key = key
         self.waited_ms = waited_ms
         self.last_error = last_error
+        advice = "Check the brokers, and that a leader exists for every partition of __transaction_state and "
+        advice += "__consumer_offsets; then run again."
+        if "UNSTABLE_OFFSET_COMMIT" in last_error:
+            advice = "A transaction that writes the group's offset stays open: python -m kafka_sink.transactions "
+            advice += "describe --prefix <transactionalIdPrefix> tells which, and what ends it."
         super().__init__(
             f"the coordinator of {kind} {key!r} gave no definite answer within {waited_ms} ms (kafka.max.block.ms); "
-            f"last: {last_error}. Check the brokers, and that a leader exists for every partition of "
-            f"__transaction_state and __consumer_offsets; then run again. {UNDECIDED}"
+            f"last: {last_error}. {advice} {UNDECIDED}"
         )
 
 

@@ -253,7 +253,7 @@ def tell_decision(found: Survey) -> None:
         return
     print(
         f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
-        f"made {at(decision.decided_ms)} by generation {decision.generation}"
+        f"made {at(decision.decided_ms)} UTC by generation {decision.generation}"
     )
     missing = found.missing
     if missing:

@@ -36,10 +36,10 @@ from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, ToCoordinator
 from kafka_sink.config import SinkConfig, given_options, sink_config
-from kafka_sink.errors import DriverFenced, InvalidOption, TransactionTimedOut
+from kafka_sink.errors import CoordinatorUnavailable, DriverFenced, InvalidOption, TransactionTimedOut
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
-from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest
+from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
 from kafka_sink.spark.exactly_once import make_plan
 from waiting import wait_until
 
@@ -130,6 +130,16 @@ class Query:
         assert isinstance(response, ProduceResponse)
         assert [result.error_code for result in response.partitions] == [0]
         return replace(slot, partitions=(*slot.partitions, (self.name, SLOTS)))
+
+    def mark_unseen(self, slot: SlotPrepared) -> None:
+        """The slot's marker once more, to a group that the coordinator does not know of."""
+        name, version = self.sink.names.slot(slot.slot), 1
+        request = TxnOffsetCommitRequest(
+            name, name, slot.ids.producer_id, slot.ids.producer_epoch, self.config.commit_topic, 0, 0,
+            Marker(0, "q", slot.fingerprint).text, version,
+        )  # fmt: skip
+        (response,) = self.client.ask_all([(CoordinatorKind.GROUP, name, request)])
+        assert response.error_code == 0  # type: ignore[union-attr]
 
     def visible(self, isolation: str = "read_committed") -> list[str]:
         """The rows of all partitions, sorted, as librdkafka reads them."""
@@ -371,6 +381,30 @@ def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: C
     assert query.visible() == []
     assert command("list") == DONE
     assert command.row(f"{query.name}.1")[1].strip() == "hangs"
+
+
+def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) -> None:
+    """Each start would wait for it in vain."""
+    facts = run(query.client, two_phase.plan(query.sink))
+    first = query.task(facts, 0, 0)
+    begun = run(query.client, two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q"))
+    second = SlotPrepared(1, begun.ids, "q", "1", None)
+    # It is in a transaction by another group's offset.
+    groups = replace(query.sink, names=replace(query.sink.names, sink=f"{query.name}-x"))
+    write = two_phase._write(groups, query.sink.names.slot(1), begun.ids, f"{query.name}-x.1", 0, "m")
+    run(query.client, write)
+    query.mark_unseen(second)
+    query.decide(facts, [first, second], slots=SLOTS)
+    impatient = CoordinatorClient(replace(query.config.producer, max_block_ms=1_500))
+    with closing(impatient), pytest.raises(CoordinatorUnavailable, match=r"kafka_sink\.transactions describe"):
+        run(impatient, two_phase.plan(query.sink))
+    assert command("describe") == DONE
+    assert command.row(f"{query.name}.1")[1].strip() == "hangs"
+    assert "__consumer_offsets-" in command.row(f"{query.name}.1")[-1]
+    assert command("repair") == DONE
+    assert "Ended with COMMIT: " in command.said
+    query.commit(*query.prepare())
+    assert query.visible() == ["0/0"]
 
 
 def test_a_commit_ends_what_hangs(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:

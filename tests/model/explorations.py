@@ -368,6 +368,7 @@ def _any_event(chance: random.Random, step: int) -> Event:
     choices: list[Event] = [
         Crash(), Crash(), Twice(), Fail(True), Fail(False), TimeOut(), TimeOut(chance.choice(IDS)), Lose(), Lose(),
         Resume(), Resume(chance.randint(1, 4)), Switch(), Switch(), AbortByHand(chance.randint(0, 3)),
+        LoseMarker(chance.randint(0, 3)),
         Forget("the markers", MARKERS_EXPIRE_MS), GoBack(chance.randint(1, 2)),
     ]  # fmt: skip
     if step:

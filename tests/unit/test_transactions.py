@@ -178,7 +178,7 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
     assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[1:] == [
         "Sink orders, commit topic commits, transactions of version 2",
-        "Decision: micro-batch 4 of query q, 2 slots, made 2025-10-09 08:53:20 by generation 9:1",
+        "Decision: micro-batch 4 of query q, 2 slots, made 2025-10-09 08:53:20 UTC by generation 9:1",
         "          not carried out: slot 0 not visible",
         "",
         "SLOT  PINNED          VISIBLE  MARKER         TRANSACTION NOW",
