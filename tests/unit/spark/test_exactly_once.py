@@ -13,7 +13,7 @@ import pytest
 
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.two_phase import Facts, Sink, SlotPrepared
-from kafka_sink.config import given_options
+from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
     BrokersUnreachable,
     CoordinatorUnavailable,
@@ -133,6 +133,26 @@ def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(MissingOption, match="as an option of the write"):
         exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p")
+
+
+# --- a task whose rows are visible ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "rows", "topics"),
+    [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())],
+)
+def test_rows_that_are_visible_are_counted_and_their_topics_told(
+    option: str | None, rows: int, topics: tuple[str, ...]
+) -> None:
+    """What hangs may be on any partition of them."""
+    named = {} if option is None else {"topic": option}
+    config = sink_config({"kafka.bootstrap.servers": "h:1", **named})
+    columns = {"value": pa.array(["x", "y", "x"]), "topic": pa.array(["b", "a", "b"])}
+    arrow_batch = pa.record_batch(columns).slice(0, rows)
+    counted, found = exactly_once._count(config, InterceptorChain(()), iter([arrow_batch, arrow_batch]))
+    assert (counted.record_count, found) == (2 * rows, topics)
+    assert counted.partitions == ()
 
 
 # --- who commits ------------------------------------------------------------------------------------------------------
