@@ -53,6 +53,7 @@
     │   ├── CheckpointBehind
     │   ├── TransactionTimedOut
     │   ├── StateExpired
+    │   ├── AbortedRowsOpen
     │   ├── HangingTransaction
     │   ├── VerificationRefused
     │   ├── DecisionPending
@@ -796,6 +797,34 @@ class StateExpired(ExactlyOnceError):
         )
 
 
+class AbortedRowsOpen(ExactlyOnceError):
+    """`open_since_offset`: what a commit would make visible begins there; `first_offset`: the rows of the attempt begin
+    here, None where no answer said."""
+
+    def __init__(
+        self,
+        *,
+        micro_batch_id: int,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        open_since_offset: int,
+        first_offset: int | None,
+    ) -> None:
+        self.micro_batch_id = micro_batch_id
+        self.topic = topic
+        self.partition = partition
+        self.transactional_id = transactional_id
+        self.open_since_offset = open_since_offset
+        self.first_offset = first_offset
+        super().__init__(
+            f"micro-batch {micro_batch_id} was not committed: the leader of {topic}-{partition} has transaction "
+            f"{transactional_id!r} open since offset {open_since_offset}, and the task's rows begin at {first_offset}. "
+            "It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit would make visible as "
+            f"well. The sink aborts both. {NOTHING_VISIBLE}"
+        )
+
+
 class HangingTransaction(ExactlyOnceError):
     """`reason`: why it could not be ended here. `command`: what ends it."""
 
@@ -828,17 +857,23 @@ class HangingTransaction(ExactlyOnceError):
 
 
 class VerificationRefused(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int, topic: str, partition: int, code: int, name: str) -> None:
+    """`committed`: whether that is about a micro-batch that is, or about one that would have been next."""
+
+    def __init__(
+        self, *, sink: str, micro_batch_id: int, topic: str, partition: int, code: int, name: str, committed: bool
+    ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
         self.topic = topic
         self.partition = partition
         self.code = code
+        is_committed = "is committed, and whether read_committed readers see its rows"
+        is_not = "was not committed, as whether rows of an earlier attempt would become visible with it"
+        means = "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
         super().__init__(
-            f"micro-batch {micro_batch_id} of sink {sink!r} is committed, and whether read_committed readers of "
-            f"{topic}-{partition} see its rows could not be checked: DescribeProducers was refused: {name} (error "
-            f"{code}). Add the ACL TOPIC READ on {topic} for {PRINCIPAL}. No row is lost; Spark does not "
-            "record the micro-batch, and its replay writes nothing again."
+            f"micro-batch {micro_batch_id} of sink {sink!r} {is_committed if committed else is_not} on "
+            f"{topic}-{partition} could not be checked: DescribeProducers was refused: {name} (error {code}). Add the "
+            f"ACL TOPIC READ on {topic} for {PRINCIPAL}. {means if committed else NOTHING_VISIBLE}"
         )
 
 

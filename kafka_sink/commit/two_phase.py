@@ -3,7 +3,7 @@
     plan     fence older drivers ─> read the decision ─> finish what it names ─> abort what is left open ─> read markers
     begin    a task, before its rows:  is this run current? ─> Init the slot ─> is its marker this micro-batch's?
     prepare  a task, after its rows are acknowledged:  put the marker into the transaction
-    commit   check messages ─> check the decision ─> all still open? ─> DECIDE ─> EndTxn each ─> verify each marker
+    commit   check messages ─> check the decision ─> all open, alone? ─> DECIDE ─> EndTxn each ─> verify each marker
     abort    a plan that no tasks follow, unless another run has begun
 
 Each is a generator: it yields effects, requests that may go out at the same time, and is sent their answers in the same
@@ -35,11 +35,12 @@ Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
 from kafka_sink.errors import (
+    AbortedRowsOpen,
     AttemptFenced,
     CheckpointBehind,
     CommitOutcomeUnknown,
@@ -61,6 +62,7 @@ from kafka_sink.protocol.transactions import (
     AddOffsetsToTxnRequest,
     CoordinatorKind,
     DescribeProducersRequest,
+    DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
@@ -198,7 +200,8 @@ class SlotBegun:
 class SlotPrepared:
     """A task's rows, acknowledged and not visible; or its rows, counted again, where they were `visible` before.
 
-    `partitions`: those it wrote to; where its rows were visible before, all that they can be in.
+    `partitions`: those it wrote to; where its rows were visible before, all that they can be in. `first_offsets`: where
+    its rows begin in those it wrote to, None where the leader did not say.
     """
 
     slot: int
@@ -206,7 +209,8 @@ class SlotPrepared:
     query_id: str
     fingerprint: str
     visible: Marker | None
-    partitions: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[TopicAndPartition, ...] = ()
+    first_offsets: Mapping[TopicAndPartition, int | None] = field(default_factory=dict)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -548,6 +552,7 @@ def commit(
     open_slots = [each for each in prepared if each.visible is None]
     if open_slots:
         yield from _check_open(sink, open_slots, now_ms)
+        yield from _check_alone(sink, open_slots, micro_batch_id)
     decided = facts.decision
     is_decided = decided is not None and (decided.micro_batch_id, decided.query_id, len(decided.pinned)) == (
         micro_batch_id,
@@ -683,6 +688,35 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], now_ms: int) -> Steps
                 age_ms=age_ms,
                 timeout_ms=sink.timeout_ms,
             )
+
+
+def _check_alone(sink: Sink, slots: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
+    """That each transaction begins, on every leader, with a row of the slot's: where one did not hear of the end of an
+    aborted attempt (KAFKA-20734), this one's rows joined those, and would take them along.
+
+    Raises AbortedRowsOpen; the abort that follows ends both. VerificationRefused.
+    """
+    written = {each.ids.producer_id: each for each in slots}
+    touched = sorted({partition for each in slots for partition in each.first_offsets})
+    if not touched:
+        return
+    answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
+    for found in answer.partitions:
+        for producer in found.producers:
+            slot, since = written.get(producer.producer_id), producer.current_txn_start_offset
+            # Where the slot has no rows its coordinator will commit nothing, whatever hangs there.
+            if slot is None or since < 0 or (found.topic, found.partition) not in slot.first_offsets:
+                continue
+            first = slot.first_offsets[found.topic, found.partition]
+            if first is None or since < first:
+                raise AbortedRowsOpen(
+                    micro_batch_id=micro_batch_id,
+                    topic=found.topic,
+                    partition=found.partition,
+                    transactional_id=sink.names.slot(slot.slot),
+                    open_since_offset=since,
+                    first_offset=first,
+                )
 
 
 def _decide(
@@ -851,17 +885,7 @@ def _still_open(
     """Which of `ours` the leaders have open. Raises VerificationRefused."""
     if not touched:
         return []
-    (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(touched)))]
-    for found in answer.partitions:
-        if found.error_code != ErrorCode.NONE:
-            raise VerificationRefused(
-                sink=sink.names.sink,
-                micro_batch_id=micro_batch_id,
-                topic=found.topic,
-                partition=found.partition,
-                code=found.error_code,
-                name=error_name(found.error_code),
-            )
+    answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
     return [
         Hanging(
             found.topic, found.partition, ours[ids], ids, producer.current_txn_start_offset, producer.coordinator_epoch
@@ -871,6 +895,26 @@ def _still_open(
         if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours
         and producer.current_txn_start_offset >= 0
     ]
+
+
+def _producers(
+    sink: Sink, partitions: Sequence[TopicAndPartition], micro_batch_id: int, *, committed: bool
+) -> Steps[DescribeProducersResponse]:
+    """What the leaders know of producers. Raises VerificationRefused."""
+    (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(partitions)))]
+    for found in answer.partitions:
+        if found.error_code != ErrorCode.NONE:
+            raise VerificationRefused(
+                sink=sink.names.sink,
+                micro_batch_id=micro_batch_id,
+                topic=found.topic,
+                partition=found.partition,
+                code=found.error_code,
+                name=error_name(found.error_code),
+                committed=committed,
+            )
+    response: DescribeProducersResponse = answer
+    return response
 
 
 # --- abort ------------------------------------------------------------------------------------------------------------

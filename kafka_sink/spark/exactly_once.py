@@ -256,12 +256,13 @@ def _write_slot(
             rows = _produce(config, plan.sink, begun, chain, arrow_batches)
             marker = Marker(micro_batch_id, query_id, rows.fingerprint)
             run(client, two_phase.prepare(plan.sink, begun, marker))
-            touched = tuple((each.topic, each.partition) for each in rows.partitions)
+            first_offsets = {(each.topic, each.partition): each.first_offset for each in rows.partitions}
+            touched = tuple(first_offsets)
         else:
             rows, topics = _count(config, chain, arrow_batches)
             # Which of them its rows are in only the attempt knew that wrote them.
             led, leaderless = client.partitions(topics)
-            touched = led + leaderless
+            touched, first_offsets = led + leaderless, {}
     return PreparedReceipt(
         spark_partition_id=slot,
         attempt_number=context.attemptNumber(),
@@ -275,6 +276,7 @@ def _write_slot(
             fingerprint=rows.fingerprint,
             visible=begun.visible,
             partitions=touched,
+            first_offsets=first_offsets,
         ),
         sink=plan.sink,
         generation=plan.facts.generation,

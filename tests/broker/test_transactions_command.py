@@ -36,7 +36,7 @@ from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, ToCoordinator
 from kafka_sink.config import SinkConfig, given_options, sink_config
-from kafka_sink.errors import CoordinatorUnavailable, DriverFenced, InvalidOption, TransactionTimedOut
+from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption, TransactionTimedOut
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
@@ -92,9 +92,12 @@ class Query:
             with lease(self.config.producer) as producer:
                 write = producer.begin(topic=self.name, transaction=transaction)
                 write.append(rows)
-                write.finish()
+                (receipt,) = write.finish()
+            first_offsets = {(self.name, slot): receipt.first_offset}
             run(self.client, two_phase.prepare(self.sink, begun, Marker(micro_batch_id, "q", str(slot))))
-        return SlotPrepared(slot, begun.ids, "q", str(slot), begun.visible, ((self.name, slot),))
+        else:
+            first_offsets = {}
+        return SlotPrepared(slot, begun.ids, "q", str(slot), begun.visible, ((self.name, slot),), first_offsets)
 
     def commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0) -> None:
         run(self.client, self._commit(facts, done, micro_batch_id))
@@ -116,20 +119,21 @@ class Query:
 
         run(self.client, until_it_dies())
 
-    def write_unseen(self, slot: SlotPrepared, value: bytes) -> SlotPrepared:
-        """A row that the slot's coordinator does not know of: the leader will have it open for ever."""
+    def write_unseen(self, slot: SlotPrepared, value: bytes, number: int = SLOTS) -> SlotPrepared:
+        """A row that the slot's coordinator does not know of, on partition `number`: the leader will have it open for
+        ever."""
         batch = DefaultRecordBatchBuilder(
             magic=2, compression_type=0, is_transactional=1, producer_id=slot.ids.producer_id,
             producer_epoch=slot.ids.producer_epoch, base_sequence=0, batch_size=16_384,
         )  # fmt: skip
         batch.append(0, timestamp=1_700_000_000_000, key=None, value=value, headers=[])
-        partition = ProducePartition(self.name, SLOTS, None, bytes(batch.build()))
+        partition = ProducePartition(self.name, number, None, bytes(batch.build()))
         # A version of the request that adds no partition.
         request = ProduceRequest(-1, 30_000, (partition,), self.sink.names.slot(slot.slot), transaction_version=1)
         response = self.client._ask_any(request, self.client._deadline_ms())
         assert isinstance(response, ProduceResponse)
         assert [result.error_code for result in response.partitions] == [0]
-        return replace(slot, partitions=(*slot.partitions, (self.name, SLOTS)))
+        return replace(slot, partitions=(*slot.partitions, (self.name, number)))
 
     def mark_unseen(self, slot: SlotPrepared) -> None:
         """The slot's marker once more, to a group that the coordinator does not know of."""
@@ -373,9 +377,9 @@ def test_what_hangs_is_told_and_ended_by_repair(query: Query, command: Command) 
 
 
 def test_what_hangs_and_was_not_committed_is_left_alone(query: Query, command: Command) -> None:
-    _, done = query.prepare()
+    facts, done = query.prepare()
     query.write_unseen(done[1], b"of an attempt that failed")
-    run(query.client, two_phase.abort(query.sink, done, micro_batch_id=0))
+    run(query.client, two_phase.abort(query.sink, facts.generation))
     assert command("repair") == FAILED
     assert "Left alone, as nothing tells whether it was committed" in command.said
     assert query.visible() == []
@@ -425,6 +429,20 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
     everywhere = tuple((query.name, partition) for partition in range(PARTITIONS))
     query.commit(facts, [replace(each, partitions=everywhere) for each in again])
     assert query.visible() == ["0/0", "0/0 too", "0/1"]
+
+
+def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows_with_the_next(query: Query) -> None:
+    facts = run(query.client, two_phase.plan(query.sink))
+    begin = two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q")
+    begun = run(query.client, begin)
+    query.write_unseen(SlotPrepared(1, begun.ids, "q", "1", None), b"of an attempt that was aborted", number=1)
+    facts, done = query.prepare()
+    with pytest.raises(AbortedRowsOpen) as raised:
+        query.commit(facts, done)
+    assert (raised.value.partition, raised.value.open_since_offset, raised.value.first_offset) == (1, 0, 1)
+    run(query.client, two_phase.abort(query.sink, facts.generation))
+    query.commit(*query.prepare())
+    assert query.visible() == ["0/0", "0/1"]
 
 
 # --- the brokers' ceiling ---------------------------------------------------------------------------------------------

@@ -1200,6 +1200,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_a_driver_that_another_has_overtaken_decides_nothing",
     ),
     Mutant(
+        "rows of an aborted attempt are committed with those of the next, where a leader has both in one transaction",
+        TWO_PHASE,
+        "        yield from _check_alone(sink, open_slots, micro_batch_id)\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_a_transaction_that_is_open_since_before_its_rows_is_not_committed",
+    ),
+    Mutant(
         "a fence is taken for success: of the decision",
         TWO_PHASE,
         "    if answer.error_code == ErrorCode.NONE:\n"

@@ -26,6 +26,7 @@ from kafka_sink.commit.two_phase import (
     ToEveryBroker,
 )
 from kafka_sink.errors import (
+    AbortedRowsOpen,
     AttemptFenced,
     CheckpointBehind,
     CommitOutcomeUnknown,
@@ -471,27 +472,28 @@ def instead(api: type, answer: Any, transactional_id: str | None = None) -> Call
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_requests_of_a_micro_batch_are_eight_or_nine_for_a_slot_and_six_or_seven_more(
+def test_the_requests_of_a_micro_batch_are_eight_or_nine_for_a_slot_and_seven_or_eight_more(
     version: int, slots: int
 ) -> None:
     exchange = Exchange(version)
     exchange.micro_batch(slots)
     exchange.asked.clear()
-    exchange.micro_batch(slots, 1)
+    found, done = exchange.tasks(slots, 1)
+    exchange.commit(found, [replace(each, first_offsets={("t", each.slot): 0}) for each in done], 1)
     expected = {
         "InitProducerId": slots + 1,
         "EndTxn": slots + 1,
         "TxnOffsetCommit": slots + 1,
         "OffsetFetch": 3 * slots + 1,
         "DescribeTransactions": 2 * slots,
-        # To each broker, and to each leader of partitions with new rows.
+        # To each broker, and two to each leader of partitions with new rows.
         "ListTransactions": 1,
-        "DescribeProducers": 1,
+        "DescribeProducers": 2,
     }
     if version == 1:
         expected["AddOffsetsToTxn"] = slots + 1
     assert exchange.asked == expected
-    assert sum(expected.values()) == (9 * slots + 7 if version == 1 else 8 * slots + 6)
+    assert sum(expected.values()) == (9 * slots + 8 if version == 1 else 8 * slots + 7)
 
 
 @pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 4, 4, 7), (2, 4, 3, 6)])
@@ -1103,6 +1105,54 @@ def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
     exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
     exchange.commit(found, done)
     assert exchange.pauses_ms == []
+
+
+# --- rows of an attempt that was aborted, and whose leader did not hear of it -----------------------------------------
+
+
+@pytest.mark.parametrize("first_offset", [18, None])
+def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first_offset: int | None) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17))
+    done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
+    with pytest.raises(AbortedRowsOpen) as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
+    assert (error.open_since_offset, error.first_offset) == (17, first_offset)
+    assert exchange.asked["EndTxn"] == exchange.asked["TxnOffsetCommit"] - 2 == 0
+    exchange.answer = lambda request: None
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize(
+    ("since", "first_offsets"),
+    [(17, {("t", 1): 17}), (-1, {("t", 1): 17}), (16, {("t", 0): 17}), (16, {})],
+)
+def test_what_begins_with_the_slots_own_row_and_what_it_did_not_write_to_is_no_matter(
+    since: int, first_offsets: dict[tuple[str, int], int | None]
+) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    answers = iter([open_on(1, done[1].ids, since)])
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.commit(found, [done[0], replace(done[1], first_offsets=first_offsets)])
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
+    exchange.answer = instead(DescribeProducersRequest, refusal)
+    with pytest.raises(VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
+        exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
+    assert raised.value.code == code
+    assert exchange.asked["EndTxn"] == 0
 
 
 def test_empty_slots_touch_no_partition_that_could_hang() -> None:
