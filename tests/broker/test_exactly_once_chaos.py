@@ -34,8 +34,7 @@ UNDECIDED = "before TxnOffsetCommit {sink}.decision"
 # Distinct keys, so that each slot has rows of each partition.
 SPREAD = ("--key", "value")
 # A transaction must last for its micro-batch and 5 s, and may not last as long as a test.
-TIMEOUT_MS = 20_000
-SHORT = f"kafka.transaction.timeout.ms={TIMEOUT_MS}"
+SHORT = ("kafka.transaction.timeout.ms=30000", "kafka.delivery.timeout.ms=30000", "kafka.request.timeout.ms=15000")
 
 
 def assert_whole(kafka: LocalKafka, topic: str) -> None:
@@ -145,7 +144,7 @@ def test_the_driver_sleeps_past_the_timeout(
     impatient.create_topic(name, 3)
     incoming(tmp_path / "incoming")
     step = step.format(sink=name)
-    with Run(impatient, name, tmp_path, SHORT, holds=[step]) as application:
+    with Run(impatient, name, tmp_path, *SHORT, holds=[step]) as application:
         application.wait_until_held(step)
         application.send_signal(signal.SIGSTOP)
         wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transactions time out")
@@ -170,10 +169,10 @@ def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(impatient:
     impatient.create_topic(name, 3)
     incoming(tmp_path / "incoming")
     hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
-    status, said = run(impatient, name, tmp_path, hook, SHORT)
+    status, said = run(impatient, name, tmp_path, hook, *SHORT)
     assert status == KILLED, said
     wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transaction times out")
-    status, said = run(impatient, name, tmp_path, None, SHORT, "--key", "rand()")
+    status, said = run(impatient, name, tmp_path, None, *SHORT, "--key", "rand()")
     fails_with("TornBatch", status, said)
     assert read(impatient, name, "read_committed") in slots_of_first_micro_batch()
     assert open_transactions(impatient, name) == []
