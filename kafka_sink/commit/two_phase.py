@@ -475,20 +475,41 @@ def is_written(
 
 
 def check_written(
-    sink: Sink, facts: Facts, counted: Sequence[str], *, version: int, total: Callable[[Iterable[str]], Any]
-) -> None:
-    """That what is passed over is what is visible, as far as markers say: those of the last version.
+    sink: Sink,
+    facts: Facts,
+    counted: Sequence[str],
+    *,
+    total: Callable[[Iterable[str]], Any],
+    touched: Sequence[TopicAndPartition],
+) -> Steps[None]:
+    """That the last version, which is passed over, has the rows that are visible, and that readers see them.
 
     `counted`: the fingerprint of each slot's rows. `total`: of all slots', by which rows can be compared that came in
-    other slots, as nothing is to be filled in. Raises NonDeterministicReplay.
+    other slots, as nothing is to be filled in. `touched`: all partitions that they can be in. Raises
+    NonDeterministicReplay, VerificationRefused, HangingTransaction.
     """
-    if facts.decision is None or facts.decision.micro_batch_id != version:
-        return
-    visible = facts.visible
+    decision, visible = facts.decision, facts.visible
+    assert decision is not None, "a version that is passed over was decided"
+    version = decision.micro_batch_id
     if total(counted) != total(marker.fingerprint for marker in visible.values()):
         raise NonDeterministicReplay(
             sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible), versioned=True
         )
+    yield from end_what_hangs(sink, facts, touched)
+
+
+def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition]) -> Steps[None]:
+    """That readers see the rows of the last decision, where its driver died before it looked. For a run that goes on to
+    other rows: written behind them on a leader that has them open, they would share their end, even an abort.
+
+    `touched`: all partitions that they can be in. Raises VerificationRefused, HangingTransaction.
+    """
+    decision, visible = facts.decision, facts.visible
+    if decision is None:
+        return
+    pinned = {ids: slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot in visible}
+    ours = {ids: sink.names.slot(slot) for ids, slot in pinned.items()}
+    yield from _end_what_hangs(sink, ours, sorted(touched), decision.micro_batch_id)
 
 
 # --- a task -----------------------------------------------------------------------------------------------------------

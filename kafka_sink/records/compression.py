@@ -148,9 +148,9 @@ class Zstd:
     """`level`: -131072 to 22.
 
     Level 3, the default, has smaller tables here, 384 KiB and not 768, of which more stays in the cache beside the
-    encoder's data, and no matches of five bytes, which among records are chance as often as not. Side by side on 12 kinds
-    of rows (JSON, CSV, logs, text, structs, Avro, tokens), in batches of 1 MiB: 0.9 to 1.8 times the speed, most of them
-    1.1 to 1.3, on nothing but random hex 4.8; 0.98 to 1.04 times the ratio. Readers need not know.
+    encoder's data, and no matches of five bytes, which among records are chance as often as not. Side by side on 12
+    kinds of rows (JSON, CSV, logs, text, structs, Avro, tokens), in batches of 1 MiB: 0.9 to 1.8 times the speed, most
+    of them 1.1 to 1.3, on nothing but random hex 4.8; 0.98 to 1.04 times the ratio. Readers need not know.
     """
 
     id = 4

@@ -44,9 +44,11 @@ from kafka_sink.errors import (
     NotPlanned,
     ReceiptMismatch,
     RefusedOption,
+    TopicNotFound,
 )
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.transaction_manager import Transaction
+from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.commit_message import TaskReceipt
@@ -95,9 +97,10 @@ class PreparedReceipt(TaskReceipt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedReceipt(TaskReceipt):
-    """Rows that were read and not sent, as the plan says that they are written. `plan`: as above."""
+    """Rows that were read and not sent, as the plan says that they are written. `topics`: theirs. `plan`: as above."""
 
     fingerprint: str
+    topics: tuple[str, ...]
     plan: Plan | None
 
 
@@ -136,7 +139,10 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
     with _told_of_a_transaction(), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic)
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
+        # A run of this driver has looked at what it committed.
+        is_first = batch is not None or recall(prefix) is None
         facts = run(client, two_phase.plan(sink))
+        remember(prefix, facts.generation)
         is_written = batch is not None and batch.is_versioned and run(
             client,
             two_phase.is_written(
@@ -148,8 +154,16 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
                 allow_lost_state=config.allow_lost_state,
             ),
         )
-    remember(prefix, facts.generation)
+        if is_first and not is_written and facts.decision is not None and config.topic is not None:
+            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
+
+
+def _partitions(client: CoordinatorClient, topic: str) -> tuple[TopicAndPartition, ...]:
+    with suppress(TopicNotFound):  # what was in it is gone, and whether it is made is the tasks' concern
+        led, leaderless = client.partitions((topic,))
+        return led + leaderless
+    return ()
 
 
 def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
@@ -166,7 +180,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool) -> Sink:
+def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False) -> Sink:
     return Sink(
         names=Names(prefix, config.commit_topic),
         timeout_ms=config.transaction_timeout_ms,
@@ -222,7 +236,7 @@ def _count_slot(
     chain: InterceptorChain,
     arrow_batches: Iterator[pa.RecordBatch],
 ) -> CountedReceipt:
-    rows, _ = _count(config, chain, arrow_batches)
+    rows, topics = _count(config, chain, arrow_batches)
     slot = context.partitionId()
     return CountedReceipt(
         spark_partition_id=slot,
@@ -230,6 +244,7 @@ def _count_slot(
         record_count=rows.record_count,
         partitions=(),
         fingerprint=rows.fingerprint,
+        topics=topics,
         plan=plan if slot == 0 else None,
     )
 
@@ -356,7 +371,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
     """Makes the rows of all tasks visible. Raises ExactlyOnceError, ClusterError."""
     counted = [receipt for receipt in receipts if isinstance(receipt, CountedReceipt)]
     if counted:
-        _pass_over(counted)
+        _pass_over(given, counted)
         return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
     plan = _plan_of(messages)
@@ -374,14 +389,17 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         )
 
 
-def _pass_over(counted: Sequence[CountedReceipt]) -> None:
-    """A version that is written already is done, if these are its rows; that nobody reads the others is said."""
+def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
+    """A version that is written already is done, if these are its rows; that nothing is written is said."""
     plan = counted[0].plan
     assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
     version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
-    two_phase.check_written(
-        plan.sink, plan.facts, [each.fingerprint for each in counted], version=version, total=_total
-    )
+    if version == decided:
+        with _told_of_a_transaction(committing=True), lease_client(_planned_config(given).producer) as client:
+            led, leaderless = client.partitions(tuple(sorted({topic for each in counted for topic in each.topics})))
+            fingerprints = [each.fingerprint for each in counted]
+            check = two_phase.check_written(plan.sink, plan.facts, fingerprints, total=_total, touched=led + leaderless)
+            run(client, check)
     log.warning(
         "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "
         "txnVersion; a stream with a new checkpoint, whose batch ids begin again, a new txnAppId.",
@@ -420,4 +438,4 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     with suppress(KafkaSinkError):
         config = _planned_config(given)
         with lease_client(config.producer) as client:
-            run(client, two_phase.abort(_sink(config, prefix, client, is_versioned=False), generation))
+            run(client, two_phase.abort(_sink(config, prefix, client), generation))

@@ -361,7 +361,7 @@ def test_what_hangs_is_told_and_ended_by_repair(query: Query, command: Command) 
     facts, done = query.prepare()
     done[1] = query.write_unseen(done[1], b"0/1 too")
     query.decide(facts, done, slots=SLOTS)
-    assert query.visible() == ["0/0", "0/1"]
+    wait_until(lambda: query.visible() == ["0/0", "0/1"], 30, "the coordinators' markers are written")
     for subcommand in ("list", "describe"):
         assert command(subcommand) == DONE
         _, state, *_, decided, held = map(str.strip, command.row(f"{query.name}.1"))
@@ -429,6 +429,18 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
     everywhere = tuple((query.name, partition) for partition in range(PARTITIONS))
     query.commit(facts, [replace(each, partitions=everywhere) for each in again])
     assert query.visible() == ["0/0", "0/0 too", "0/1"]
+
+
+def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own rows would share the end of those that are committed, even if that is an abort."""
+    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    facts, done = query.prepare()
+    done[1] = query.write_unseen(done[1], b"0/1 too")
+    query.decide(facts, done, slots=SLOTS)
+    wait_until(lambda: query.visible() == ["0/0", "0/1"], 30, "the coordinators' markers are written")
+    options = {"kafka.bootstrap.servers": query.kafka.bootstrap_servers, "topic": query.name}
+    make_plan(given_options(options), query.name)
+    assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 
 def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows_with_the_next(query: Query) -> None:

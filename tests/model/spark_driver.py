@@ -182,9 +182,12 @@ class Driver:
         for slot in range(slots):
             rows.append(self.rows(TaskRun(version, slot, run, 0)))
             yield Message(slot)
-        two_phase.check_written(self.sink, facts, list(map(fingerprint_of, rows)), version=version, total=total)
         assert facts.decision is not None
-        return tuple(chain(*rows)) if facts.decision.micro_batch_id == version else None
+        if facts.decision.micro_batch_id != version:
+            return None
+        fingerprints, touched = list(map(fingerprint_of, rows)), [("t", slot) for slot in range(slots)]
+        yield from one_by_one(two_phase.check_written(self.sink, facts, fingerprints, total=total, touched=touched))
+        return tuple(chain(*rows))
 
     def _tasks(
         self, facts: Facts, tasks: list[TaskRun], done: dict[int, tuple[SlotPrepared, tuple[str, ...]]]

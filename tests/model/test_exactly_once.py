@@ -143,6 +143,11 @@ def test_of_two_writes_under_one_name_one_is_fenced(version: int) -> None:
 
 
 @VERSIONS
+def test_a_version_that_a_leader_hides_is_not_passed_over_as_written(version: int) -> None:
+    explore(explorations.batch_versions_and_lost_markers, version, 2 * WORLDS)
+
+
+@VERSIONS
 def test_of_versions_groups_may_be_gone_and_users_go_back(version: int) -> None:
     explore(explorations.batch_versions_and_lost_state, version)
 

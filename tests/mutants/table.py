@@ -1473,6 +1473,20 @@ BATCH_VERSIONS = (
         f"{TESTS_TWO_PHASE}::test_a_version_that_is_whole_is_compared_as_a_whole",
     ),
     Mutant(
+        "a run begins behind rows that a leader hides",
+        SPARKS_PART,
+        "            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))\n",
+        "            pass\n",
+        f"{TESTS_SPARKS_PART}::test_the_first_run_of_a_driver_looks_for_what_hangs",
+    ),
+    Mutant(
+        "batch versions: one that a leader hides counts as written",
+        TWO_PHASE,
+        "    yield from end_what_hangs(sink, facts, touched)\n",
+        "    yield from ()\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
+    ),
+    Mutant(
         "batch versions: tasks write one that is written",
         SPARKS_PART,
         "        if plan.is_written:\n            return _count_slot(config, plan, context, chain, arrow_batches)\n",

@@ -22,8 +22,13 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     NotPlanned,
     StateExpired,
+    TopicNotFound,
 )
-from kafka_sink.protocol.transactions import DescribeTransactionsResponse, TransactionDescription
+from kafka_sink.protocol.transactions import (
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    TransactionDescription,
+)
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark import exactly_once, writer
@@ -133,6 +138,67 @@ def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(MissingOption, match="as an option of the write"):
         exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p")
+
+
+class Brokers:
+    """What planning asks a client for."""
+
+    config = None
+
+    def ensure_topic(self, name: str) -> None:
+        pass
+
+    def transaction_version(self) -> int:
+        return 2
+
+    def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+        if topics == ("gone",):
+            raise TopicNotFound(topic="gone", waited_ms=0)
+        return ((topics[0], 0),), ((topics[0], 1),)
+
+
+@pytest.mark.parametrize(
+    ("remembered", "option", "decided", "looked_at"),
+    [
+        (False, "t", True, [("t", 0), ("t", 1)]),
+        (False, "gone", True, []),
+        # of no topic option nobody knows where the rows are
+        (False, None, True, None),
+        (False, "t", False, None),
+        # a run of this driver has looked
+        (True, "t", True, None),
+    ],
+)
+def test_the_first_run_of_a_driver_looks_for_what_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    remembered: bool,
+    option: str | None,
+    decided: bool,
+    looked_at: list[tuple[str, int]] | None,
+) -> None:
+    asked: list[Any] = []
+    facts = Facts(Ids(9, 1), after(7, "x").decision if decided else None, {})
+
+    @contextmanager
+    def lease(config: object) -> Iterator[Brokers]:
+        yield Brokers()
+
+    def run(client: Brokers, steps: Any) -> Any:
+        if steps.gi_code.co_name == "plan":
+            return facts
+        asked.append(list(steps.gi_frame.f_locals["touched"]))
+        return None
+
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr(exactly_once, "lease_client", lease)
+    monkeypatch.setattr(exactly_once, "run", run)
+    if remembered:
+        remember("orders", Ids(9, 0))
+    named = {} if option is None else {"topic": option}
+    given = given_options({"kafka.bootstrap.servers": "h:1", "deliveryGuarantee": "exactly-once", **named})
+    assert exactly_once.make_plan(given, "orders").facts == facts
+    assert asked == ([] if looked_at is None else [looked_at])
 
 
 # --- a task whose rows are visible ------------------------------------------------------------------------------------
@@ -277,6 +343,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
         def transaction_version(self) -> int:
             return 2
 
+        def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[()], tuple[()]]:
+            return (), ()
+
     @contextmanager
     def lease(config: object) -> Iterator[Client]:
         yield Client()
@@ -353,14 +422,38 @@ def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, 
 
 def counted(plan: Plan, *fingerprints: str) -> list[CountedReceipt]:
     return [
-        CountedReceipt(slot, 0, 5, (), fingerprint=fingerprint, plan=plan if slot == 0 else None)
+        CountedReceipt(slot, 0, 5, (), fingerprint=fingerprint, topics=("t",), plan=plan if slot == 0 else None)
         for slot, fingerprint in enumerate(fingerprints)
     ]
 
 
+@pytest.fixture
+def leaders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Which partitions' leaders were asked what they have open: nothing."""
+    asked: list[Any] = []
+
+    class Client:
+        def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[()]]:
+            return tuple((topic, 0) for topic in topics), ()
+
+    @contextmanager
+    def lease(config: object) -> Iterator[Client]:
+        yield Client()
+
+    def run(client: Client, steps: Any) -> None:
+        (effect,) = next(steps)
+        asked.extend(effect.request.partitions)
+        with pytest.raises(StopIteration):
+            steps.send([DescribeProducersResponse(0, ())])
+
+    monkeypatch.setattr(exactly_once, "lease_client", lease)
+    monkeypatch.setattr(exactly_once, "run", run)
+    return asked
+
+
 @pytest.mark.parametrize("again", [("x", "y", "z"), ("z", "y", "x")])
 def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
-    ran: list[Any], caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
+    leaders: list[Any], caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
 ) -> None:
     plan = Plan(ORDERS, after(7, digest("x", "y"), digest("z")), False, VERSION_7, is_written=True)
     # In other slots than the first time: nothing is to be filled in.
@@ -369,13 +462,13 @@ def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
     assert record.levelname == "WARNING"
     assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
     assert "it was written before" in record.getMessage()
-    assert ran == []
+    assert leaders == [("t", 0)]
 
 
 @pytest.mark.parametrize(
     "again", [digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u")]
 )
-def test_a_version_again_with_other_rows_stops(ran: list[Any], again: str) -> None:
+def test_a_version_again_with_other_rows_stops(leaders: list[Any], again: str) -> None:
     plan = Plan(ORDERS, after(7, digest("x"), digest("y")), False, VERSION_7, is_written=True)
     with pytest.raises(NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
