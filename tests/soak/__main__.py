@@ -25,6 +25,8 @@ from committed_rows import held_back, open_transactions, read, transactions
 from kafka_sink.broker import LocalKafka
 from soak.supervisor import Figures, Supervisor
 
+# FileStreamSource writes its own log before the offset log: killed in between, Spark takes the next files along.
+BATCHES_HELP = "about how many: Spark makes one of two where it was killed between its logs"
 SLOTS = 3
 ROWS_A_FILE = 50
 PARTITIONS = 4
@@ -89,12 +91,12 @@ def _report(kafka: LocalKafka, figures: Figures, *, batches: int) -> bool:
     for name, figure in told:
         print(f"{name:<36}{figure}", flush=True)
     every_row_once = committed.total() == rows and not lost and not doubled
-    return figures.batches == batches and every_row_once and not left_open and not behind and ids.keys() == expected_ids
+    return every_row_once and not left_open and not behind and ids.keys() == expected_ids
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--batches", type=int, default=210, help=BATCHES_HELP)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka-version", default="4.3.1")
     return parser.parse_args()

@@ -67,7 +67,7 @@ class Supervisor:
                 # A broker takes micro-batches to come back; what was due meanwhile is made up for, one at a time.
                 next_kill = max(next_kill + self._rng.randint(*APART), self._committed() + 1)
                 since_progress = 0
-            elif application.returncode == 0:
+            if application.poll() == 0:
                 break
             if application.poll() is not None:
                 self._note_ending(application.returncode)
