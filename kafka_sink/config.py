@@ -252,7 +252,8 @@ class Rule:
     def check(self, values: Mapping[str, Any]) -> None:
         if not self.holds(values):
             field = self.fields[0]
-            raise _OPTION_OF[field].invalid(str(values[field]), self.expected(values))
+            text = "" if values[field] is None else str(values[field])
+            raise _OPTION_OF[field].invalid(text, self.expected(values))
 
 
 # Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.

@@ -319,7 +319,11 @@ Spark's conf reaches tasks only, and these are needed where a micro-batch is pla
 
 _SECURITY = """\
 Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
-file is found where connections are made: on executors, and with exactly-once where the write is planned."""
+file is found where connections are made: on executors, and with exactly-once where the write is planned.
+
+Secrets belong into options of the write, which go to executors and are shown by no message, plan or event log. Spark
+does show its conf, in its UI and event log, but for names and values that `spark.redaction.regex` covers: by default
+those with `secret`, `password` or `token` in them, which `kafka.ssl.keystore.key` has not."""
 
 
 SECTIONS: tuple[Section, ...] = (

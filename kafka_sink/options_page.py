@@ -11,6 +11,7 @@ from kafka_sink.options import (
     MIB,
     NOT_YET_PREFIXES,
     REFUSED,
+    REFUSED_PREFIXES,
     REQUIRED,
     SECTIONS,
     SPARK_OPTIONS,
@@ -37,7 +38,8 @@ def page() -> str:
     parts = ["# Options", _INTRODUCTION]
     for section in SECTIONS:
         parts += [f"## {section.title}", section.text, _table(section.options)]
-    parts += ["## Refused", _two_columns("Option", "What to do", REFUSED.items())]
+    refused = [*REFUSED.items(), *((f"{prefix}*", instead) for prefix, instead in REFUSED_PREFIXES.items())]
+    parts += ["## Refused", _two_columns("Option", "What to do", refused)]
     not_yet = ", ".join(f"`{prefix}*`" for prefix in NOT_YET_PREFIXES)
     parts += ["## Not in this version yet", f"Refused until then: {not_yet}."]
     ignored = ", ".join(f"`{name}`" for name in SPARK_OPTIONS)

@@ -363,7 +363,7 @@ class NetworkClient:
                 self._on_tls_failure(node, tls)
                 self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason):
-                self._disconnect(node, reason + _hint(node), now_ms)
+                self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms)
 
     def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
         connection = _connection(node)
@@ -424,6 +424,7 @@ class NetworkClient:
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
         response = answer.response
         if response is not None:
+            node.answered = True
             self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
                 node.throttle(now_ms + response.throttle_time_ms)
@@ -479,6 +480,15 @@ class NetworkClient:
             if node.session_until_ms is not None:
                 waits.append(max(0, node.session_until_ms - now_ms))
         return min(waits)
+
+    def _hint_of_sasl(self, node: Node) -> str:
+        """Brokers hang up on whom they do not know, without a word."""
+        if node.state is not NodeState.READY or node.answered or self._authenticate is not None:
+            return ""
+        return (
+            " before it answered anything; if it goes on, this listener may ask for authentication "
+            "(kafka.security.protocol=SASL_SSL or SASL_PLAINTEXT)"
+        )
 
     def _on_time(self, now_ms: int) -> None:
         for node in list(self._by_key.values()):

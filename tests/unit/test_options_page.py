@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink import options_page
-from kafka_sink.options import OPTIONS, REFUSED
+from kafka_sink.options import OPTIONS, REFUSED, REFUSED_PREFIXES
 from kafka_sink.options_page import page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
@@ -25,7 +25,10 @@ def test_the_module_prints_it() -> None:
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == page()
 
 
-@pytest.mark.parametrize("name", [*(option.name for option in OPTIONS), *REFUSED])
+PREFIXES = [f"{prefix}*" for prefix in REFUSED_PREFIXES]
+
+
+@pytest.mark.parametrize("name", [*(option.name for option in OPTIONS), *REFUSED, *PREFIXES])
 def test_every_name_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in page()
 

@@ -453,8 +453,8 @@ class TestConnectionLost:
         responses = world.poll(*[Sent(key)] * sent, Disconnected(key, "Connection reset by peer"))
         assert [(response.token, response.response) for response in responses] == [(0, None), (1, None), (2, None)]
         reason = "bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer"
-        assert {response.error for response in responses} == {reason}
-        assert world.client.last_error == reason
+        assert {response.error for response in responses} == {world.client.last_error}
+        assert world.client.last_error.startswith(reason)
         assert not world.client.has_in_flight
         assert world.poll() == []
 
@@ -1123,6 +1123,23 @@ class TestAuthentication:
         assert world.now_ms == 5_000
         assert world.transport.open == set()
         assert world.client.failure is None
+
+
+    def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self) -> None:
+        world = World()
+        world.open()
+        world.send("token")
+        world.poll(Sent(0), Disconnected(0, "the peer closed the connection"))
+        assert "kafka.security.protocol=SASL_SSL" in world.client.last_error
+
+    def test_a_listener_that_hangs_up_later_is_no_matter_of_authentication(self) -> None:
+        answered, authenticated = World(), SecureWorld()
+        answered.open()
+        answered.poll(Sent(0), Received(0, answered.send("token")))
+        authenticated.secure()
+        for world in (answered, authenticated):
+            world.poll(Disconnected(0, "the peer closed the connection"))
+            assert world.client.last_error.endswith("the peer closed the connection")
 
 
 class TestSessions:
