@@ -104,8 +104,9 @@ bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="-
 
 # The scripts of a folder find each other by PYTHONPATH, as PYTHONSAFEPATH keeps their own folder from the path.
 .PHONY: bench
-bench: java $(WHEEL)  ## compare with the JVM sink and other peers, 15 minutes; ARGS="--rounds 7"
+bench: java $(WHEEL)  ## compare with the JVM sink and other peers, and exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_spark.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_exactly_once.py
 
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time

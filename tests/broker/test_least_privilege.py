@@ -41,6 +41,8 @@ def exactly_once(topic: str) -> tuple[Acl, ...]:
     """The prefix is the topic's name, the commit topic `<topic>-commits`."""
     return (
         *at_least_once(topic),
+        # Where transactions begin, and whether they have ended, leaders tell to those who may read.
+        Acl(ResourceType.TOPIC, topic, AclOperation.READ),
         Acl(ResourceType.TRANSACTIONAL_ID, topic, AclOperation.WRITE, prefixed=True),
         Acl(ResourceType.GROUP, topic, AclOperation.READ, prefixed=True),
         Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.READ),
@@ -105,13 +107,3 @@ def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKaf
         write(spark, secure, topic, **once(topic))
     message = str(failure.value)
     assert re.search(rf"ACLs?:? {acl.kind.name} .*{acl.operation.name}.* for principal User:bob", message), message
-
-
-def test_hanging_transactions_are_noticed_only_by_who_may_read(
-    spark: SparkSession, secure: SecureKafka, topic: str
-) -> None:
-    """One more ACL, TOPIC READ on the data's topics, lets the commit ask leaders; without it all else is as with it."""
-    secure.kafka.create_topic(f"{topic}-commits", 1)
-    secure.allow(*exactly_once(topic), Acl(ResourceType.TOPIC, topic, AclOperation.READ))
-    write(spark, secure, topic, **once(topic))
-    assert count_in(secure, topic) == ROWS

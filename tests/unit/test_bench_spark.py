@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import bench_exactly_once
 import bench_memory
 import process_tree
 from bar_chart import Bar, Panel, svg
@@ -224,6 +225,28 @@ def test_the_chart_shows_each_compression_with_the_same_settings() -> None:
     # Two panels a compression: noop, discard, JVM, confluent-kafka, pykafka.
     assert len(rects) == 4 * 5
     assert sum(each.get("class") == "ours" for each in rects) == 4
+
+
+# --- bench_exactly_once -----------------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_exactly_once_is_told_beside_its_goals() -> None:
+    large, small = bench_exactly_once.CASES
+    costs = [bench_exactly_once.Cost(large, 1000.0, 1250.0), bench_exactly_once.Cost(small, 300.0, 330.0)]
+    assert [(each.more_ms, each.rows_per_s_ratio) for each in costs] == [(250.0, 0.8), (30.0, 300 / 330)]
+    first, second = (row.strip("|").split("|") for row in bench_exactly_once.table(costs).splitlines()[2:])
+    assert [cell.strip() for cell in first] == [
+        "1,000,000 rows, 2 slots", "1000 ms", "1250 ms", "250 ms", "", "0.80 x", ">= 0.9 x",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in second] == [
+        "800 rows, 8 slots", "300 ms", "330 ms", "30 ms", "<= 25 ms", "0.91 x", "",
+    ]  # fmt: skip
+
+
+def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None:
+    case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2)
+    assert bench_exactly_once.expected_end(case, "at-least-once") == 3 * 1_000
+    assert bench_exactly_once.expected_end(case, "exactly-once") == 3 * (1_000 + 8 * 4)
 
 
 # --- bench_memory -----------------------------------------------------------------------------------------------------
