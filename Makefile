@@ -75,7 +75,7 @@ mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a te
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
 
 .PHONY: chaos
-chaos: java $(WHEEL)  ## kill applications and workers at every step of an exactly-once commit
+chaos: java $(WHEEL)  ## kill applications, workers and brokers at every step of a commit; security over older brokers
 	$(BIN)/pytest -m chaos tests/broker $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.

@@ -37,7 +37,7 @@ def run(kafka: LocalKafka, topic: str, tmp_path: Path, kill_at: str | None, *arg
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     if kill_at is not None:
         files = {"once": str(tmp_path / "happened"), "log": str(tmp_path / "requests")}
-        hook = {"step": kill_at, "kill": "application", **files}
+        hook = {"step": kill_at, "kill": "application", "holds": {}, **files}
         environment["PYKAFKA_HOOK"] = json.dumps(hook)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOOKS), environment.get("PYTHONPATH"))))
     ended = subprocess.run(

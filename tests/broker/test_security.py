@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark import cloudpickle
 
 from certificates import Authority, Identity
-from kafka_sink.broker import KAFKA_VERSIONS
+from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
@@ -35,7 +35,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 topic_numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=sorted(KAFKA_VERSIONS))
+@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos)])
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
     with secure_kafka(request.param) as cluster:
         yield cluster

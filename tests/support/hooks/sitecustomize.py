@@ -3,7 +3,8 @@
 Python imports this when it starts, where its folder is on PYTHONPATH: in the user's process, in the workers that plan
 and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
 
-    step   "before EndTxn orders.driver commit": before or after; the request; its key; of EndTxn also how
+    step   "before EndTxn orders.driver commit": before or after; the request; its key; of EndTxn also how.
+           DescribeProducers is the one that follows the markers' OffsetFetch, not those before a decision
     kill   "application": all processes of the session, as a machine that dies; "process": this one; "": none
     once   a file, made when it has happened: it happens once
     log    a file that gets a line for every request, in the order of sending
@@ -25,11 +26,16 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
     from kafka_sink.commit import runner
 
     answers_of = runner._answers
+    last = ""
 
     def watched(client: object, effects: object) -> list[object]:
+        nonlocal last
         answers: list[object] = []
         for effect in effects:  # type: ignore[attr-defined]
             text = described(effect)
+            if text == "DescribeProducers" and not last.startswith("OffsetFetch"):
+                text += " before a decision"
+            last = text
             with open(log, "a") as lines:
                 lines.write(f"{text}\n")
             come_to(f"before {text}")
