@@ -469,7 +469,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers_if
     with LocalKafka(config=config) as kafka:
         given = given_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t"})
         with pytest.raises(InvalidOption, match=r"'900000'; expected at most .*transaction.max.timeout.ms, 300000\."):
-            make_plan(given, "orders", query_id=None)
+            make_plan(given, "orders")
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         # Whoever has no other rule than "not this" has none.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
@@ -484,7 +484,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers_if
 
         def is_untold() -> bool:
             with pytest.raises(InvalidOption) as raised:
-                make_plan(given, "orders", query_id=None)
+                make_plan(given, "orders")
             return "they tell only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
 
         wait_until(is_untold, 60, "the rule is known to the broker")
