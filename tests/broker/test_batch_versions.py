@@ -182,6 +182,7 @@ def test_a_write_that_is_killed_after_its_decision_is_finished_by_a_rerun_which_
     assert read(kafka, name) == read(kafka, name, "read_uncommitted") == ALL_ONCE
 
 
+@CHAOS
 def test_a_write_that_is_killed_before_its_decision_is_written_by_a_rerun_with_whatever_rows(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -199,17 +199,22 @@ def stream(frame: DataFrame, kafka: LocalKafka, topic: str, home: Path, **option
 # --- it is ended from outside, in mid-write ---------------------------------------------------------------------------
 
 
+def rows_before(found: list[int]) -> int:
+    """How many rows a write that failed has left in front of the next one, in order. The write's error does not wait
+    for what is on the wire, so they are counted only now."""
+    before = len(found) - ROWS
+    assert found == [*range(before), *range(ROWS)]
+    return before
+
+
 def test_something_upstream_that_fails_in_mid_write_fails_the_write_and_the_rows_before_it_stay(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
     frame = numbers(spark).selectExpr("if(value = '45000', raise_error('the source broke'), value) AS value")
     assert "the source broke" in failure_of(frame, kafka, name)
-    before = numbers_in(kafka, name)
-    assert before == list(range(len(before)))
-    assert len(before) <= 45_000
     save(numbers(spark), kafka, name)
-    assert numbers_in(kafka, name) == before + list(range(ROWS))
+    assert rows_before(numbers_in(kafka, name)) <= 45_000
 
 
 def test_a_micro_batch_that_fails_upstream_is_written_again_when_the_query_is_started_again(
@@ -229,11 +234,9 @@ def test_a_micro_batch_that_fails_upstream_is_written_again_when_the_query_is_st
     frame = source.mapInArrow(break_in_the_middle, source.schema)
     with pytest.raises(PySparkException, match="the source broke"):
         finish(stream(frame, kafka, name, tmp_path))
-    before = numbers_in(kafka, name)
-    assert before == list(range(len(before)))
     mended.touch()
     finish(stream(frame, kafka, name, tmp_path))
-    assert numbers_in(kafka, name) == before + list(range(ROWS))
+    assert rows_before(numbers_in(kafka, name)) < ROWS
 
 
 def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
