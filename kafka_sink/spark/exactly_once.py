@@ -139,8 +139,6 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
     with _told_of_a_transaction(), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic)
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
-        # A run of this driver has looked at what it committed.
-        is_first = batch is not None or recall(prefix) is None
         facts = run(client, two_phase.plan(sink))
         remember(prefix, facts.generation)
         is_written = batch is not None and batch.is_versioned and run(
@@ -154,7 +152,7 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
                 allow_lost_state=config.allow_lost_state,
             ),
         )
-        if is_first and not is_written and facts.decision is not None and config.topic is not None:
+        if not is_written and facts.decision is not None and config.topic is not None:
             run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
 

@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from batch_versions_app import DIGIT
+from committed_rows import read
 from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
@@ -26,7 +27,6 @@ CHAOS = pytest.mark.chaos
 APP = Path(__file__).resolve().parents[1] / "support" / "batch_versions_app.py"
 HOOKS = APP.parent / "hooks"
 DEADLINE_S = 240
-PARTITION_EOF = -191
 KILLED = -9
 ROWS = 30
 ALL_ONCE = Counter(range(ROWS))
@@ -46,32 +46,6 @@ def run(kafka: LocalKafka, topic: str, tmp_path: Path, kill_at: str | None, *arg
         timeout=DEADLINE_S, start_new_session=True, check=False,
     )  # fmt: skip
     return ended.returncode, ended.stdout
-
-
-def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[int]:
-    """How often each row can be read."""
-    consumer = Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
-        "isolation.level": isolation, "enable.partition.eof": True,
-    })  # fmt: skip
-    partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    rows: Counter[int] = Counter()
-    ended: set[int | None] = set()
-    try:
-        while len(ended) < len(partitions):
-            message = consumer.poll(30)
-            assert message is not None, "the topic could not be read to its end"
-            error = message.error()
-            if error is None:
-                rows[int(message.value() or b"")] += 1
-            elif error.code() == PARTITION_EOF:
-                ended.add(message.partition())
-            else:
-                raise KafkaException(error)
-    finally:
-        consumer.close()
-    return rows
 
 
 def numbers(spark: SparkSession, tasks: int, count: int = ROWS, first: int = 0) -> DataFrame:

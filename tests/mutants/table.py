@@ -1473,11 +1473,18 @@ BATCH_VERSIONS = (
         f"{TESTS_TWO_PHASE}::test_a_version_that_is_whole_is_compared_as_a_whole",
     ),
     Mutant(
+        "of reads that went together each gets the answer to all",
+        f"{PRODUCER}/coordinators.py",
+        "                self._on_answer(ask, answer, _part_of(answer.response, ask.request), now_ms)\n",
+        "                self._on_answer(ask, answer, answer.response, now_ms)\n",
+        f"{TESTS_PRODUCER}/test_coordinators.py::TestPipelining::test_reads_of_one_coordinator_are_one_request",
+    ),
+    Mutant(
         "a run begins behind rows that a leader hides",
         SPARKS_PART,
         "            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))\n",
         "            pass\n",
-        f"{TESTS_SPARKS_PART}::test_the_first_run_of_a_driver_looks_for_what_hangs",
+        f"{TESTS_SPARKS_PART}::test_a_run_looks_for_what_hangs_of_the_last_decision",
     ),
     Mutant(
         "batch versions: one that a leader hides counts as written",

@@ -17,7 +17,7 @@ PARTITION_EOF = -191
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
-def read(kafka: LocalKafka, topic: str, isolation: str) -> Counter[int]:
+def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[int]:
     """How often each row can be read, of those that are numbers."""
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,

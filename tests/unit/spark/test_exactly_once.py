@@ -158,21 +158,17 @@ class Brokers:
 
 
 @pytest.mark.parametrize(
-    ("remembered", "option", "decided", "looked_at"),
+    ("option", "decided", "looked_at"),
     [
-        (False, "t", True, [("t", 0), ("t", 1)]),
-        (False, "gone", True, []),
+        ("t", True, [("t", 0), ("t", 1)]),
+        ("gone", True, []),
         # of no topic option nobody knows where the rows are
-        (False, None, True, None),
-        (False, "t", False, None),
-        # a run of this driver has looked
-        (True, "t", True, None),
+        (None, True, None),
+        ("t", False, None),
     ],
 )
-def test_the_first_run_of_a_driver_looks_for_what_hangs(
+def test_a_run_looks_for_what_hangs_of_the_last_decision(
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    remembered: bool,
     option: str | None,
     decided: bool,
     looked_at: list[tuple[str, int]] | None,
@@ -190,11 +186,8 @@ def test_the_first_run_of_a_driver_looks_for_what_hangs(
         asked.append(list(steps.gi_frame.f_locals["touched"]))
         return None
 
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     monkeypatch.setattr(exactly_once, "lease_client", lease)
     monkeypatch.setattr(exactly_once, "run", run)
-    if remembered:
-        remember("orders", Ids(9, 0))
     named = {} if option is None else {"topic": option}
     given = given_options({"kafka.bootstrap.servers": "h:1", "deliveryGuarantee": "exactly-once", **named})
     assert exactly_once.make_plan(given, "orders").facts == facts
