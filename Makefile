@@ -108,6 +108,10 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, and exactly-
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_spark.py $(ARGS)
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_exactly_once.py
 
+.PHONY: bench-shapes
+bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
+	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_shapes.py $(ARGS)
+
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_memory.py $(ARGS)

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.broker import LocalKafka
 from kafka_sink.config import sink_config
-from process_tree import memory_of, running, tree_of
+from process_tree import memory_of, python_workers
 from python_peers import DiscardingDataSource
 from spark_environment import spark_environment
 
@@ -101,13 +101,11 @@ def rows_of(spark: SparkSession, case: Case) -> DataFrame:
 
 
 def memory_of_workers(key: str) -> int:
-    """The largest VmRSS or VmHWM, in bytes, of the Python processes below this one; Spark's JVM is not one of them."""
-    python = Path(sys.executable).resolve()
+    """The largest VmRSS or VmHWM, in bytes, of the Python processes below this one."""
     sizes = []
-    for process in tree_of(os.getpid(), running())[1:]:
+    for pid in python_workers(os.getpid()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            if Path(os.readlink(f"/proc/{process.pid}/exe")) == python:
-                sizes.append(memory_of(process.pid)[key])
+            sizes.append(memory_of(pid)[key])
     return max(sizes)
 
 

@@ -9,7 +9,9 @@ Source: proc(5).
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,3 +75,19 @@ def parse_status(text: str) -> Mapping[str, int]:
 
 def memory_of(pid: int) -> Mapping[str, int]:
     return parse_status((_PROC / str(pid) / "status").read_text())
+
+
+def python_workers(root_pid: int) -> list[int]:
+    """The Python processes below `root_pid`; Spark's JVM is not one of them."""
+    python = Path(sys.executable).resolve()
+    found = []
+    for process in tree_of(root_pid, running())[1:]:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if Path(os.readlink(_PROC / str(process.pid) / "exe")) == python:
+                found.append(process.pid)
+    return found
+
+
+def reset_peak(pid: int) -> None:
+    """VmHWM begins anew with what is resident now. Of a process of the same user."""
+    (_PROC / str(pid) / "clear_refs").write_text("5")

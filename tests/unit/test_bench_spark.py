@@ -13,6 +13,7 @@ import pytest
 
 import bench_exactly_once
 import bench_memory
+import bench_shapes
 import process_tree
 from bar_chart import Bar, Panel, svg
 from bench_memory import Bound
@@ -257,3 +258,38 @@ def test_a_bound_holds_up_to_its_value_and_says_so() -> None:
     assert [each.holds for each in bounds] == [True, False]
     first, second = bench_memory.table(bounds).splitlines()
     assert first.endswith("ok") and second.endswith("BROKEN")
+
+
+# --- bench_shapes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
+    ours, theirs = bench_shapes.OURS, bench_shapes.THEIRS
+
+    def costs(our_s: float, their_s: float, peak_bytes: int) -> bench_shapes.Round:
+        return {ours: bench_shapes.Cost(our_s, peak_bytes), theirs: bench_shapes.Cost(their_s, 0)}
+
+    shape = bench_shapes.Shape("a few", 1_000, {"value": "binary(string(id))"})
+    line = bench_shapes.line_of(
+        shape, [costs(1.0, 3.0, 7_000_000), costs(2.0, 2.0, 9_000_000), costs(4.0, 8.0, 8_000_000)], 64_000_000
+    )
+    assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0)}
+    assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
+    (_, _, cells) = bench_shapes.table([line]).splitlines()
+    assert [cell.strip() for cell in cells.strip("|").split("|")] == [
+        "a few", "0.5", "0.3", "2.00 x", ">= 1 x", "9 MB", "<= 164 MB",
+    ]  # fmt: skip
+
+
+def test_a_peak_is_counted_anew_after_a_reset() -> None:
+    """The process that is looked at lets go of 64 MiB and then waits."""
+    program = "import sys; x = bytearray(b'1') * (64 << 20); del x; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.pid in process_tree.python_workers(os.getpid())
+        before = process_tree.memory_of(process.pid)["VmHWM"]
+        process_tree.reset_peak(process.pid)
+        assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
+        process.stdin.close()
