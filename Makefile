@@ -104,8 +104,8 @@ bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="-
 
 # The scripts of a folder find each other by PYTHONPATH, as PYTHONSAFEPATH keeps their own folder from the path.
 .PHONY: bench
-bench: java $(WHEEL)  ## compare with the JVM sink and other peers, and exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
-	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_spark.py $(ARGS)
+bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
+	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_spark.py $(ARGS)
 	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_exactly_once.py
 
 .PHONY: bench-shapes

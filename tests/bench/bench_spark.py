@@ -37,6 +37,7 @@ from confluent_kafka.admin import AdminClient
 
 from bar_chart import Bar, Panel, svg
 from bench_core import processor
+from certificates import Authority
 from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
 from kafka_sink.config import sink_config
@@ -45,10 +46,11 @@ from process_tree import cpu_s
 from spark_driver import Cost
 from spark_environment import HERE, spark_environment
 from spark_jars import MODULES, resolve_spark_jars
-from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, SameSettings
-from spark_report import Figure, figure, ratio_table, ratios, table
+from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, SameSettings, Servers
+from spark_report import Figure, figure, ratio_table, ratios, table, tls_cost
 
 PARTITIONS = 4
+TLS = "ENCRYPTED"
 ANSWER_TIMEOUT_S = 900.0
 ADMIN_TIMEOUT_S = 30.0
 
@@ -129,6 +131,14 @@ class Topics:
         self._consumer.close()
 
 
+def broker(authority: Authority) -> LocalKafka:
+    """With an encrypted listener beside the plaintext one."""
+    identity = authority.issue("broker")
+    keys = {"type": "PEM", "certificate.chain": identity.chain, "key": identity.key}
+    settings = {f"listener.name.{TLS.lower()}.ssl.keystore.{name}": value for name, value in keys.items()}
+    return LocalKafka(listeners={TLS: "SSL"}, config=settings)
+
+
 def measure(
     drivers: Mapping[str, Driver], topics: Topics, peers: Sequence[Peer], rounds: int, rows: int
 ) -> dict[Peer, list[Cost]]:
@@ -165,7 +175,7 @@ def once(driver: Driver, topics: Topics, peer: Peer, *, small: bool, expected_ro
 
 
 def chart(figures: Sequence[Figure]) -> str:
-    """With the same settings, over Unix sockets."""
+    """With the same settings, over Unix sockets, in the clear."""
 
     def bars(compression: str, *, cpu: bool) -> tuple[Bar, ...]:
         shown = [
@@ -174,6 +184,7 @@ def chart(figures: Sequence[Figure]) -> str:
             if each.peer.compression in (None, compression)
             and each.peer.settings in (None, SAME)
             and each.peer.sockets == UNIX
+            and not each.peer.tls
         ]
         return tuple(
             Bar(
@@ -211,13 +222,17 @@ def main() -> None:
         lambda: [java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
     )
     options.output.mkdir(parents=True, exist_ok=True)
+    authority = Authority()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
-        kafka = stack.enter_context(LocalKafka())
+        kafka = stack.enter_context(broker(authority))
         topics = stack.enter_context(contextlib.closing(Topics(kafka)))
+        ca_file = Path(folder, "ca.pem")
+        ca_file.write_text(authority.certificate, encoding="ascii")
+        servers = Servers(kafka.bootstrap_servers, kafka.addresses_of(TLS), str(ca_file))
         arguments = [
             f"--jars={','.join(map(str, jars))}",
-            f"--bootstrap-servers={kafka.bootstrap_servers}",
+            f"--servers={json.dumps(asdict(servers))}",
             f"--same={json.dumps(asdict(same))}",
             f"--rows={options.rows}",
             f"--value-bytes={options.value_bytes}",
@@ -232,7 +247,8 @@ def main() -> None:
         costs = measure(drivers, topics, peers, options.rounds, options.rows)
     figures = [figure(peer, costs[peer], options.rows) for peer in peers]
     found = ratios(costs)
-    print(table(figures), ratio_table(found), sep="\n\n")
+    tls = tls_cost(costs)
+    print(*filter(None, (table(figures), ratio_table(found), tls and str(tls))), sep="\n\n")
     report = {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -249,6 +265,7 @@ def main() -> None:
         "same_settings": asdict(same),
         "figures": [asdict(each) for each in figures],
         "ratios": [asdict(each) for each in found],
+        "tls": tls and asdict(tls),
     }
     (options.output / "spark.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     (options.output / "spark.svg").write_text(chart(figures), encoding="utf-8")

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from process_tree import cpu_s
 from python_peers import DiscardingDataSource
-from spark_peers import PEERS, UNIX, SameSettings, write
+from spark_peers import PEERS, UNIX, SameSettings, Servers, write
 
 KEY_BYTES = 8
 TASKS = 2
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sockets", required=True)
     parser.add_argument("--jars", required=True, help="of Spark's Kafka sink, by commas")
-    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--servers", required=True, help="Servers as JSON")
     parser.add_argument("--same", required=True, help="SameSettings as JSON")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--value-bytes", type=int, required=True)
@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--make-rows", action="store_true")
     options = parser.parse_args()
     same = SameSettings(**json.loads(options.same))
+    servers = Servers(**json.loads(options.servers))
     spark = session(options.sockets, options.jars, options.folder)
     counts = {"small": SMALL_ROWS, "all": options.rows}
     if options.make_rows:
@@ -102,7 +103,7 @@ def main() -> None:
         which = "small" if asked["small"] else "all"
         frame = read_rows(spark, options.folder / which)
         started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
-        write(frame, PEERS[asked["peer"]], same, options.bootstrap_servers, asked["topic"], counts[which])
+        write(frame, PEERS[asked["peer"]], same, servers, asked["topic"], counts[which])
         cost = Cost(wall_s=time.perf_counter() - started_s, cpu_s=cpu_s(os.getpid()) - cpu_before_s)
         print(json.dumps(asdict(cost)), flush=True)
     spark.stop()

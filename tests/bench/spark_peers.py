@@ -4,6 +4,8 @@
 and idempotence, zstd's level 3. `buffer.memory` is a limit of each producer: the JVM sink has one for all tasks of an
 executor, Python workers have one each. *Defaults* gives each client its own, compression and guarantees aside.
 
+What TLS costs shows a pair of pykafka with the same settings, one of them over the same broker's encrypted listener.
+
 The socket between Spark and its Python workers is set when a session begins
 (`spark.python.unix.domain.socket.enabled`), so it is part of a peer, and a session of each kind runs beside the other.
 """
@@ -30,6 +32,15 @@ class SameSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Servers:
+    """One broker's listeners, and the PEM file with the CA of the encrypted one."""
+
+    plaintext: str
+    tls: str
+    ca_file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Peer:
     """`sockets`: between Spark and its Python workers; the sinks that have none run in the session with UNIX.
     `compression` and `settings` are None where nothing goes to Kafka."""
@@ -38,9 +49,16 @@ class Peer:
     compression: str | None = None
     settings: str | None = None
     sockets: str = UNIX
+    tls: bool = False
 
     def __str__(self) -> str:
-        parts = (self.sink, self.compression, self.settings, self.sockets if self.has_workers else None)
+        parts = (
+            self.sink,
+            self.compression,
+            self.settings,
+            self.sockets if self.has_workers else None,
+            "TLS" if self.tls else None,
+        )
         return ", ".join(filter(None, parts))
 
     @property
@@ -65,6 +83,7 @@ PEERS = (
     Peer(NOOP),
     Peer(DISCARD),
     *(Peer(sink, compression, SAME) for compression in ("none", "zstd") for sink in (JVM, CONFLUENT, PYKAFKA)),
+    Peer(PYKAFKA, "none", SAME, tls=True),
     Peer(JVM, "none", DEFAULTS),
     Peer(JVM, "zstd", DEFAULTS),
     Peer(CONFLUENT, "none", DEFAULTS),
@@ -78,9 +97,16 @@ PEERS = (
 _REQUEST_ROOM_BYTES = 64 * 1024
 
 
-def kafka_settings(peer: Peer, same: SameSettings, bootstrap_servers: str) -> Mapping[str, str]:
+def kafka_settings(peer: Peer, same: SameSettings, servers: Servers) -> Mapping[str, str]:
     """Of a Java producer, and so of pykafka."""
-    settings = {"bootstrap.servers": bootstrap_servers, "compression.type": str(peer.compression)}
+    settings = {"bootstrap.servers": servers.plaintext, "compression.type": str(peer.compression)}
+    if peer.tls:
+        settings |= {
+            "bootstrap.servers": servers.tls,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": servers.ca_file,
+        }
     if peer.settings == SAME:
         settings |= {
             "linger.ms": str(same.linger_ms),
@@ -91,9 +117,9 @@ def kafka_settings(peer: Peer, same: SameSettings, bootstrap_servers: str) -> Ma
     return settings
 
 
-def librdkafka_settings(peer: Peer, same: SameSettings, bootstrap_servers: str) -> Mapping[str, str | int | bool]:
+def librdkafka_settings(peer: Peer, same: SameSettings, servers: Servers) -> Mapping[str, str | int | bool]:
     settings: dict[str, str | int | bool] = {
-        "bootstrap.servers": bootstrap_servers,
+        "bootstrap.servers": servers.plaintext,
         "compression.type": str(peer.compression),
         "acks": "all",
         "enable.idempotence": True,
@@ -114,32 +140,30 @@ def librdkafka_settings(peer: Peer, same: SameSettings, bootstrap_servers: str) 
     return settings
 
 
-def write(frame: DataFrame, peer: Peer, same: SameSettings, bootstrap_servers: str, topic: str, rows: int) -> None:
+def write(frame: DataFrame, peer: Peer, same: SameSettings, servers: Servers, topic: str, rows: int) -> None:
     """Writes `frame`, which has `rows` rows, and returns when its sink says that all are there."""
-    _WRITERS[peer.sink](frame, peer, same, bootstrap_servers, topic, rows)
+    _WRITERS[peer.sink](frame, peer, same, servers, topic, rows)
 
 
 def _noop(frame: DataFrame, *_: object) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _discard(frame: DataFrame, _: Peer, __: SameSettings, ___: str, ____: str, rows: int) -> None:
+def _discard(frame: DataFrame, _: Peer, __: SameSettings, ___: Servers, ____: str, rows: int) -> None:
     frame.write.format("discard").mode("append").option("rows", str(rows)).save()
 
 
 def _java_options(format_name: str) -> Callable[..., None]:
-    def save(frame: DataFrame, peer: Peer, same: SameSettings, bootstrap_servers: str, topic: str, _: int) -> None:
-        settings = kafka_settings(peer, same, bootstrap_servers)
+    def save(frame: DataFrame, peer: Peer, same: SameSettings, servers: Servers, topic: str, _: int) -> None:
+        settings = kafka_settings(peer, same, servers)
         writer = frame.write.format(format_name).mode("append").option("topic", topic)
         writer.options(**{f"kafka.{name}": value for name, value in settings.items()}).save()
 
     return save
 
 
-def _confluent(
-    frame: DataFrame, peer: Peer, same: SameSettings, bootstrap_servers: str, topic: str, _: int
-) -> None:
-    sink = confluent_sink(topic, librdkafka_settings(peer, same, bootstrap_servers))
+def _confluent(frame: DataFrame, peer: Peer, same: SameSettings, servers: Servers, topic: str, _: int) -> None:
+    sink = confluent_sink(topic, librdkafka_settings(peer, same, servers))
     _noop(frame.mapInArrow(sink, frame.schema))
 
 

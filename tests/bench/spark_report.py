@@ -44,6 +44,21 @@ class Ratio:
     cpu_per_row_goal: float
 
 
+@dataclass(frozen=True, slots=True)
+class TlsCost:
+    """Of pykafka over TLS to pykafka in the clear, as `Ratio`."""
+
+    rows_per_s: float
+    cpu_per_row: float
+    broker_cpu_per_row: float
+
+    def __str__(self) -> str:
+        return (
+            f"{PYKAFKA} over TLS, uncompressed: {self.rows_per_s:.2f} x the rows/s in the clear, "
+            f"{self.cpu_per_row:.2f} x the CPU per row, {self.broker_cpu_per_row:.2f} x the broker's"
+        )
+
+
 def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
     rates = [rows / cost.wall_s for cost in costs]
     return Figure(
@@ -77,6 +92,19 @@ def ratios(costs: Mapping[Peer, Sequence[Cost]]) -> list[Ratio]:
     return found
 
 
+def tls_cost(costs: Mapping[Peer, Sequence[Cost]]) -> TlsCost | None:
+    """None unless both sides were measured."""
+    clear, encrypted = costs.get(Peer(PYKAFKA, "none", SAME)), costs.get(Peer(PYKAFKA, "none", SAME, tls=True))
+    if not clear or not encrypted:
+        return None
+    pairs = list(zip(clear, encrypted, strict=True))
+    return TlsCost(
+        rows_per_s=statistics.median(without.wall_s / over.wall_s for without, over in pairs),
+        cpu_per_row=statistics.median(over.cpu_s / without.cpu_s for without, over in pairs),
+        broker_cpu_per_row=statistics.median(over.broker_cpu_s / without.broker_cpu_s for without, over in pairs),
+    )
+
+
 def table(figures: Sequence[Figure]) -> str:
     """Markdown, aligned for a terminal."""
     head = ("sink", "compression", "settings", "workers by", "M rows/s", "(range)", "CPU s per M rows", "broker's")
@@ -84,7 +112,7 @@ def table(figures: Sequence[Figure]) -> str:
         (
             each.peer.sink,
             each.peer.compression or "",
-            each.peer.settings or "",
+            ", ".join(filter(None, (each.peer.settings, "TLS" if each.peer.tls else None))),
             each.peer.sockets if each.peer.has_workers else "",
             f"{each.rows_per_s / 1e6:.2f}",
             f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}",

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,13 +37,15 @@ from spark_peers import (
     TCP,
     Peer,
     SameSettings,
+    Servers,
     kafka_settings,
     librdkafka_settings,
 )
-from spark_report import figure, ratio_table, ratios, table
+from spark_report import figure, ratio_table, ratios, table, tls_cost
 
 MIB = 1024 * 1024
 SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
+SERVERS = Servers("h:1", "h:2", "/ca.pem")
 
 
 # --- process_tree -----------------------------------------------------------------------------------------------------
@@ -122,9 +125,9 @@ def test_every_peer_is_measured_once_and_has_its_counterpart() -> None:
 
 
 def test_the_same_settings_are_the_same_for_every_client() -> None:
-    java = kafka_settings(Peer(JVM, "zstd", SAME), SAME_SETTINGS, "h:1")
-    assert java == kafka_settings(Peer(PYKAFKA, "zstd", SAME), SAME_SETTINGS, "h:1")
-    c = librdkafka_settings(Peer(CONFLUENT, "zstd", SAME), SAME_SETTINGS, "h:1")
+    java = kafka_settings(Peer(JVM, "zstd", SAME), SAME_SETTINGS, SERVERS)
+    assert java == kafka_settings(Peer(PYKAFKA, "zstd", SAME), SAME_SETTINGS, SERVERS)
+    c = librdkafka_settings(Peer(CONFLUENT, "zstd", SAME), SAME_SETTINGS, SERVERS)
     assert str(c["linger.ms"]) == java["linger.ms"] == "100"
     assert str(c["batch.size"]) == java["batch.size"] == "1048576"
     assert int(c["queue.buffering.max.kbytes"]) * 1024 == int(java["buffer.memory"]) == 64 * MIB
@@ -135,15 +138,27 @@ def test_the_same_settings_are_the_same_for_every_client() -> None:
 
 
 def test_pykafka_takes_the_same_settings() -> None:
-    settings = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, "h:1")
+    settings = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, SERVERS)
     config = sink_config({f"kafka.{name}": value for name, value in settings.items()}).producer
     assert (config.batch_size, config.linger_ms, config.buffer_memory) == (MIB, 100, 64 * MIB)
 
 
+def test_over_tls_a_peer_has_another_listener_of_the_same_broker_and_else_the_same() -> None:
+    clear = kafka_settings(Peer(PYKAFKA, "none", SAME), SAME_SETTINGS, SERVERS)
+    encrypted = kafka_settings(Peer(PYKAFKA, "none", SAME, tls=True), SAME_SETTINGS, SERVERS)
+    assert {name: value for name, value in encrypted.items() if clear.get(name) != value} == {
+        "bootstrap.servers": "h:2",
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+    }
+    assert clear.keys() <= encrypted.keys()
+
+
 def test_defaults_are_left_to_the_client() -> None:
-    java = kafka_settings(Peer(JVM, "none", DEFAULTS), SAME_SETTINGS, "h:1")
+    java = kafka_settings(Peer(JVM, "none", DEFAULTS), SAME_SETTINGS, SERVERS)
     assert java == {"bootstrap.servers": "h:1", "compression.type": "none"}
-    c = librdkafka_settings(Peer(CONFLUENT, "none", DEFAULTS), SAME_SETTINGS, "h:1")
+    c = librdkafka_settings(Peer(CONFLUENT, "none", DEFAULTS), SAME_SETTINGS, SERVERS)
     assert not {"linger.ms", "batch.size", "queue.buffering.max.messages"} & c.keys()
     assert (c["acks"], c["enable.idempotence"]) == ("all", True)
 
@@ -186,6 +201,19 @@ def test_a_ratio_compares_within_a_round() -> None:
     assert (found.sink, found.compression) == (JVM, "none")
     assert (found.rows_per_s, found.cpu_per_row) == (2.0, 0.25)
     assert (found.rows_per_s_goal, found.cpu_per_row_goal) == (1.5, 0.7)
+
+
+def test_what_tls_costs_is_one_line_of_ratios_within_a_round() -> None:
+    encrypted = replace(OURS, tls=True)
+    costs = {
+        OURS: [Cost(1.0, 1.0, 0.5), Cost(10.0, 10.0, 5.0), Cost(1.0, 1.0, 0.5)],
+        encrypted: [Cost(1.25, 1.5, 1.0), Cost(12.5, 15.0, 10.0), Cost(9.0, 9.0, 9.0)],
+    }
+    assert str(tls_cost(costs)) == (
+        "pykafka over TLS, uncompressed: 0.80 x the rows/s in the clear, 1.50 x the CPU per row, 2.00 x the broker's"
+    )
+    assert tls_cost({OURS: costs[OURS]}) is None
+    assert ratios(costs) == []
 
 
 def test_tables_are_markdown() -> None:
