@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark import cloudpickle
 
+from careless_broker import careless_java
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from kafka_sink.client import Producer, lease
@@ -26,16 +28,28 @@ from kafka_sink.errors import (
 from kafka_sink.options import Secret
 from kafka_sink.producer.receipts import PartitionReceipt
 from read_back import read_topic
-from secure_kafka import CA, CLIENT_SECRET, OTHER_CA, PASSWORDS, Acl, SecureKafka, keys_of, secure_kafka
+from secure_kafka import (
+    CA,
+    CLIENT_SECRET,
+    OTHER_CA,
+    PASSWORDS,
+    Acl,
+    SecureKafka,
+    add_scram_users,
+    keys_of,
+    secure_kafka,
+)
 from token_endpoint import Idp, body, token_endpoint, token_for
 
 ERROR_S = 10
 DEADLINE_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+FEW_ITERATIONS = 1000
+VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos))
 topic_numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos)])
+@pytest.fixture(scope="module", params=VERSIONS)
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
     with secure_kafka(request.param) as cluster:
         yield cluster
@@ -218,6 +232,28 @@ def test_a_wrong_password_or_an_unknown_user(secure: SecureKafka, mechanism: str
     assert (failure.mechanism, failure.user) == (mechanism, user)
     assert "the broker refused" in failure.reason
     assert "wrong-canary" not in str(failure)
+
+
+def test_a_broker_keeps_no_password_with_too_few_iterations(secure: SecureKafka) -> None:
+    """So that what follows needs one that was tampered with."""
+    with pytest.raises(KafkaException, match="Too few iterations"):
+        add_scram_users(secure.admin, FEW_ITERATIONS)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_asks_for_too_few_iterations(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", careless_java(version, FEW_ITERATIONS, tmp_path))
+    with secure_kafka(version) as careless:
+        careless.kafka.create_topic("any", 1)
+        assert write(careless.sasl("SCRAM-SHA-256"), "any")
+        add_scram_users(careless.admin, FEW_ITERATIONS)
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            failure = failure_of(careless.sasl(mechanism))
+            assert isinstance(failure, AuthenticationFailed)
+            assert (failure.mechanism, failure.user) == (mechanism, "alice")
+            assert f"it asks for {FEW_ITERATIONS} iterations" in failure.reason
 
 
 def test_a_listener_without_sasl(secure: SecureKafka) -> None:

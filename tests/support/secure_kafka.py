@@ -176,11 +176,11 @@ def secure_kafka(version: str, **more: str) -> Iterator[SecureKafka]:
         yield cluster
 
 
-def add_scram_users(admin: AdminClient) -> None:
+def add_scram_users(admin: AdminClient, iterations: int = 4096) -> None:
     # A broker takes one credential of a user a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertions = [
-            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
+            UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, iterations), password.encode())
             for user, password in PASSWORDS.items()
         ]
         for future in admin.alter_user_scram_credentials(upsertions).values():
