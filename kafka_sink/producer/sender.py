@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import (
-    AttemptFenced,
     DeliveryTimeout,
     KafkaSinkError,
     ProduceRejected,
@@ -44,7 +43,13 @@ from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
-from kafka_sink.producer.transaction_manager import ADDS_PARTITIONS_ITSELF, FENCED, Transaction, TransactionManager
+from kafka_sink.producer.transaction_manager import (
+    ADDS_PARTITIONS_ITSELF,
+    OF_TRANSACTION,
+    Transaction,
+    TransactionManager,
+    refused,
+)
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
     InitProducerIdRequest,
@@ -337,9 +342,8 @@ class Sender:
 
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction
-        if transaction is not None and result.error_code in FENCED:
-            name = error_name(result.error_code)
-            return AttemptFenced(transactional_id=transaction.transactional_id, api="Produce", name=name)
+        if transaction is not None and result.error_code in OF_TRANSACTION:
+            return refused(transaction.transactional_id, "Produce", result.error_code)
         return _refusal(batch, result, self._sequences.former_topic_id(batch))
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:

@@ -39,6 +39,8 @@ FENCED = frozenset({
     ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.INVALID_TXN_STATE,
 })  # fmt: skip
+# What leaders answer that is about the transaction, and not about the batch.
+OF_TRANSACTION = FENCED | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +143,11 @@ class TransactionManager:
             elif result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicAuthorizationFailed(topic=result.topic)
             elif result.error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                raise _refused(transactional_id, result.error_code)
+                raise refused(transactional_id, "AddPartitionsToTxn", result.error_code)
 
 
-def _refused(transactional_id: str, code: int) -> KafkaSinkError:
+def refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
+    """What the final error of a request in a transaction means for that."""
     if code in FENCED:
-        return AttemptFenced(transactional_id=transactional_id, api="AddPartitionsToTxn", name=error_name(code))
-    return TransactionRefused(
-        transactional_id=transactional_id, api="AddPartitionsToTxn", code=code, name=error_name(code)
-    )
+        return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
+    return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

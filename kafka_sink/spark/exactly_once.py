@@ -38,6 +38,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.commit.two_phase import Facts, Sink, SlotBegun, SlotPrepared
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, given_conf
 from kafka_sink.errors import (
+    ConfigError,
     DriverFenced,
     KafkaSinkError,
     MissingOption,
@@ -432,8 +433,19 @@ def abort_micro_batch(given: GivenOptions, prefix: str, messages: Sequence[Write
 def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     """Leaves nothing open of a run, as far as it can be done now. Never raises: if it did, Spark would show its error
     in place of the one that failed the micro-batch, and whatever is left the next plan ends."""
-    # Also an option that is missing or wrong: who planned has said so.
-    with suppress(KafkaSinkError):
+    try:
         config = _planned_config(given)
+    except ConfigError:  # who planned has said so
+        return
+    try:
         with lease_client(config.producer) as client:
             run(client, two_phase.abort(_sink(config, prefix, client), generation))
+    except KafkaSinkError as error:
+        log.warning(
+            "what this run of %r has open could not be ended, and read_committed readers wait for its transactions' "
+            "time-out (kafka.transaction.timeout.ms) or the next start; `python -m kafka_sink.transactions describe "
+            "--prefix %s` tells which: %s",
+            prefix,
+            prefix,
+            error,
+        )

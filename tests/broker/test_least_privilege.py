@@ -1,22 +1,34 @@
-"""The README's ACLs, for each guarantee: with exactly those a write succeeds, without any one of them it says which."""
+"""The README's ACLs, for each guarantee: with exactly those a write succeeds, without any one of them, be it from the
+middle on, it says which."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
+from committed_rows import open_transactions, read
+from exactly_once_runs import ALL_ONCE, incoming
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from read_back import read_topic
 from secure_kafka import Acl, SecureKafka, secure_kafka
+from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
+from waiting import wait_until
 
 DEADLINE_S = 60
+ERROR_S = 10
 ROWS = 100
+# Of each row of a stream: more than goes out before it is held.
+COPIES = 1000
 topic_numbers = itertools.count(1)
 
 
@@ -108,3 +120,54 @@ def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKaf
         write(spark, secure, topic, **once(topic))
     message = str(failure.value)
     assert re.search(rf"ACLs?:? {acl.kind.name} .*{acl.operation.name}.* for principal User:bob", message), message
+
+
+# --- taken away in the middle -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID], ids=lambda kind: kind.name)
+def test_an_acl_that_is_revoked_in_a_transaction(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, kind: ResourceType
+) -> None:
+    """The micro-batch fails, and nobody sees a row of it; with the ACL again, the next start writes each row once."""
+    acls = exactly_once(topic)
+    acl = next(each for each in acls if (each.kind, each.operation) == (kind, AclOperation.WRITE))
+    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.allow(*acls)
+    rows = spark.readStream.schema("value STRING").json(str(incoming(tmp_path / "incoming")))
+    copies = rows.selectExpr("value", f"explode(sequence(1, {COPIES})) AS n").selectExpr("value")
+    gate = tmp_path / "gate"
+    query = stream(secure, topic, held(copies, gate, after_rows=3 * ARROW_BATCH_ROWS), tmp_path)
+    wait_until(lambda: any(end_offset(secure.kafka, topic, each) for each in range(2)), DEADLINE_S, "rows are there")
+    before = open_transactions(secure.kafka, topic)
+    assert before != []
+
+    secure.revoke(acl)
+    gate.touch()
+    started_s = time.monotonic()
+    with pytest.raises(StreamingQueryException) as failure:
+        finish(query)
+    assert time.monotonic() - started_s < ERROR_S
+    message = str(failure.value)
+    assert re.search(rf"Add the ACL:? {kind.name} .*WRITE.* for principal User:bob", message), message
+    assert read(secure.kafka, topic) == Counter()
+    if kind == ResourceType.TOPIC:
+        assert open_transactions(secure.kafka, topic) == []
+    else:
+        # Whoever may not write in a transaction may not end it.
+        assert open_transactions(secure.kafka, topic) == before
+        assert any(f"Produce for {transaction!r} was refused" in message for transaction in before)
+        assert "kafka_sink.transactions describe" in message
+
+    secure.allow(acl)
+    finish(stream(secure, topic, copies, tmp_path))
+    assert open_transactions(secure.kafka, topic) == []
+    assert read(secure.kafka, topic) == Counter(dict.fromkeys(ALL_ONCE, COPIES))
+    assert read(secure.kafka, topic, "read_uncommitted").total() > COPIES * len(ALL_ONCE), "nothing was aborted"
+
+
+def stream(secure: SecureKafka, topic: str, frame: DataFrame, folder: Path) -> StreamingQuery:
+    options = {**secure.sasl("SCRAM-SHA-512", "bob"), "topic": topic, **once(topic)}
+    writer = frame.writeStream.format("pykafka").options(**options).trigger(availableNow=True)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()

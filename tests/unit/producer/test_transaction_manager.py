@@ -207,6 +207,16 @@ def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
     assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
 
 
+def test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl() -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    failure = core.receipts.failure
+    assert isinstance(failure, TransactionRefused)
+    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+    assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
+
+
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
 def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, event: str) -> None:
     manager: TransactionManager = make_core().sender._transactions

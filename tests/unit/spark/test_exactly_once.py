@@ -285,9 +285,17 @@ def test_a_batch_writes_abort_is_of_the_run_that_it_planned(ran: list[Any], plan
     )  # fmt: skip
 
 
-def test_an_abort_never_hides_the_error_that_made_it_necessary(ran: list[Any]) -> None:
+def test_an_abort_never_hides_the_error_that_made_it_necessary(
+    ran: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     ran.append(CoordinatorUnavailable(kind="group", key="sink.decision", waited_ms=1, last_error="gone"))
     KafkaStreamWriter(NAMED).abort([receipt(0)], 4)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    said = record.getMessage()
+    assert "of 'orders' has open could not be ended" in said
+    assert "transactions describe --prefix orders" in said
+    assert "sink.decision" in said
 
 
 def test_at_least_once_neither_commits_nor_aborts_anything(ran: list[Any]) -> None:
