@@ -50,31 +50,38 @@ def register(
     returns a token and for how many seconds that is good. It is pickled, runs on executors and, with exactly-once,
     where writes are planned and committed, and is called again at 80 % of that time.
 
-    Raises TypeError for something that is no Interceptor, e.g. its class, or cannot be called.
+    Raises TypeError for something that is no Interceptor, e.g. its class, or a token that cannot be called.
     """
     from kafka_sink.spark.source import source_with
 
     for interceptor in interceptors:
         if not isinstance(interceptor, Interceptor):
             raise TypeError(f"interceptors are objects that extend kafka_sink.Interceptor, not {interceptor!r}")
-    if token is not None and not callable(token):
-        raise TypeError("token is a callable that returns a token and for how many seconds it is good")
-    spark.dataSource.register(source_with(tuple(interceptors), token))
+    source = source_with(tuple(interceptors), token)
+    spark.dataSource.register(source)
 
 
-def partition_count(options: Mapping[str, str], spark: SparkSession | None = None) -> int:
+def partition_count(
+    options: Mapping[str, str],
+    spark: SparkSession | None = None,
+    *,
+    token: Callable[[], tuple[str, float]] | None = None,
+) -> int:
     """How many partitions the topic that `options` name has now; the sink's options, `topic` among them. What they do
-    not say is looked up in the conf of `spark`, as a write would.
+    not say is looked up in the conf of `spark`, as a write would. `token`: as for `register`; it runs here.
 
     Rows are routed by it: `(F.col("tenant_id") % partition_count(options)).cast("int").alias("partition")`.
 
-    Raises ConfigError, or ClusterError when the cluster cannot be asked or has no such topic.
+    Raises ConfigError, ClusterError when the cluster cannot be asked or has no such topic, or TypeError for a `token`
+    that cannot be called.
     """
     from kafka_sink.client import partition_count as count
-    from kafka_sink.config import sink_config
+    from kafka_sink.config import complete, given_conf, given_options
     from kafka_sink.errors import MissingOption
+    from kafka_sink.spark.source import pickled
 
-    config = sink_config(options, spark.conf.getAll if spark is not None else {})
+    conf = {} if spark is None else spark.conf.getAll
+    config = complete({**given_conf(conf), **given_options(options), "token_callable": pickled(token)})
     if config.topic is None:
         raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
     return count(config.producer, config.topic)

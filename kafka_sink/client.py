@@ -414,6 +414,9 @@ def partition_count(config: ProducerConfig, topic: str) -> int:
     producer = Producer(config)
     try:
         return producer.await_topics(frozenset({topic}), (), monotonic_ms())[topic].partition_count
+    except KafkaSinkError as error:
+        error.of_principal(config.security.principal)
+        raise
     finally:
         producer.close()
 

@@ -85,13 +85,21 @@ def source_with(
     pickled with all that it holds."""
     if not interceptors and token is None:
         return KafkaDataSource
-    # As bytes: what is unpickled anew in every task would be another configuration, and another producer, each time.
-    token_callable = None if token is None else Secret(cloudpickle.dumps(token))  # type: ignore[no-untyped-call]
     return type(
         "InterceptedKafkaDataSource",
         (KafkaDataSource,),
-        {"interceptors": interceptors, "token_callable": token_callable},
+        {"interceptors": interceptors, "token_callable": pickled(token)},
     )
+
+
+def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:
+    """A token callable as a configuration has it: as bytes, since one that is unpickled anew in every task would be
+    another configuration, and another producer, each time. Raises TypeError."""
+    if token is None:
+        return None
+    if not callable(token):
+        raise TypeError("token is a callable that returns a token and for how many seconds it is good")
+    return Secret(cloudpickle.dumps(token))  # type: ignore[no-untyped-call]
 
 
 def check_spark_schema(schema: spark_types.StructType, *, topic_option: bool) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark import cloudpickle
 
+import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
@@ -20,6 +21,7 @@ from kafka_sink.client import Producer, lease
 from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
     AuthenticationFailed,
+    InvalidOption,
     KafkaSinkError,
     TlsFailed,
     TokenUnavailable,
@@ -323,6 +325,9 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
         (receipt,) = write.finish()
     producer.close()
     assert receipt.record_count == 10
+    assert kafka_sink.partition_count({**options, "topic": topic}, token=lambda: (token, 60.0)) == 1
+    with pytest.raises(InvalidOption, match="sasl"):
+        kafka_sink.partition_count({**options, "topic": topic})
 
 
 def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic: str, endpoint: Idp) -> None:

@@ -391,7 +391,7 @@ def test_partitions_are_counted_over_a_producer_that_is_closed_again(network: Lo
     threads = threading.active_count()
     assert client.partition_count(config(1), "t") == 7
     network.topic_error = 29
-    with pytest.raises(TopicAuthorizationFailed):
+    with pytest.raises(TopicAuthorizationFailed, match="for principal User:ANONYMOUS"):
         client.partition_count(config(1), "t")
     assert threading.active_count() == threads
 

@@ -341,3 +341,5 @@ def test_an_interceptor_may_change_columns_in_the_middle_and_give_the_topic(usin
 def test_register_takes_objects_only() -> None:
     with pytest.raises(TypeError, match=r"extend kafka_sink\.Interceptor"):
         kafka_sink.register(None, interceptors=[Noting])  # type: ignore[arg-type, list-item]
+    with pytest.raises(TypeError, match="token is a callable"):
+        kafka_sink.register(None, token="of mine")  # type: ignore[arg-type]
