@@ -7,7 +7,8 @@ they belong to. Vendors ship them under names with a prefix (`kafkashaded.org.ap
 
 Errors show nothing of the text, which has a password in it.
 
-Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments).
+Source: org.apache.kafka.common.security.JaasConfig, java.io.StreamTokenizer (quotes, escapes and comments);
+OAuthBearerClientInitialResponse.validateExtensions.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ _OTHERS: Mapping[str, str] = {
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 EXTENSION = "extension_"
 MAX_CHARACTERS = 64 * 1024
+# RFC 7628, section 3.1. The broker ends the exchange at anything else; a value with \x01 in it would be another pair.
+_RESERVED = f"{EXTENSION}auth"
+_EXTENSION_NAME = re.compile(f"{EXTENSION}[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+_MAX_SHOWN_CHARACTERS = 60
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
@@ -96,11 +102,24 @@ def _mechanisms_of(module: str) -> tuple[str, ...]:
 
 def _check_options(mechanism: str, options: Mapping[str, str]) -> None:
     known = _OPTIONS[mechanism]
-    for number, name in enumerate(options, start=1):
-        if name in known or (mechanism == "OAUTHBEARER" and name.startswith(EXTENSION)):
+    for number, (name, value) in enumerate(options.items(), start=1):
+        if name in known:
+            continue
+        if mechanism == "OAUTHBEARER" and name.startswith(EXTENSION):
+            _check_extension(name, value)
             continue
         # A name may be part of a password in which a quote was forgotten: it is not shown.
         raise JaasProblem(f"option number {number} is none of {', '.join(sorted(known))}; remove it")
+
+
+def _check_extension(name: str, value: str) -> None:
+    shown = name[:_MAX_SHOWN_CHARACTERS]
+    if name == _RESERVED:
+        raise JaasProblem(f"{shown} is the token's own place and cannot be an extension; remove it")
+    if not _EXTENSION_NAME.fullmatch(name):
+        raise JaasProblem(f"the name of the extension {shown!r} is not letters (A-Z, a-z) behind {EXTENSION!r}")
+    if not _EXTENSION_VALUE.fullmatch(value):
+        raise JaasProblem(f"the value of {shown} is empty, or not printable ASCII and white space alone")
 
 
 class _Token(NamedTuple):

@@ -45,6 +45,8 @@ def test_extensions_of_a_token() -> None:
     login = parse_jaas(f'{OAUTH} required clientId="app" clientSecret="s" scope="a b" extension_logicalCluster="lkc";')
     assert dict(login.options)[f"{EXTENSION}logicalCluster"] == "lkc"
     assert login.get("scope") == "a b"
+    login = parse_jaas(f'{OAUTH} required extension_note="~!#, a\\tb=c";')
+    assert login.get(f"{EXTENSION}note") == "~!#, a\tb=c"
 
 
 CANARY = "canary-4d2a"
@@ -69,6 +71,13 @@ CANARY = "canary-4d2a"
         (f'{PLAIN} required username="a"; {PLAIN} required password="{CANARY}";', "more than one"),
         (f'{OAUTH} required unsecuredLoginStringClaim_sub="{CANARY}";', "option number 1 is none of clientId"),
         (f'{PLAIN} required password="{CANARY * 10_000}";', "characters"),
+        (f'{OAUTH} required extension_auth="{CANARY}";', "extension_auth is the token's own place"),
+        (f'{OAUTH} required extension_="{CANARY}";', "the extension 'extension_' is not letters"),
+        (f'{OAUTH} required extension_lkc-1="{CANARY}";', "the extension 'extension_lkc-1' is not letters"),
+        (f'{OAUTH} required extension_\u00e9="{CANARY}";', "the extension 'extension_\u00e9' is not letters"),
+        (f'{OAUTH} required extension_tenant="{CANARY}\u00e9";', "the value of extension_tenant"),
+        (f'{OAUTH} required extension_tenant="{CANARY}\x01auth=Bearer x";', "the value of extension_tenant"),
+        (f'{OAUTH} required clientSecret="{CANARY}" extension_tenant="";', "the value of extension_tenant is empty"),
     ],
 )
 def test_what_cannot_be_used_is_said_without_showing_it(text: str, words: str) -> None:
