@@ -66,6 +66,7 @@ class SecurityConfig:
     sasl_oauthbearer_client_id: str | None = None
     sasl_oauthbearer_client_secret: Secret | None = None
     sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_header_urlencode: bool = False
     allowed_token_urls: tuple[str, ...] | None = None
     allow_plaintext_credentials: bool = False
     # No option: the callable that was given to `register`, pickled, so that equal ones are equal in every task.

@@ -1,11 +1,11 @@
 """OAUTHBEARER's tokens: from a token endpoint or from the user's own callable, kept until shortly before they expire.
 
-    tokens = Tokens(TokenEndpoint(url, client_id, secret, scope, context).fetch, clock_s=time.monotonic)
+    tokens = Tokens(TokenEndpoint(url=url, client_id=client_id, ...).fetch, clock_s=time.monotonic)
     tokens.current()                 # fetches one if none is kept or the kept one grows old
 
-The grant is client credentials (RFC 6749, section 4.4), the names of its options are Kafka's (KIP-768, KIP-1139). Like
-the look-up of a host name this blocks the connection that needs it, for `ATTEMPT_TIMEOUT_S` a try; once in a token's
-life, as all connections of a process share it.
+The grant is client credentials (RFC 6749, section 4.4), the names of its options are Kafka's (KIP-768, KIP-1025,
+KIP-1139). Like the look-up of a host name this blocks the connection that needs it, for `ATTEMPT_TIMEOUT_S` a try; once
+in a token's life, as all connections of a process share it.
 
 Non-obvious:
 
@@ -48,14 +48,16 @@ Fetched = tuple[str, float]
 Fetch = Callable[[], Fetched]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEndpoint:
-    """`context` is for https; None: the URL is http, and was allowed."""
+    """`header_urlencode`: client id and secret go form-encoded, as RFC 6749 has it and JVM clients do only if told.
+    `context` is for https; None: the URL is http, and was allowed."""
 
     url: str
     client_id: str
     client_secret: str = field(repr=False)
     scope: str | None
+    header_urlencode: bool
     context: ssl.SSLContext | None
 
     def fetch(self, wall_clock_s: Callable[[], float]) -> Fetched:
@@ -83,7 +85,8 @@ class TokenEndpoint:
             else http.client.HTTPSConnection(host, parts.port, timeout=ATTEMPT_TIMEOUT_S, context=self.context)
         )
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
-        login = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
+        encode = quote_plus if self.header_urlencode else str
+        login = f"{encode(self.client_id)}:{encode(self.client_secret)}"
         headers = {
             "Authorization": f"Basic {base64.b64encode(login.encode()).decode()}",
             "Content-Type": "application/x-www-form-urlencoded",

@@ -444,6 +444,9 @@ SECTIONS: tuple[Section, ...] = (
                "OAUTHBEARER: the client secret, in place of clientSecret in kafka.sasl.jaas.config", redact=True),
         Option("kafka.sasl.oauthbearer.scope", "sasl_oauthbearer_scope", TEXT, None,
                "OAUTHBEARER: the scope to ask for, in place of scope in kafka.sasl.jaas.config"),
+        Option("kafka.sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", BOOLEAN, False,
+               "OAUTHBEARER: true: client id and secret go to the endpoint form-encoded, as RFC 6749 has it; false: as "
+               "they are, as JVM clients do unless told"),
         Option("allowedTokenUrls", "allowed_token_urls", Kind("URLs by commas", _urls), None,
                "token endpoints that may be http, to which the client secret then goes for everybody to read"),
         Option("allowPlaintextCredentials", "allow_plaintext_credentials", BOOLEAN, False,
@@ -523,6 +526,9 @@ _NO_CLASSES = (
     "kafka.sasl.oauthbearer.token.endpoint.url, or calls what kafka_sink.register(spark, token=...) was given."
 )
 
+_BROKERS_VERIFY = "remove it: brokers verify tokens, and the sink does not."
+_NO_REPORTERS = "remove it: the sink runs no classes named in options, and reports to none of Java's."
+
 REFUSED: Mapping[str, str] = {
     "kafka.key.serializer": "cast the 'key' column to string or binary; its bytes are sent as they are.",
     "kafka.value.serializer": "cast the 'value' column to string or binary; its bytes are sent as they are.",
@@ -547,11 +553,26 @@ REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _NO_CLASSES,
     "kafka.sasl.oauthbearer.jwt.retriever.class": _NO_CLASSES,
     "kafka.sasl.oauthbearer.jwt.validator.class": _NO_CLASSES,
+    "kafka.sasl.oauthbearer.clock.skew.seconds": _BROKERS_VERIFY,
+    "kafka.sasl.oauthbearer.expected.audience": _BROKERS_VERIFY,
+    "kafka.sasl.oauthbearer.expected.issuer": _BROKERS_VERIFY,
+    "kafka.sasl.oauthbearer.scope.claim.name": _BROKERS_VERIFY,
+    "kafka.sasl.oauthbearer.sub.claim.name": _BROKERS_VERIFY,
+    "kafka.metric.reporters": _NO_REPORTERS,
+    "kafka.auto.include.jmx.reporter": _NO_REPORTERS,
+    "kafka.enable.metrics.push": _NO_REPORTERS,
+    "kafka.config.providers": "remove it, and write the values themselves: the sink runs no classes named in options.",
+    "kafka.metadata.max.idle.ms": "remove it: nothing here goes by it.",
+    "kafka.transaction.two.phase.commit.enable": "remove it: deliveryGuarantee=exactly-once commits in two phases.",
 }
 
-NOT_YET_PREFIXES = ("kafka.sasl.kerberos.",)
+NOT_YET_PREFIXES = ("kafka.sasl.kerberos.", "kafka.sasl.oauthbearer.assertion.")
 REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.sasl.login.": "remove it: tokens are fetched again at 80 % of their lifetime, and a fetch is tried twice.",
+    "kafka.sasl.oauthbearer.jwks.": _BROKERS_VERIFY,
+    "kafka.partitioner.": "use the 'partitioner' option, or a 'partition' column.",
+    "kafka.metrics.": _NO_REPORTERS,
+    "kafka.metadata.recovery.": "remove it: nothing here goes by it.",
 }
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}

@@ -94,7 +94,14 @@ def _fetch(security: SecurityConfig) -> Fetch:
     url = security.sasl_oauthbearer_token_endpoint_url
     client_id, client_secret = security.credential("clientId"), security.credential("clientSecret")
     assert url is not None and client_id is not None and client_secret is not None, "rules of config say so"
-    endpoint = TokenEndpoint(url, client_id, client_secret, security.credential("scope"), _endpoint_context(security))
+    endpoint = TokenEndpoint(
+        url=url,
+        client_id=client_id,
+        client_secret=client_secret,
+        scope=security.credential("scope"),
+        header_urlencode=security.sasl_oauthbearer_header_urlencode,
+        context=_endpoint_context(security),
+    )
     return lambda: endpoint.fetch(time.time)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from client_properties import FILES, SECRET, ClientProperties, read_properties
 from kafka_sink.config import sink_config
-from kafka_sink.errors import ConfigError
+from kafka_sink.errors import ConfigError, RefusedOption
+from kafka_sink.options import option_named
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -31,6 +34,18 @@ def test_pasted_lines_work_or_are_named_one_by_one(file: ClientProperties) -> No
     assert changed == file.instead
     assert SECRET not in repr(config)
     assert config.producer.security.security_protocol == options["kafka.security.protocol"]
+
+
+# org.apache.kafka.clients.producer.ProducerConfig.configNames() of 3.9.2 and of 4.3.1.
+PRODUCER_CONFIGS = (Path(__file__).parents[1] / "support" / "producer_configs.txt").read_text().split()
+
+
+@pytest.mark.parametrize("name", PRODUCER_CONFIGS)
+def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
+    try:
+        assert option_named(f"kafka.{name}") is not None
+    except RefusedOption as refused:
+        assert refused.option == f"kafka.{name}"
 
 
 def test_a_line_that_no_client_knows_is_named() -> None:

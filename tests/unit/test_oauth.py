@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,9 @@ def idp() -> Iterator[Idp]:
 
 
 def endpoint(idp: Idp) -> TokenEndpoint:
-    return TokenEndpoint(idp.url, "app:1", CANARY, "kafka", None)
+    return TokenEndpoint(
+        url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, context=None
+    )
 
 
 def test_the_client_credentials_grant(idp: Idp) -> None:
@@ -42,10 +44,27 @@ def test_the_client_credentials_grant(idp: Idp) -> None:
     assert endpoint(idp).fetch(lambda: NOW_S) == ("abc.def", 60.0)
     ((path, headers, form),) = idp.told
     assert path == "/token?tenant=1"
-    assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"app%3A1:{CANARY}"
+    assert login_in(headers) == f"app:{CANARY}"
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
     replace(endpoint(idp), scope=None).fetch(lambda: NOW_S)
     assert "scope" not in idp.told[-1][2]
+
+
+def login_in(headers: Mapping[str, str]) -> str:
+    return base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
+
+
+@pytest.mark.parametrize(
+    ("header_urlencode", "login"),
+    [(False, "app 1:+/%=\u00e9"), (True, "app+1:%2B%2F%25%3D%C3%A9")],
+    ids=["raw", "encoded"],
+)
+def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_urlencode: bool, login: str) -> None:
+    """KIP-1025: some endpoints decode, as RFC 6749 has it, and others do not."""
+    idp.answers = [(200, body(access_token="abc", expires_in=60))]
+    awkward = replace(endpoint(idp), client_id="app 1", client_secret="+/%=\u00e9", header_urlencode=header_urlencode)
+    awkward.fetch(lambda: NOW_S)
+    assert login_in(idp.told[0][1]) == login
 
 
 def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
@@ -88,7 +107,14 @@ def test_an_endpoint_that_recovers(idp: Idp) -> None:
 
 def test_an_endpoint_that_is_not_there() -> None:
     with pytest.raises(TokenUnavailable, match="no answer"):
-        TokenEndpoint("http://127.0.0.1:1/token", "app", CANARY, None, None).fetch(lambda: NOW_S)
+        TokenEndpoint(
+            url="http://127.0.0.1:1/token",
+            client_id="app",
+            client_secret=CANARY,
+            scope=None,
+            header_urlencode=False,
+            context=None,
+        ).fetch(lambda: NOW_S)
 
 
 @pytest.mark.parametrize(
