@@ -64,7 +64,7 @@ class TokenLogin:
 
     name: str
     token: str = field(repr=False)
-    extensions: tuple[tuple[str, str], ...] = ()
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -165,6 +165,7 @@ def test_oauthbearer_that_is_refused_has_to_be_acknowledged() -> None:
 
 
 def test_nothing_shows_a_secret() -> None:
+    assert "hunter2" not in repr(TokenLogin("app", "abc", (("tenant", "hunter2"),)))
     for login in (ALICE, TokenLogin("app", "hunter2")):
         mechanism = "PLAIN" if login is ALICE else "OAUTHBEARER"
         begun_ = authentication(mechanism, login, lambda: NONCE)
