@@ -7,7 +7,6 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from committed_rows import open_transactions, read
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from read_back import read_topic
-from secure_kafka import Acl, SecureKafka, secure_kafka
+from secure_kafka import Acl, SecureKafka
 from spark_writes import ARROW_BATCH_ROWS, end_offset, finish, held
 from waiting import wait_until
 
@@ -30,12 +29,6 @@ ROWS = 100
 # Of each row of a stream: more than goes out before it is held.
 COPIES = 1000
 topic_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos)])
-def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
-    with secure_kafka(request.param) as cluster:
-        yield cluster
 
 
 @pytest.fixture

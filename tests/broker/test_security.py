@@ -16,7 +16,6 @@ from pyspark import cloudpickle
 import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
-from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
@@ -35,6 +34,7 @@ from secure_kafka import (
     CLIENT_SECRET,
     OTHER_CA,
     PASSWORDS,
+    VERSIONS,
     Acl,
     SecureKafka,
     add_scram_users,
@@ -47,14 +47,7 @@ ERROR_S = 10
 DEADLINE_S = 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 FEW_ITERATIONS = 1000
-VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos))
 topic_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
-    with secure_kafka(request.param) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -187,8 +180,10 @@ def test_the_brokers_certificate_is_for_another_host(secure: SecureKafka, topic:
 
 
 def test_the_brokers_certificate_is_of_another_ca(secure: SecureKafka) -> None:
-    for trusted in (OTHER_CA, Authority()):
-        failure = failure_of(secure.tls(ssl_truststore_certificates=trusted.certificate))
+    others = {"ssl_truststore_certificates": OTHER_CA.certificate}
+    of_the_same_name = {"ssl_truststore_certificates": Authority().certificate}
+    for options in (secure.tls(**others), secure.tls(**of_the_same_name), secure.sasl("PLAIN", **others)):
+        failure = failure_of(options)
         assert isinstance(failure, TlsFailed)
         assert "CA that is not trusted" in failure.step
         assert "kafka.ssl.truststore.location" in failure.advice

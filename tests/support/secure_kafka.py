@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -21,8 +22,9 @@ from confluent_kafka.admin import (
 )
 
 from certificates import Authority, Identity
-from kafka_sink.broker import LocalKafka
+from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 
+VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos))
 # Alice may do everything, bob what an ACL allows, and nobody knows carol.
 PASSWORDS = {"alice": "alice-secret, with=signs", "bob": 'bob"s\\secret'}
 CLIENT_SECRET = "client-canary"
