@@ -732,6 +732,35 @@ SECURITY: tuple[Mutant, ...] = (
         "            or True\n",
         "tests/unit/test_config.py::test_security_options_that_contradict_each_other",
     ),
+    Mutant(
+        "an extension may take the token's place",
+        "kafka_sink/jaas.py",
+        "    if name == _RESERVED:\n",
+        "    if False:\n",
+        "tests/unit/test_jaas.py::test_what_cannot_be_used_is_said_without_showing_it",
+    ),
+    Mutant(
+        "an extension's value may end it and begin another",
+        "kafka_sink/jaas.py",
+        "    if not _EXTENSION_VALUE.fullmatch(value):\n",
+        "    if not _EXTENSION_VALUE.match(value):\n",
+        "tests/unit/test_jaas.py::test_what_cannot_be_used_is_said_without_showing_it",
+    ),
+    Mutant(
+        "a leader's word on the transaction is taken for one on the batch",
+        f"{PRODUCER}/sender.py",
+        "        if transaction is not None and result.error_code in OF_TRANSACTION:\n",
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_transaction_manager.py"
+        "::test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl",
+    ),
+    Mutant(
+        "an abort that fails says nothing",
+        SPARKS_PART,
+        '        log.warning(\n            "what this run',
+        '        log.debug(\n            "what this run',
+        f"{TESTS_SPARKS_PART}::test_an_abort_never_hides_the_error_that_made_it_necessary",
+    ),
 )
 
 WRITE: tuple[Mutant, ...] = (
