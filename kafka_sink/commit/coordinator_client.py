@@ -16,6 +16,8 @@ Non-obvious:
 
 * More requests are in flight on a connection than a producer may have: they are independent of each other, and a
   broker answers them in their order anyway.
+* Who leads a partition is taken from what was said of it within a second: the steps of a plan or a commit follow each
+  other within milliseconds. A broker that does not lead it any more says so, and then it is asked for anew.
 * An answer of every broker is one of a moment: when a broker comes, goes or fails to answer, all are asked again, or a
   transaction that moves from one to the other would be seen by neither. So brokers are listed after they were asked;
   that list is the one to ask the next time.
@@ -82,6 +84,8 @@ from kafka_sink.protocol.transactions import (
 from kafka_sink.security import authenticator, tls_context
 
 IN_FLIGHT = 100
+# What was said of topics is good for so long.
+TOPICS_FRESH_MS = 1_000
 KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
 TRANSACTION_VERSION = "transaction.version"
 # What a broker must speak to take part in transactions of version 2 (KIP-890, part 2): Produce from this version on
@@ -143,6 +147,8 @@ class CoordinatorClient:
         self._brokers_due_ms = self.used_at_ms
         # As listed last; the network knows them all.
         self._broker_ids: tuple[int, ...] = ()
+        # With the time of the answer.
+        self._topics: dict[str, tuple[int, TopicMetadata]] = {}
 
     def close(self) -> None:
         """Ends its connections. What is under way stays unanswered."""
@@ -152,18 +158,22 @@ class CoordinatorClient:
 
     def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> list[Response]:
         """The definite answers to `requests`, each (kind of key, key, request) to the coordinator of its key, in their
-        order. Under way all at once: none may depend on another.
+        order. Under way all at once: none may depend on another. Raises as `await_all`."""
+        return self.await_all(self.begin_all(requests))
 
-        Raises CoordinatorUnavailable or CoordinatorRefused for the first without one, once all are answered or
-        `max.block.ms` has passed.
-        """
+    def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
+        """Has `requests` go out with whatever is asked next; `await_all` has their answers."""
         deadline_ms = self._deadline_ms()
-        asks = [
+        return [
             self._coordinators.ask(kind, key, request, now_ms=monotonic_ms(), deadline_ms=deadline_ms)
             for kind, key, request in requests
         ]
+
+    def await_all(self, asks: Sequence[Ask]) -> list[Response]:
+        """Raises CoordinatorUnavailable or CoordinatorRefused for the first without an answer, once all are answered
+        or `max.block.ms` has passed since they were begun."""
         while not all(ask.done for ask in asks):
-            self._turn((), deadline_ms)
+            self._turn((), max(ask.deadline_ms for ask in asks))
         return [self._response(ask) for ask in asks]
 
     def _response(self, ask: Ask) -> Response:
@@ -197,7 +207,9 @@ class CoordinatorClient:
         missing = list(dict.fromkeys(partitions))
         tries = 0
         while missing:
-            topics = self._metadata(tuple(dict.fromkeys(topic for topic, _ in missing)), deadline_ms).topics
+            names = tuple(dict.fromkeys(topic for topic, _ in missing))
+            known = self._said_of(names)
+            topics = self._metadata(names, deadline_ms).topics if known is None else known
             led, reasons = _by_leader(missing, topics)
             errands = [_Errand(leader, request_of(of_leader)) for leader, of_leader in led.items()]
             self._run(errands, deadline_ms)
@@ -209,6 +221,10 @@ class CoordinatorClient:
                     else:
                         results[result.topic, result.partition] = result
             missing = [partition for partition in missing if partition not in results]
+            for topic, _ in missing:
+                self._topics.pop(topic, None)
+            if known is not None:
+                continue
             tries += 1
             if missing and not self._pause(tries, deadline_ms):
                 topic, number = missing[0]
@@ -226,8 +242,8 @@ class CoordinatorClient:
 
         Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
         """
-        deadline_ms = self._deadline_ms()
-        of = {topic.name: topic for topic in self._metadata(topics, deadline_ms).topics}
+        said = None if topics is None else self._said_of(topics)
+        of = {topic.name: topic for topic in said or self._metadata(topics, self._deadline_ms()).topics}
         for name in topics or ():
             if of[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise TopicNotFound(topic=name, waited_ms=0)
@@ -236,6 +252,12 @@ class CoordinatorClient:
         every = [(name, each) for name, topic in of.items() for each in topic.partitions]
         led = sorted((name, each.partition) for name, each in every if each.leader_id >= 0)
         return tuple(led), tuple(sorted((name, each.partition) for name, each in every if each.leader_id < 0))
+
+    def _said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
+        """What was said of these topics a moment ago, if all of them are there, led and known."""
+        since_ms = monotonic_ms() - TOPICS_FRESH_MS
+        said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
+        return said if len(said) == len(names) else None
 
     # --- brokers ------------------------------------------------------------------------------------------------------
 
@@ -296,16 +318,18 @@ class CoordinatorClient:
 
     # --- the commit topic ---------------------------------------------------------------------------------------------
 
-    def ensure_topic(self, name: str) -> None:
+    def ensure_topic(self, name: str, *, ask_also: tuple[str, ...] = ()) -> None:
         """Returns once topic `name` exists and its partition 0 has a leader. Makes it, if it is not there, of one
-        partition with the brokers' default replication factor.
+        partition with the brokers' default replication factor. `ask_also`: topics of which something is to be known
+        next.
 
         Raises CommitTopicMissing, TopicAuthorizationFailed, TopicNameInvalid or BrokersUnreachable.
         """
         deadline_ms = self._deadline_ms()
         reason, tries = "", 0
         while True:
-            (topic,) = self._metadata((name,), deadline_ms).topics
+            topics = self._metadata((name, *ask_also), deadline_ms).topics
+            topic = next(each for each in topics if each.name == name)
             if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicAuthorizationFailed(topic=name, operation="READ")
             if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
@@ -345,6 +369,13 @@ class CoordinatorClient:
         response = self._ask_any(MetadataRequest(topics, allow_auto_topic_creation=False), deadline_ms)
         assert isinstance(response, MetadataResponse)
         self._take_brokers(response)
+        now_ms = monotonic_ms()
+        for topic in response.topics:
+            is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)
+            if is_whole:
+                self._topics[topic.name] = now_ms, topic
+            else:
+                self._topics.pop(topic.name, None)
         return response
 
     def _take_brokers(self, response: MetadataResponse) -> None:

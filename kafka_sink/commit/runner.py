@@ -40,10 +40,12 @@ def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
 
 
 def _answers(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
-    """In the order of `effects`. Those to coordinators go out together."""
+    """In the order of `effects`. Those to coordinators go out together, and with the first of the others."""
     to_coordinators = [effect for effect in effects if isinstance(effect, ToCoordinator)]
-    answers = iter(client.ask_all([(each.kind, each.key, each.request) for each in to_coordinators]))
-    return [next(answers) if isinstance(effect, ToCoordinator) else _answer(client, effect) for effect in effects]
+    begun = client.begin_all([(each.kind, each.key, each.request) for each in to_coordinators])
+    others = iter([_answer(client, effect) for effect in effects if not isinstance(effect, ToCoordinator)])
+    answers = iter(client.await_all(begun))
+    return [next(answers if isinstance(effect, ToCoordinator) else others) for effect in effects]
 
 
 def _answer(client: CoordinatorClient, effect: BrokerSetting | Pause | ToEveryBroker | ToLeaders) -> Any:

@@ -138,7 +138,7 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
     with _told_of_a_transaction(), lease_client(config.producer) as client:
-        client.ensure_topic(config.commit_topic)
+        client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
         remember(prefix, facts.generation)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.commit import coordinator_client
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.coordinator_client import TOPICS_FRESH_MS, CoordinatorClient, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
     AuthenticationFailed,
@@ -313,6 +313,35 @@ class TestAskLeaders:
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert cluster.now_ms <= 1.2 * client.config.retry_backoff_ms
 
+    def test_what_was_said_of_leaders_is_good_for_a_second(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.leaders = {("a", 0): 1, ("b", 0): 2}
+        for _ in range(2):
+            client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert cluster.received.count((1, MetadataRequest(("a",), False))) == 1
+        client.ask_leaders([("a", 0), ("b", 0)], DescribeProducersRequest)
+        assert (1, MetadataRequest(("a", "b"), False)) in cluster.received
+        cluster.now_ms += TOPICS_FRESH_MS
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert cluster.received.count((1, MetadataRequest(("a",), False))) == 2
+
+    @pytest.mark.parametrize("is_down", [False, True])
+    def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
+        self, cluster: Cluster, client: CoordinatorClient, is_down: bool
+    ) -> None:
+        cluster.leaders = {("a", 0): 3}
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        cluster.leaders, cluster.down = {("a", 0): 2}, {3} if is_down else set()
+        found = client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert [result.error_code for result in found.values()] == [0]
+        assert cluster.now_ms == 0
+
+    def test_topics_without_a_leader_are_not_remembered(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.leaders = {("a", 0): 1, ("a", 1): -1}
+        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
+        cluster.leaders[("a", 1)] = 2
+        assert client.partitions(("a",)) == ((("a", 0), ("a", 1)), ())
+
     def test_a_leader_that_takes_its_time_is_asked_once(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.leaders, cluster.silent = {("a", 0): 2}, {2}
         cluster.at = [(5_000, cluster.silent.clear)]
@@ -395,6 +424,12 @@ class TestAskBrokers:
 
 
 class TestPartitions:
+    def test_are_asked_for_with_the_commit_topic(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.leaders = {("t", 0): 1, ("a", 0): 2}
+        client.ensure_topic("t", ask_also=("a",))
+        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert cluster.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
+
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
         self, cluster: Cluster, client: CoordinatorClient
     ) -> None:

@@ -25,12 +25,18 @@ class Client:
 
     def __init__(self) -> None:
         self.together: list[list[str]] = []
+        self.awaited: list[list[str]] = []
 
-    def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Any]]) -> list[Any]:
+    def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Any]]) -> list[str]:
         self.together.append([key for _, key, _ in requests])
-        return [f"answer of {key}" for _, key, _ in requests]
+        return [key for _, key, _ in requests]
+
+    def await_all(self, begun: list[str]) -> list[Any]:
+        self.awaited.append(begun)
+        return [f"answer of {key}" for key in begun]
 
     def ask_brokers(self, request: Any) -> dict[int, Any]:
+        assert len(self.together) > len(self.awaited), "the coordinators are at work meanwhile"
         assert request == ListTransactionsRequest()
         return {2: "of 2", 5: "of 5"}
 
@@ -87,7 +93,7 @@ def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps() 
         runner.run(Client(), steps(True))  # type: ignore[arg-type]
 
     class Broken(Client):
-        def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Any]]) -> list[Any]:
+        def await_all(self, begun: list[str]) -> list[Any]:
             raise ConnectionError("of the client")
 
     with pytest.raises(ConnectionError, match="of the client"):

@@ -145,7 +145,7 @@ class Brokers:
 
     config = None
 
-    def ensure_topic(self, name: str) -> None:
+    def ensure_topic(self, name: str, *, ask_also: tuple[str, ...]) -> None:
         pass
 
     def transaction_version(self) -> int:
@@ -338,7 +338,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
     facts: list[Facts] = []
 
     class Client:
-        def ensure_topic(self, topic: str) -> None:
+        def ensure_topic(self, topic: str, *, ask_also: tuple[str, ...]) -> None:
             assert topic == "pykafka-commits"
 
         def transaction_version(self) -> int:
