@@ -331,5 +331,6 @@ def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
             slots=named,
             command=two_phase.command(sink, "repair"),
         )
-    aborted = yield from two_phase.abort_open(sink, generation)
+    listed = yield from two_phase.list_open(sink)
+    aborted = yield from two_phase.abort_open(sink, generation, listed)
     return aborted

@@ -3,7 +3,7 @@
     plan     fence older drivers ─> read the decision ─> finish what it names ─> abort what is left open ─> read markers
     begin    a task, before its rows:  is this run current? ─> Init the slot ─> is its marker this micro-batch's?
     prepare  a task, after its rows are acknowledged:  put the marker into the transaction
-    commit   check messages ─> check the decision ─> all open, alone? ─> DECIDE ─> EndTxn each ─> verify each marker
+    commit   check messages, decision ─> all open, alone? and write the decision ─> DECIDE ─> EndTxn each ─> verify each
     abort    a plan that no tasks follow, unless another run has begun
 
 Each is a generator: it yields effects, requests that may go out at the same time, and is sent their answers in the same
@@ -23,6 +23,9 @@ Non-obvious:
 * `plan` runs once a micro-batch, in the process that plans it, and again if it failed; never in one that is to commit:
   there it would abort what is about to be committed. `commit` never Inits the driver's id: two processes doing so fence
   each other.
+* A decision is made by the EndTxn of the driver's transaction, not by what is written in it. So it is written while the
+  slots are looked at; where one is not as it should be, the transaction stays open, and the abort or the next plan ends
+  it by Init.
 * An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
 * A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
 * A batch write with a version is a micro-batch whose id its user chose. Ids may leave numbers out, so that the last
@@ -139,6 +142,31 @@ class Pause:
 Effect = ToCoordinator | ToEveryBroker | ToLeaders | BrokerSetting | Pause
 Result = TypeVar("Result")
 Steps = Generator[Sequence[Effect], Sequence[Any], Result]
+
+
+def at_once(*several: Steps[Any]) -> Steps[list[Any]]:
+    """Runs steps side by side: what they ask next goes out together. Their results; raises what the first one does
+    that raises, which ends the others."""
+    results: list[Any] = [None] * len(several)
+    waiting: dict[int, Sequence[Effect]] = {}
+    answers: dict[int, Sequence[Any] | None] = dict.fromkeys(range(len(several)))
+    try:
+        while answers:
+            waiting.clear()
+            for place, of_steps in answers.items():
+                try:
+                    steps = several[place]
+                    waiting[place] = next(steps) if of_steps is None else steps.send(of_steps)
+                except StopIteration as ended:
+                    results[place] = ended.value
+            if not waiting:
+                break
+            found = iter((yield [effect for effects in waiting.values() for effect in effects]))
+            answers = {place: [next(found) for _ in effects] for place, effects in waiting.items()}
+    finally:
+        for steps in several:
+            steps.close()
+    return results
 
 
 # --- values that travel -----------------------------------------------------------------------------------------------
@@ -359,12 +387,13 @@ def plan(sink: Sink) -> Steps[Facts]:
     """Takes the sink over, and leaves none of its transactions open. Raises DriverFenced, TransactionRefused, and
     InvalidOption for a timeout that the brokers do not allow."""
     generation = yield from take_over(sink)
-    decision = yield from read_decision(sink)
+    # What is listed before a decision is finished is described after.
+    decision, listed = yield from at_once(read_decision(sink), list_open(sink))
     visible: dict[int, Marker] = {}
     if decision is not None:
         visible = yield from _visible(sink, decision)
         yield from finish(sink, decision, visible)
-    yield from abort_open(sink, generation)
+    yield from abort_open(sink, generation, listed)
     slots = range(len(decision.pinned)) if decision is not None else ()
     # After what was open: a marker in it is about to change, until it is ended.
     markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])
@@ -418,19 +447,23 @@ def _check_definite(error_code: int, transactional_id: str, api: str = "EndTxn")
         _check(error_code, api, transactional_id)
 
 
-def abort_open(sink: Sink, generation: Ids) -> Steps[list[TransactionDescription]]:
-    """Ends what is still open, of any slot: nobody decided to commit it, and its rows hide what comes after them.
-    Returns it, as it was. Raises DriverFenced, TransactionRefused."""
+def list_open(sink: Sink) -> Steps[list[str]]:
+    """The transactional ids of the slots, of any, that have something open. Raises TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         _check(listing.error_code, "ListTransactions", sink.names.sink)
-    listed = {
+    return sorted({
         listed.transactional_id
         for listing in listings
         for listed in listing.transactions
         if listed.state == "Ongoing" and sink.names.is_slot(listed.transactional_id)
-    }
-    found = yield from described(sink, sorted(listed))
+    })  # fmt: skip
+
+
+def abort_open(sink: Sink, generation: Ids, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
+    """Ends what is still open of what was `listed`: nobody decided to commit it, and its rows hide what comes after
+    them. Returns it, as it was. Raises DriverFenced, TransactionRefused."""
+    found = yield from described(sink, listed)
     still_open = [each for each in found if each.state == "Ongoing"]
     if not still_open:
         return []
@@ -571,9 +604,6 @@ def commit(
     )
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
     open_slots = [each for each in prepared if each.visible is None]
-    if open_slots:
-        yield from _check_open(sink, open_slots, now_ms)
-        yield from _check_alone(sink, open_slots, micro_batch_id)
     decided = facts.decision
     is_decided = decided is not None and (decided.micro_batch_id, decided.query_id, len(decided.pinned)) == (
         micro_batch_id,
@@ -581,7 +611,20 @@ def commit(
         len(prepared),
     )
     if open_slots or not is_decided:
-        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)
+        decision = Decision(
+            micro_batch_id=micro_batch_id,
+            query_id=prepared[0].query_id,
+            generation=facts.generation,
+            transaction_version=sink.transaction_version,
+            decided_ms=now_ms,
+            pinned=tuple(None if each.visible else each.ids for each in prepared),
+        )
+        yield from at_once(
+            _write_decision(sink, decision),
+            _check_open(sink, open_slots, now_ms),
+            _check_alone(sink, open_slots, micro_batch_id),
+        )
+        yield from _decide(sink, decision)
         # Not one is aborted after this, whatever happens.
         answers = yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]
         refused = {
@@ -740,36 +783,32 @@ def _check_alone(sink: Sink, slots: Sequence[SlotPrepared], micro_batch_id: int)
                 )
 
 
-def _decide(
-    sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int, now_ms: int
-) -> Steps[None]:
-    """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
-    names, generation = sink.names, facts.generation
-    decision = Decision(
-        micro_batch_id=micro_batch_id,
-        query_id=prepared[0].query_id,
-        generation=generation,
-        transaction_version=sink.transaction_version,
-        decided_ms=now_ms,
-        pinned=tuple(None if each.visible else each.ids for each in prepared),
-    )
+def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
+    """Into the driver's transaction, by whose end it is decided. Raises DriverFenced, TransactionTimedOut."""
+    names = sink.names
     try:
         for part, text in enumerate(decision.texts(sink.metadata_max_characters)):
-            yield from _write(sink, names.driver, generation, names.decision(part), micro_batch_id, text)
+            group_id = names.decision(part)
+            yield from _write(sink, names.driver, decision.generation, group_id, decision.micro_batch_id, text)
     except AttemptFenced:
-        raise (yield from _lost(sink, generation, now_ms)) from None
-    (answer,) = yield [_end(sink, names.driver, generation, committed=True)]
+        raise (yield from _lost(sink, decision)) from None
+
+
+def _decide(sink: Sink, decision: Decision) -> Steps[None]:
+    """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
+    (answer,) = yield [_end(sink, sink.names.driver, decision.generation, committed=True)]
     if answer.error_code == ErrorCode.NONE:
         return
-    _check_definite(answer.error_code, names.driver)
+    _check_definite(answer.error_code, sink.names.driver)
     # It may have been carried out and its answer lost, or somebody else may have come in between.
     found = yield from read_decision(sink)
     if found != decision:
-        raise (yield from _lost(sink, generation, now_ms))
+        raise (yield from _lost(sink, decision))
 
 
-def _lost(sink: Sink, generation: Ids, now_ms: int) -> Steps[ExactlyOnceError]:
+def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
     """Why the driver's ids are good for nothing any more."""
+    generation = decision.generation
     (driver,) = yield from described(sink, [sink.names.driver])
     current = Ids(driver.producer_id, driver.producer_epoch)
     # Brokers raise the epoch by one when they end a transaction that took too long (the same for either version, seen
@@ -779,7 +818,7 @@ def _lost(sink: Sink, generation: Ids, now_ms: int) -> Steps[ExactlyOnceError]:
             transactional_id=driver.transactional_id,
             expected=str(generation),
             found=f"{driver.state} {current}",
-            age_ms=now_ms - driver.start_time_ms,
+            age_ms=decision.decided_ms - driver.start_time_ms,
             timeout_ms=sink.timeout_ms,
         )
     return DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

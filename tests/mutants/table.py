@@ -935,19 +935,18 @@ COMMIT: tuple[Mutant, ...] = (
         "the driver reads the decision before it Inits its id, which an older driver can still decide under",
         TWO_PHASE,
         "    generation = yield from take_over(sink)\n"
-        "    decision = yield from read_decision(sink)\n"
-        "    visible: dict[int, Marker] = {}\n",
-        "    decision = yield from read_decision(sink)\n"
-        "    generation = yield from take_over(sink)\n"
-        "    visible: dict[int, Marker] = {}\n",
+        "    # What is listed before a decision is finished is described after.\n"
+        "    decision, listed = yield from at_once(read_decision(sink), list_open(sink))\n",
+        "    decision, listed = yield from at_once(read_decision(sink), list_open(sink))\n"
+        "    generation = yield from take_over(sink)\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
     ),
     Mutant(
         "Init before recovery: what is open is aborted before what was decided is committed",
         TWO_PHASE,
         "        yield from finish(sink, decision, visible)\n"
-        "    yield from abort_open(sink, generation)\n",
-        "        yield from abort_open(sink, generation)\n"
+        "    yield from abort_open(sink, generation, listed)\n",
+        "        yield from abort_open(sink, generation, listed)\n"
         "        yield from finish(sink, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
@@ -996,7 +995,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "slots that no decision names are left open",
         TWO_PHASE,
-        "    yield from abort_open(sink, generation)\n",
+        "    yield from abort_open(sink, generation, listed)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::"
         "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
@@ -1178,8 +1177,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "it is decided to commit transactions that are no longer open",
         TWO_PHASE,
-        "        yield from _check_open(sink, open_slots, now_ms)\n",
-        "        pass\n",
+        "            _check_open(sink, open_slots, now_ms),\n",
+        "",
         f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
     ),
     Mutant(
@@ -1199,17 +1198,17 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "no decision: slots are committed without one",
         TWO_PHASE,
-        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n",
+        "        yield from _decide(sink, decision)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
     ),
     Mutant(
         "slots are committed before the decision",
         TWO_PHASE,
-        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n"
+        "        yield from _decide(sink, decision)\n"
         "        # Not one is aborted after this, whatever happens.\n",
         "        yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]\n"
-        "        yield from _decide(sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms)\n",
+        "        yield from _decide(sink, decision)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
     ),
     Mutant(
@@ -1222,16 +1221,14 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "commit Inits the driver's id: two drivers may both decide",
         TWO_PHASE,
-        "    names, generation = sink.names, facts.generation\n",
-        "    names = sink.names\n"
-        "    (own,) = yield [_init(sink, names.driver)]\n"
-        "    generation = Ids(own.producer_id, own.producer_epoch)\n",
+        "            generation=facts.generation,\n",
+        "            generation=(yield from take_over(sink)),\n",
         f"{TESTS_TWO_PHASE}::test_a_driver_that_another_has_overtaken_decides_nothing",
     ),
     Mutant(
         "rows of an aborted attempt are committed with those of the next, where a leader has both in one transaction",
         TWO_PHASE,
-        "        yield from _check_alone(sink, open_slots, micro_batch_id)\n",
+        "            _check_alone(sink, open_slots, micro_batch_id),\n",
         "",
         f"{TESTS_TWO_PHASE}::test_a_transaction_that_is_open_since_before_its_rows_is_not_committed",
     ),
