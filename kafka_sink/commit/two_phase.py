@@ -202,6 +202,10 @@ class Facts:
         """The markers of the slots that are visible of what was decided."""
         return _of(self.decision, self.markers) if self.decision is not None else {}
 
+    def tell_of(self, slot: int) -> bool:
+        """Whether `plan` has looked for a marker of this slot."""
+        return self.decision is not None and slot < len(self.decision.pinned)
+
     @property
     def missing(self) -> list[int]:
         """The slots that were decided and are not visible."""
@@ -554,11 +558,17 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     Raises DriverFenced (nothing was touched), CheckpointBehind, TransactionRefused.
     """
     transactional_id = sink.names.slot(slot)
-    # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
-    # `plan` has left no marker on its way, and nothing else can make one.
-    driver, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, stable=False)]
-    _check_generation(sink, facts.generation, driver)
-    marker = _markers([slot], _groups([fetched])).get(slot)
+    if sink.transaction_version >= 2 and facts.tell_of(slot):
+        # Deciding raises the driver's epoch: while it is this run's, no marker is another than `plan` found.
+        (driver,) = yield [_describe(sink.names.driver)]
+        _check_generation(sink, facts.generation, driver)
+        marker = facts.markers.get(slot)
+    else:
+        # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was
+        # decided `plan` has left no marker on its way, and nothing else can make one.
+        driver, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, stable=False)]
+        _check_generation(sink, facts.generation, driver)
+        marker = _markers([slot], _groups([fetched])).get(slot)
     (answer,) = yield [_init(sink, transactional_id)]
     _check(answer.error_code, "InitProducerId", transactional_id)
     visible = None

@@ -1056,9 +1056,24 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    _check_generation(sink, facts.generation, driver)\n",
+        "        (driver,) = yield [_describe(sink.names.driver)]\n"
+        "        _check_generation(sink, facts.generation, driver)\n",
         "",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
+    ),
+    Mutant(
+        "a slot that the plan did not look at is one without a marker",
+        TWO_PHASE,
+        "        return self.decision is not None and slot < len(self.decision.pinned)\n",
+        "        return True\n",
+        f"{TESTS_TWO_PHASE}::test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names",
+    ),
+    Mutant(
+        "an attempt of version 1 that begins after the decision goes by what was there before",
+        TWO_PHASE,
+        "    if sink.transaction_version >= 2 and facts.tell_of(slot):\n",
+        "    if facts.tell_of(slot):\n",
+        f"{TESTS_TWO_PHASE}::test_an_attempt_that_begins_after_the_decision_writes_nothing",
     ),
     Mutant(
         "a task waits for its own abandoned transaction",
