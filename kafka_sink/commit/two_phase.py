@@ -558,17 +558,14 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     Raises DriverFenced (nothing was touched), CheckpointBehind, TransactionRefused.
     """
     transactional_id = sink.names.slot(slot)
-    if sink.transaction_version >= 2 and facts.tell_of(slot):
-        # Deciding raises the driver's epoch: while it is this run's, no marker is another than `plan` found.
-        (driver,) = yield [_describe(sink.names.driver)]
-        _check_generation(sink, facts.generation, driver)
-        marker = facts.markers.get(slot)
-    else:
-        # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was
-        # decided `plan` has left no marker on its way, and nothing else can make one.
-        driver, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id, stable=False)]
-        _check_generation(sink, facts.generation, driver)
-        marker = _markers([slot], _groups([fetched])).get(slot)
+    # Deciding raises the driver's epoch on version 2: while it is this run's, no marker is another than `plan` found.
+    is_told = sink.transaction_version >= 2 and facts.tell_of(slot)
+    # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
+    # `plan` has left no marker on its way, and nothing else can make one.
+    look = [] if is_told else [_fetch(sink, transactional_id, stable=False)]
+    driver, *fetched = yield [_describe(sink.names.driver), *look]
+    _check_generation(sink, facts.generation, driver)
+    marker = facts.markers.get(slot) if is_told else _markers([slot], _groups(fetched)).get(slot)
     (answer,) = yield [_init(sink, transactional_id)]
     _check(answer.error_code, "InitProducerId", transactional_id)
     visible = None

@@ -968,7 +968,7 @@ COMMIT: tuple[Mutant, ...] = (
         "    slots = [slot for slot in range(len(decision.pinned)) if slot not in visible]\n"
         "    found = yield from described(sink, [sink.names.slot(slot) for slot in slots])\n"
         "    pinned = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]\n",
-        f"{TESTS_EXACTLY_ONCE}::test_two_drivers_may_take_turns",
+        f"{TESTS_TWO_PHASE}::test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since",
     ),
     Mutant(
         "a plan takes the marker of another micro-batch for the decided one's, and does not commit the slot",
@@ -1056,8 +1056,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "        (driver,) = yield [_describe(sink.names.driver)]\n"
-        "        _check_generation(sink, facts.generation, driver)\n",
+        "    _check_generation(sink, facts.generation, driver)\n",
         "",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
@@ -1071,15 +1070,15 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "an attempt of version 1 that begins after the decision goes by what was there before",
         TWO_PHASE,
-        "    if sink.transaction_version >= 2 and facts.tell_of(slot):\n",
-        "    if facts.tell_of(slot):\n",
+        "    is_told = sink.transaction_version >= 2 and facts.tell_of(slot)\n",
+        "    is_told = facts.tell_of(slot)\n",
         f"{TESTS_TWO_PHASE}::test_an_attempt_that_begins_after_the_decision_writes_nothing",
     ),
     Mutant(
         "a task waits for its own abandoned transaction",
         TWO_PHASE,
-        "_fetch(sink, transactional_id, stable=False)]\n",
-        "_fetch(sink, transactional_id)]\n",
+        "[_fetch(sink, transactional_id, stable=False)]\n",
+        "[_fetch(sink, transactional_id)]\n",
         f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
     ),
     Mutant(

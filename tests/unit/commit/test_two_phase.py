@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -609,15 +610,18 @@ def test_an_attempt_that_begins_after_the_decision_writes_nothing() -> None:
         assert exchange.asked["TxnOffsetCommit"] == 0
 
 
-def test_an_attempt_of_another_run_touches_nothing() -> None:
+@pytest.mark.parametrize("decided_before", [False, True])
+def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None:
     exchange = Exchange()
-    found, _ = exchange.tasks(1)
+    if decided_before:
+        exchange.micro_batch(1)
+    found, _ = exchange.tasks(1, int(decided_before))
     exchange.run(two_phase.plan(exchange.sink))
     exchange.asked.clear()
     with pytest.raises(DriverFenced) as raised:
         exchange.task(found, 0, 0)
     assert raised.value.generation == str(found.generation)
-    assert exchange.asked == {"DescribeTransactions": 1, "OffsetFetch": 1}
+    assert exchange.asked == {"DescribeTransactions": 1} | ({} if decided_before else {"OffsetFetch": 1})
 
 
 @pytest.mark.parametrize(("version", "how"), [(1, "InitProducerId"), (2, "EndTxn")])
@@ -653,6 +657,24 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     with pytest.raises(DriverFenced):
         late.send([exchange.kafka.execute(effect) for effect in checking])
     assert exchange.kafka.holding_back() == ["orders.0"]
+
+
+@BOTH_VERSIONS
+def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.decided(1)
+    late = two_phase.plan(exchange.sink)
+    looking = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
+    effects = late.send([exchange._execute(effect) for effect in looking])
+    # Its markers are not there, and what it does next is to commit them. By then that is done, and more.
+    effects = late.send([exchange._execute(effect) for effect in effects])
+    found, done = exchange.tasks(1, 1)
+    with contextlib.suppress(DriverFenced, StopIteration):
+        while True:
+            effects = late.send([exchange._execute(effect) for effect in effects])
+    assert exchange.kafka.visible == ["0/0"]
+    exchange.commit(found, done, 1)
+    assert exchange.kafka.visible == ["0/0", "1/0"]
 
 
 @BOTH_VERSIONS
