@@ -1,12 +1,14 @@
 """What exactly-once costs a stream: its micro-batches beside those of at-least-once, in one run.
 
-    1 million rows, 2 slots     rows/s, of which at most a tenth may go
-    800 rows, 8 slots           milliseconds (p50) that a micro-batch takes longer, at most 25
+    1 million rows, 2 slots             rows/s, of which at most a tenth may go
+    800 rows, 8 slots                   milliseconds (p50) that a micro-batch takes longer, at most 25
+    800 rows, 8 slots, 2 at a time      the same, where four waves of tasks follow upon each other
 
 A slot is a Spark partition of a micro-batch. Files of parquet, so many a micro-batch that each is a slot, go through
-one Spark session to one local broker. A round has a query of each guarantee write some micro-batches; the order turns.
-The first micro-batch of every query warms up: it finds coordinators and starts workers. A micro-batch's time is Spark's
-own, `triggerExecution` of its progress: listing files, planning, tasks, commit and both of Spark's logs.
+a Spark session, of as many task slots as are said, to one local broker. A round has a query of each guarantee write
+some micro-batches; the order turns. The first micro-batch of every query warms up: it finds coordinators and starts
+workers. A micro-batch's time is Spark's own, `triggerExecution` of its progress: listing files, planning, tasks, commit
+and both of Spark's logs. Tasks, commit and broker share the machine's cores, however many tasks run at a time.
 
 After each query the topic's end offsets are compared with the rows, and with exactly-once with the control batches too:
 one for each slot's transaction in every partition.
@@ -46,17 +48,23 @@ QUERY_TIMEOUT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of micro-batch: its rows are spread evenly over `slots` files."""
+    """One kind of micro-batch: its rows are spread evenly over `slots` files. `at_a_time`: Spark's task slots."""
 
     rows: int
     slots: int
     micro_batches: int
+    at_a_time: int
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows, {self.slots} slots"
+        waves = "" if self.at_a_time == self.slots else f", {self.at_a_time} at a time"
+        return f"{self.rows:,} rows, {self.slots} slots{waves}"
 
 
-CASES = (Case(rows=1_000_000, slots=2, micro_batches=3), Case(rows=800, slots=8, micro_batches=20))
+CASES = (
+    Case(rows=1_000_000, slots=2, micro_batches=3, at_a_time=2),
+    Case(rows=800, slots=8, micro_batches=20, at_a_time=8),
+    Case(rows=800, slots=8, micro_batches=20, at_a_time=2),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ def expected_end(case: Case, guarantee: str) -> int:
 
 
 class Streams:
-    """Runs queries over the files of one case at a time."""
+    """Runs queries over the files of one case, in a folder of its own."""
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, scratch: Path) -> None:
         self._spark = spark
@@ -112,7 +120,7 @@ class Streams:
 
     def make_files(self, case: Case) -> Path:
         """A folder with the files of all micro-batches: those of the first, and links to them."""
-        made, folder = self._scratch / f"made-{case.slots}", self._scratch / f"files-{case.slots}"
+        made, folder = self._scratch / "made", self._scratch / "files"
         make_rows(self._spark, made, case.rows, VALUE_BYTES, files=case.slots)
         parts = sorted(made.glob("*.parquet"))
         if len(parts) != case.slots:
@@ -126,7 +134,7 @@ class Streams:
     def run(self, case: Case, folder: Path, guarantee: str) -> list[int]:
         """Milliseconds of each micro-batch but the first."""
         self._number += 1
-        topic = f"{guarantee}-{self._number}"
+        topic = f"{self._scratch.name}-{guarantee}-{self._number}"
         self._kafka.create_topic(topic, PARTITIONS)
         self._spark.conf.set("spark.sql.files.minPartitionNum", case.slots)
         query = (
@@ -171,9 +179,9 @@ def measure(streams: Streams, case: Case, rounds: int) -> Cost:
 
 
 @contextlib.contextmanager
-def session(scratch: Path) -> Iterator[SparkSession]:
+def session(scratch: Path, at_a_time: int) -> Iterator[SparkSession]:
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{at_a_time}]")
         .appName("pykafka exactly-once benchmark")
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
@@ -201,11 +209,15 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-")))
         kafka = stack.enter_context(LocalKafka())
-        spark = stack.enter_context(session(scratch))
-        streams = stack.enter_context(contextlib.closing(Streams(spark, kafka, scratch)))
         costs = []
-        for case in CASES:
-            costs.append(measure(streams, case, options.rounds))
+        for number, case in enumerate(CASES):
+            of_case = scratch / f"case-{number}"
+            of_case.mkdir()
+            with (
+                session(of_case, case.at_a_time) as spark,
+                contextlib.closing(Streams(spark, kafka, of_case)) as streams,
+            ):
+                costs.append(measure(streams, case, options.rounds))
             print(table(costs[-1:]), file=sys.stderr)
     print(table(costs))
     text = json.dumps([asdict(each) for each in costs], indent=2) + "\n"

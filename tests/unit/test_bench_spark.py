@@ -260,7 +260,8 @@ def test_the_chart_shows_each_compression_with_the_same_settings() -> None:
 
 
 def test_the_cost_of_exactly_once_is_told_beside_its_goals() -> None:
-    large, small = bench_exactly_once.CASES
+    large, small, in_waves = bench_exactly_once.CASES
+    assert str(in_waves) == "800 rows, 8 slots, 2 at a time"
     costs = [bench_exactly_once.Cost(large, 1000.0, 1250.0), bench_exactly_once.Cost(small, 300.0, 330.0)]
     assert [(each.more_ms, each.rows_per_s_ratio) for each in costs] == [(250.0, 0.8), (30.0, 300 / 330)]
     first, second = (row.strip("|").split("|") for row in bench_exactly_once.table(costs).splitlines()[2:])
@@ -273,7 +274,7 @@ def test_the_cost_of_exactly_once_is_told_beside_its_goals() -> None:
 
 
 def test_a_topic_ends_behind_its_rows_and_the_ends_of_its_transactions() -> None:
-    case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2)
+    case = bench_exactly_once.Case(rows=1_000, slots=8, micro_batches=2, at_a_time=2)
     assert bench_exactly_once.expected_end(case, "at-least-once") == 3 * 1_000
     assert bench_exactly_once.expected_end(case, "exactly-once") == 3 * (1_000 + 8 * 4)
 
