@@ -553,10 +553,8 @@ def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition
 
 
 def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id: str) -> Steps[SlotBegun]:
-    """Opens the slot's next run, which fences every earlier attempt.
-
-    Raises DriverFenced (nothing was touched), CheckpointBehind, TransactionRefused.
-    """
+    """Opens the slot's next run, which fences every earlier attempt. Raises DriverFenced, CheckpointBehind,
+    TransactionRefused; nothing is written then."""
     transactional_id = sink.names.slot(slot)
     # Deciding raises the driver's epoch on version 2: while it is this run's, no marker is another than `plan` found.
     is_told = sink.transaction_version >= 2 and facts.tell_of(slot)
@@ -568,6 +566,13 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     marker = facts.markers.get(slot) if is_told else _markers([slot], _groups(fetched)).get(slot)
     (answer,) = yield [_init(sink, transactional_id)]
     _check(answer.error_code, "InitProducerId", transactional_id)
+    ids = Ids(answer.producer_id, answer.producer_epoch)
+    if not _is_first_since(facts.decision, slot, ids):
+        # What was looked at may be long ago. Behind rows that were committed since, and that a leader hides
+        # (KAFKA-20734), this attempt's would share their end, and its abort would take them away.
+        driver, fetched = yield [_describe(sink.names.driver), _fetch(sink, transactional_id)]
+        _check_generation(sink, facts.generation, driver)
+        marker = _markers([slot], _groups([fetched])).get(slot)
     visible = None
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:
@@ -579,7 +584,19 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
             )
         if marker.micro_batch_id == micro_batch_id:
             visible = marker
-    return SlotBegun(slot, Ids(answer.producer_id, answer.producer_epoch), visible)
+    return SlotBegun(slot, ids, visible)
+
+
+def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
+    """Whether nobody can have committed rows of the slot with this producer id since the decision: its first ids, or
+    those that come next after the pinned ones. An InitProducerId raises the epoch by one, and so does an EndTxn of
+    version 2; others would have had to do both once more."""
+    if ids.producer_epoch == 0:
+        return True
+    pinned = decision.pinned[slot] if decision is not None and slot < len(decision.pinned) else None
+    if decision is None or pinned is None:
+        return False
+    return ids == Ids(pinned.producer_id, pinned.producer_epoch + decision.transaction_version)
 
 
 def prepare(sink: Sink, begun: SlotBegun, marker: Marker) -> Steps[None]:

@@ -1056,8 +1056,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    _check_generation(sink, facts.generation, driver)\n",
-        "",
+        "    _check_generation(sink, facts.generation, driver)\n    marker",
+        "    marker",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
     Mutant(

@@ -392,8 +392,9 @@ class Exchange:
         self.rounds = 0
         self.answer = answer
 
-    def run(self, steps: Steps[Result]) -> Result:
-        answers: list[Any] | None = None
+    def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
+        """To the end; from the effects that it `waits_for`, if it has begun."""
+        answers = None if waits_for is None else [self._execute(effect) for effect in waits_for]
         while True:
             try:
                 effects = next(steps) if answers is None else steps.send(answers)
@@ -622,6 +623,43 @@ def test_an_attempt_of_another_run_touches_nothing(decided_before: bool) -> None
         exchange.task(found, 0, 0)
     assert raised.value.generation == str(found.generation)
     assert exchange.asked == {"DescribeTransactions": 1} | ({} if decided_before else {"OffsetFetch": 1})
+
+
+def inits(effects: Sequence[Effect]) -> bool:
+    return isinstance(effects[0], ToCoordinator) and isinstance(effects[0].request, InitProducerIdRequest)
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("micro_batch_id", [0, 1])
+def test_an_attempt_that_stood_still_before_its_init_looks_again(version: int, micro_batch_id: int) -> None:
+    """What it did not see may be on a leader that did not hear of its commit, where its own rows would be in front of
+    an abort."""
+    exchange = Exchange(version)
+    for number in range(micro_batch_id):
+        exchange.micro_batch(1, number)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    late = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=micro_batch_id, query_id="q")
+    effects = exchange.run_until(late, inits)
+    done = exchange.task(found, micro_batch_id, 0)
+    exchange.commit(found, [done], micro_batch_id)
+    if version == 1:
+        # The driver has still the same ids.
+        assert exchange.run(late, effects).visible == Marker(micro_batch_id, "q", f"{micro_batch_id}/0")
+    else:
+        with pytest.raises(DriverFenced):
+            exchange.run(late, effects)
+
+
+@BOTH_VERSIONS
+def test_an_attempt_that_stood_still_while_another_query_took_over_writes_nothing(version: int) -> None:
+    exchange = Exchange(version)
+    found = exchange.run(two_phase.plan(exchange.sink))
+    late = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
+    effects = exchange.run_until(late, inits)
+    new = exchange.run(two_phase.plan(exchange.sink))
+    exchange.commit(new, [exchange.task(new, 0, 0, query_id="another")])
+    with pytest.raises(DriverFenced):
+        exchange.run(late, effects)
 
 
 @pytest.mark.parametrize(("version", "how"), [(1, "InitProducerId"), (2, "EndTxn")])
