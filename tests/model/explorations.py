@@ -229,6 +229,38 @@ def lost_markers(version: int) -> Iterator[Told]:
         yield quiet, ((lost, LoseMarker(slot)), (crash, Crash()))
 
 
+def zombies_and_lost_markers(version: int) -> Iterator[Told]:
+    """An attempt stands still before any of its effects, another begins and is committed, which a leader does not hear
+    of, and the old one goes on at any later time, also while that is waited for."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for lost, later, slot, effects in product(steps, range(1, len(steps) + 30), (0, 1), (None, 2)):
+        yield quiet, ((lost, LoseMarker(slot)), (lost, Lose()), (lost + later, Resume(effects)))
+
+
+def lost_aborts(version: int) -> Iterator[Told]:
+    """The abort of a slot does not come to a leader, and the next attempt's rows join what is open there. What aborts:
+    the run after a driver that died before any effect, the next attempt after one that failed, a timeout. Then the
+    driver dies before any effect."""
+    aborting: tuple[Event, ...] = (Crash(), Fail(True), TimeOut())
+    for same_rows, event in product((ALWAYS, NEVER), aborting):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for lost, later, slot in product(steps, steps, (0, 1)):
+            marker = (lost, LoseMarker(slot, committed=False))
+            yield quiet, (marker, (lost, event), (lost + 1 + later, Crash()))
+
+
+def lost_aborts_and_commits(version: int) -> Iterator[Told]:
+    """And the driver dies twice, while the next commit of the slot is lost as well."""
+    quiet = Schedule(version=version, shapes=(((1,), (1,)),))
+    steps = _steps(quiet)
+    for lost, second, third in product(steps, repeat=3):
+        marks = (lost, LoseMarker(0, committed=False)), (lost, LoseMarker(0))
+        crashes_at = lost, lost + 1 + second, lost + 2 + second + third
+        yield quiet, (*marks, *((step, Crash()) for step in crashes_at))
+
+
 def lost_state(version: int) -> Iterator[Told]:
     """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
     events: tuple[Event, ...] = (
@@ -302,11 +334,16 @@ def batch_versions_two_drivers(version: int) -> Iterator[Told]:
 
 
 def batch_versions_and_lost_markers(version: int) -> Iterator[Told]:
-    """The commit of a slot does not come to a leader (KAFKA-20734); the driver dies before any effect."""
+    """The commit of a slot, or its abort, does not come to a leader (KAFKA-20734); the driver dies before any effect,
+    and the user runs the same version again, or goes on with the next."""
     quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
     steps = _steps(quiet)
     for lost, crash, slot in product(steps, steps, (0, 1)):
         yield quiet, ((lost, LoseMarker(slot)), (crash, Crash()))
+    quiet = replace(quiet, versions=(0, 7, 8))
+    steps = _steps(quiet)
+    for lost, crash, slot, committed in product(steps, steps, (0, 1), (True, False)):
+        yield quiet, ((lost, LoseMarker(slot, committed)), (crash, GiveUp()))
 
 
 def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
@@ -329,9 +366,10 @@ def batch_versions_and_lost_state(version: int) -> Iterator[Told]:
 FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
-    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, lost_state, batch_versions,
-    batch_versions_and_timeouts, batch_versions_given_up, batch_versions_with_other_rows, batch_versions_two_drivers,
-    batch_versions_and_lost_markers, batch_versions_and_lost_state,
+    unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
+    lost_aborts_and_commits, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
+    batch_versions_and_lost_state,
 )  # fmt: skip
 
 
@@ -367,8 +405,7 @@ def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedul
     be visible of it."""
     versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
     shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
-    # A version that hangs on a leader is found by its own rerun; who goes on with the next does not look for it.
-    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1 and LoseMarker not in schedule.kinds()
+    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1
     given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
     return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
 
@@ -377,7 +414,7 @@ def _any_event(chance: random.Random, step: int) -> Event:
     choices: list[Event] = [
         Crash(), Crash(), Twice(), Fail(True), Fail(False), TimeOut(), TimeOut(chance.choice(IDS)), Lose(), Lose(),
         Resume(), Resume(chance.randint(1, 4)), Switch(), Switch(), AbortByHand(chance.randint(0, 3)),
-        LoseMarker(chance.randint(0, 3)),
+        LoseMarker(chance.randint(0, 3)), LoseMarker(chance.randint(0, 3), committed=False),
         Forget("the markers", MARKERS_EXPIRE_MS), GoBack(chance.randint(1, 2)),
     ]  # fmt: skip
     if step:

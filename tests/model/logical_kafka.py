@@ -5,11 +5,18 @@ everything else. Each rule here is a line of a table that was measured on real b
 ids, by version) or of Kafka's TransactionCoordinator. A transaction's markers are written in the same moment as its end
 is decided: what brokers do in between is answered with errors that are not definite, and clients ask again.
 
+Leaders know producers, not transactions: rows of a later epoch join what a producer id has open, and one marker ends
+all of it. So a leader that a marker never came to (KAFKA-20734), while its coordinator takes the transaction for
+complete, gives rows of an aborted attempt the end of the next one's, or committed rows that of an aborted one.
+
+Left out: that readers see nothing behind an open transaction of another producer's.
+
 Effects are those of `kafka_sink.commit.two_phase`, and `Produce`, which stands for a task's acknowledged rows.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +66,14 @@ class Produce:
     rows: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """A leader's answer: `base_offset` is the first row's."""
+
+    error_code: int
+    base_offset: int = -1
+
+
 @dataclass(slots=True)
 class _Transaction:
     producer_id: int
@@ -68,20 +83,28 @@ class _Transaction:
     ended: tuple[int, int] | None = None
     timed_out: bool = False
     start_ms: int = -1
-    # By partition.
-    rows: dict[int, list[str]] = field(default_factory=dict)
+    partitions: set[int] = field(default_factory=set)
     offsets: dict[str, tuple[int, str]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
-class _Hanging:
-    """Rows of a committed transaction whose marker did not come to a partition's leader (KAFKA-20734)."""
+class _Producer:
+    """A leader's entry of a producer id (ProducerStateEntry), with what came last. `start_offset`: of what is open, and
+    `rows` are in it, of whatever epochs; `committed`: those whose coordinator has committed them."""
 
-    producer_id: int
-    producer_epoch: int
-    partition: int
-    rows: list[str]
+    producer_epoch: int = -1
+    start_offset: int = NO_OFFSET
+    rows: list[str] = field(default_factory=list)
+    committed: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Leader:
+    """`producers`: by producer id."""
+
+    end_offset: int = 0
+    producers: dict[int, _Producer] = field(default_factory=lambda: defaultdict(_Producer))
 
 
 class LogicalKafka:
@@ -94,8 +117,9 @@ class LogicalKafka:
         self._transactions: dict[str, _Transaction] = {}
         self._offsets: dict[str, tuple[int, str]] = {}
         self._next_producer_id = 1000
-        self._leaderless: set[int] = set()
-        self._hanging: list[_Hanging] = []
+        # By partition.
+        self._leaders: dict[int, _Leader] = defaultdict(_Leader)
+        self._lost_markers: set[tuple[int, bool]] = set()
         self.now_ms = 0
         self.visible: list[str] = []
         self.aborted: list[str] = []
@@ -118,13 +142,19 @@ class LogicalKafka:
         if transactional_id in self._transactions:
             self._InitProducerIdRequest(InitProducerIdRequest(60_000, transactional_id))
 
-    def lose_marker(self, partition: int) -> None:
-        """The next marker of a commit to the partition, which has no leader for a moment, is dropped (KAFKA-20734)."""
-        self._leaderless.add(partition)
+    def lose_marker(self, partition: int, *, committed: bool = True) -> None:
+        """The next marker of a commit, or of an abort, to the partition, which has no leader for a moment, is dropped
+        (KAFKA-20734)."""
+        self._lost_markers.add((partition, committed))
 
     def hidden(self) -> list[str]:
         """Rows that are committed, and that no reader sees."""
-        return [row for each in self._hanging for row in each.rows]
+        return [
+            row
+            for leader in self._leaders.values()
+            for producer in leader.producers.values()
+            for row in producer.committed
+        ]
 
     def forget_offsets(self, group_ids: Container[str] | None = None) -> None:
         """Of those groups, or of all: deleted, or expired."""
@@ -142,7 +172,7 @@ class LogicalKafka:
         return [
             name
             for name, each in self._transactions.items()
-            if each.state == ONGOING and (each.rows or each.offsets)
+            if each.state == ONGOING and (each.partitions or each.offsets)
         ]
 
     def transactional_ids(self) -> set[str]:
@@ -168,13 +198,20 @@ class LogicalKafka:
                 )
         raise AssertionError(effect)
 
-    def _produce(self, produce: Produce) -> int:
+    def _produce(self, produce: Produce) -> Produced:
         code, transaction = self._current(produce.transactional_id, produce.producer_id, produce.producer_epoch)
         if transaction is None:
-            return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code
+            return Produced(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
         self._open(transaction)
-        transaction.rows.setdefault(produce.partition, []).extend(produce.rows)
-        return ErrorCode.NONE
+        transaction.partitions.add(produce.partition)
+        leader = self._leaders[produce.partition]
+        producer, base_offset = leader.producers[produce.producer_id], leader.end_offset
+        producer.producer_epoch = produce.producer_epoch
+        if producer.start_offset == NO_OFFSET:
+            producer.start_offset = base_offset
+        producer.rows += produce.rows
+        leader.end_offset += len(produce.rows)
+        return Produced(ErrorCode.NONE, base_offset)
 
     def _InitProducerIdRequest(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         assert request.transactional_id is not None
@@ -251,7 +288,7 @@ class LogicalKafka:
             return TransactionDescription(transactional_id, code, "", 0, -1, -1, -1, ())
         return TransactionDescription(
             transactional_id, ErrorCode.NONE, found.state, 60_000, found.start_ms, found.producer_id,
-            found.producer_epoch, tuple(("t", partition) for partition in found.rows),
+            found.producer_epoch, tuple(("t", partition) for partition in sorted(found.partitions)),
         )  # fmt: skip
 
     def _list(self) -> ListTransactionsResponse:
@@ -259,25 +296,24 @@ class LogicalKafka:
         return ListTransactionsResponse(0, ErrorCode.NONE, tuple(listed))
 
     def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
-        """A leader has one entry for a producer id, with the epoch of what came last."""
-        epochs = {each.producer_id: each.producer_epoch for each in self._hanging if each.partition == partition}
-        epochs |= {
-            each.producer_id: each.producer_epoch for each in self._transactions.values() if partition in each.rows
-        }
-        return tuple(ActiveProducer(producer_id, epoch, 0) for producer_id, epoch in epochs.items())
+        producers = self._leaders[partition].producers.items()
+        return tuple(ActiveProducer(ident, each.producer_epoch, each.start_offset) for ident, each in producers)
 
     def _write_marker(self, marker: WriteTxnMarkersRequest, partition: int) -> int:
         """Behind the coordinators' back. (Of a transaction that is not hanging: the tests do not send that.)"""
-        epochs = {each.producer_id: each.producer_epoch for each in self._producers(partition)}
-        if epochs.get(marker.producer_id, -1) > marker.producer_epoch:
+        producer = self._leaders[partition].producers.get(marker.producer_id)
+        if producer is not None and producer.producer_epoch > marker.producer_epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        self._end_hanging(marker.producer_id, partition, committed=marker.committed)
+        self._end_on(partition, marker.producer_id, committed=marker.committed)
         return ErrorCode.NONE
 
-    def _end_hanging(self, producer_id: int, partition: int, *, committed: bool) -> None:
-        for each in [each for each in self._hanging if (each.producer_id, each.partition) == (producer_id, partition)]:
-            self._hanging.remove(each)
-            (self.visible if committed else self.aborted).extend(each.rows)
+    def _end_on(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """One marker ends all that the producer has open there."""
+        leader = self._leaders[partition]
+        producer = leader.producers[producer_id]
+        (self.visible if committed else self.aborted).extend(producer.rows)
+        leader.end_offset += 1
+        producer.start_offset, producer.rows, producer.committed = NO_OFFSET, [], []
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
@@ -307,18 +343,15 @@ class LogicalKafka:
 
     def _end(self, transaction: _Transaction, *, committed: bool) -> None:
         transaction.state = COMMITTED if committed else ABORTED
-        for partition, rows in transaction.rows.items():
-            if committed and partition in self._leaderless:
-                self._leaderless.remove(partition)
-                self._hanging.append(
-                    _Hanging(transaction.producer_id, transaction.producer_epoch, partition, list(rows))
-                )
+        for partition in sorted(transaction.partitions):
+            if (partition, committed) in self._lost_markers:
+                self._lost_markers.remove((partition, committed))
+                producer = self._leaders[partition].producers[transaction.producer_id]
+                producer.committed = list(producer.rows) if committed else producer.committed
                 continue
-            # One marker ends all that the producer has open there.
-            self._end_hanging(transaction.producer_id, partition, committed=committed)
-            (self.visible if committed else self.aborted).extend(rows)
+            self._end_on(partition, transaction.producer_id, committed=committed)
         if committed:
             self._offsets.update(transaction.offsets)
-        transaction.rows = {}
+        transaction.partitions = set()
         transaction.offsets = {}
         transaction.groups = set()

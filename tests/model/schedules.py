@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
 from kafka_sink.commit.two_phase import OFFSETS_RETENTION_MS
 from kafka_sink.errors import (
+    AbortedRowsOpen,
     AttemptFenced,
     CheckpointBehind,
     CommitOutcomeUnknown,
@@ -72,9 +73,10 @@ class AbortByHand:
 
 @dataclass(frozen=True, slots=True)
 class LoseMarker:
-    """The next commit of the slot does not come to the leader of its partition."""
+    """The next commit of the slot, or its next abort, does not come to the leader of its partition."""
 
     slot: int
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         allowed |= {DriverFenced, AttemptFenced, TransactionTimedOut, CommitOutcomeUnknown, TaskFailed}
     if Fail in kinds:
         allowed |= {GaveUp}
+    if any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events):
+        allowed |= {AbortedRowsOpen}
     if Switch in kinds:
         # A driver that another has overtaken; one that has other rows than the other.
         allowed |= {LogTaken, CheckpointBehind}

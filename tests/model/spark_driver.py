@@ -25,11 +25,14 @@ from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, Steps
 from kafka_sink.errors import ExactlyOnceError
 from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.transactions import TopicAndPartition
 from model.logical_kafka import Produce
 
 QUERY = "query"
 # `spark.task.maxFailures` is 4; what the third and fourth would show, the second does.
 MOST_FAILURES = 2
+# Of the one topic; a slot's rows go to the partition of its number.
+PARTITIONS = tuple(("t", partition) for partition in range(5))
 
 
 @dataclass(slots=True)
@@ -144,6 +147,8 @@ class Driver:
                 written = yield from self._count(facts, micro_batch_id, run, slots)
                 yield Log(self.checkpoint.committed, number, micro_batch_id, written)
                 continue
+            if facts.decision is not None:
+                yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, PARTITIONS))
             try:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
                 prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)
@@ -245,14 +250,16 @@ class Driver:
         )
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)
+        first_offsets: dict[TopicAndPartition, int | None] = {}
         if begun.visible is None:
             if rows:
                 name = self.sink.names.slot(slot)
-                code = yield Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, rows)
-                if code != ErrorCode.NONE:
-                    raise TaskFailed(code)
+                produced = yield Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, rows)
+                if produced.error_code != ErrorCode.NONE:
+                    raise TaskFailed(produced.error_code)
+                first_offsets["t", slot] = produced.base_offset
             marker = Marker(micro_batch_id, QUERY, fingerprint)
             yield from one_by_one(two_phase.prepare(self.sink, begun, marker))
         yield Message(slot)
         partitions = (("t", slot),) if rows else ()
-        return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions), rows
+        return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions, first_offsets), rows

@@ -8,7 +8,7 @@ import pytest
 
 from model import explorations
 from model.explorations import Family, all_of, of_seed, some
-from model.schedules import Crash, Late, Schedule
+from model.schedules import Crash, Late, Lose, LoseMarker, Resume, Schedule, Switch, Twice
 from model.worlds import World, run
 
 # Of each family and version; `make explore` takes all.
@@ -110,6 +110,27 @@ def test_an_operator_may_abort_what_is_prepared(version: int) -> None:
 @VERSIONS
 def test_a_leader_may_not_hear_of_a_commit(version: int) -> None:
     explore(explorations.lost_markers, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of(version: int) -> None:
+    explore(explorations.zombies_and_lost_markers, version, 2 * WORLDS)
+
+
+def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang() -> None:
+    """It had seen that nothing was visible; its rows joined those that the leader hid, and its abort took both away."""
+    events = ((1, LoseMarker(0)), (6, Twice()), (7, Lose()), (9, Switch()), (64, Resume()))
+    run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
+
+
+@VERSIONS
+def test_a_leader_may_not_hear_of_an_abort(version: int) -> None:
+    explore(explorations.lost_aborts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit(version: int) -> None:
+    explore(explorations.lost_aborts_and_commits, version)
 
 
 @VERSIONS

@@ -190,9 +190,9 @@ class World:
                 self.kafka.time_out(transactional_id)
             case AbortByHand(slot=slot):
                 self.kafka.abort_by_hand(NAMES.slot(slot))
-            case LoseMarker(slot=slot):
+            case LoseMarker(slot=slot, committed=committed):
                 # A slot's rows go to the partition of its number.
-                self.kafka.lose_marker(slot)
+                self.kafka.lose_marker(slot, committed=committed)
             case Resume(effects=effects):
                 self._resume(effects)
             case ForgetIds():

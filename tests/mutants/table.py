@@ -1075,6 +1075,20 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_an_attempt_that_begins_after_the_decision_writes_nothing",
     ),
     Mutant(
+        "a task believes after its Init what it saw before, though others came in between",
+        TWO_PHASE,
+        "    if not _is_first_since(facts.decision, slot, ids):\n",
+        "    if False:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
+    ),
+    Mutant(
+        "an attempt that others came before is taken for the first since the decision",
+        TWO_PHASE,
+        "    return ids == Ids(pinned.producer_id, pinned.producer_epoch + decision.transaction_version)\n",
+        "    return ids.producer_id == pinned.producer_id\n",
+        f"{TESTS_EXACTLY_ONCE}::test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
+    ),
+    Mutant(
         "a task waits for its own abandoned transaction",
         TWO_PHASE,
         "[_fetch(sink, transactional_id, stable=False)]\n",
@@ -1244,7 +1258,21 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         "            _check_alone(sink, open_slots, micro_batch_id),\n",
         "",
-        f"{TESTS_TWO_PHASE}::test_a_transaction_that_is_open_since_before_its_rows_is_not_committed",
+        f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_an_abort",
+    ),
+    Mutant(
+        "a leader that says where a slot's rows begin is taken to have nothing open before them",
+        TWO_PHASE,
+        "            if first is None or since < first:\n",
+        "            if first is None:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit",
+    ),
+    Mutant(
+        "a run writes behind rows that a leader hides, and its abort takes them away",
+        TWO_PHASE,
+        "    yield from _end_what_hangs(sink, ours, sorted(touched), decision.micro_batch_id)\n",
+        "    assert isinstance(ours, dict)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
     Mutant(
         "a fence is taken for success: of the decision",
@@ -1311,7 +1339,7 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         " if ids is not None and slot in visible_before}\n",
         " if ids is not None and slot in visible_before and new}\n",
-        f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_a_commit",
+        f"{TESTS_TWO_PHASE}::test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay",
     ),
     Mutant(
         "what was pinned and timed out is taken for committed",
