@@ -81,6 +81,7 @@ message says what happened, what it means for the data, and what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, Self
 
 NOTHING_SENT = "No row of this write was sent."
@@ -92,6 +93,15 @@ UNDECIDED = (
     "Whether the last request was carried out is unknown. Nothing is lost: transactions that are open stay invisible "
     "to read_committed readers until the next run of the write ends them."
 )
+NOT_RECORDED = "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
+COMMITS_THE_REST = (
+    "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots again if "
+    "their rows are the same. Nothing is lost."
+)
+STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
+WRITE_STOPPED = "No row of this run becomes visible."
+LASTS_TOO_LONG = "If micro-batches take that long, make them smaller, or raise"
+TWO_NAMES = "Stop one of the two; two writers need two names."
 # In messages about ACLs, until `of_principal` says who that is.
 PRINCIPAL = "this principal"
 NOTHING_VISIBLE = (
@@ -100,23 +110,77 @@ NOTHING_VISIBLE = (
 )
 
 
+class WriteKind(Enum):
+    """As what a write that failed is run again, on which exactly-once depends: what has its old name is known."""
+
+    STREAM = "the same micro-batch, when the query restarts"
+    VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
+    BATCH = "another write, with another name"
+
+
+_IN_A_JOB = (
+    "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be. Spark runs a "
+    "failed task again; if the job fails, run the write again"
+)
+_JOB_TAKES_LONG = "A write's transactions are open from its tasks' first row to the end of its job: split it, or raise"
+# Messages are a stream's until `in_transaction` says whose they are.
+_SAID_OF_A_BATCH = {
+    NOTHING_VISIBLE: {
+        WriteKind.VERSION: f"{_IN_A_JOB} with the same txnAppId and txnVersion: it is written once.",
+        WriteKind.BATCH: f"{_IN_A_JOB}: nothing of this one will be in the topic twice.",
+    },
+    UNDECIDED: {
+        WriteKind.VERSION: f"{UNDECIDED} Run it with the same txnAppId and txnVersion: it is written once.",
+        WriteKind.BATCH: "Whether the last request was carried out is unknown. Nothing is lost: the write is visible "
+        "to read_committed readers, or can be made so, or nothing of it is. Do not run it again before you know, that "
+        "would be another write. This finishes it if it was decided, and says so if it was not: {repair}.",
+    },
+    NOT_RECORDED: {
+        WriteKind.VERSION: "No row is lost; for Spark the write has failed: once that is mended, run it again with the "
+        "same txnAppId and txnVersion, which writes nothing again.",
+        WriteKind.BATCH: "No row is lost, though for Spark the write has failed: do not run it again, that would be "
+        "another write and double every row. This ends what hides them: {repair}.",
+    },
+    COMMITS_THE_REST: {
+        WriteKind.BATCH: "For Spark the write has failed; running it again would be another write, and double what is "
+        "visible. Nothing is lost that this can still commit: {repair}. Rows of slots that stay missing have to be "
+        "written by a write of their own.",
+    },
+    STOPPED: {WriteKind.VERSION: WRITE_STOPPED, WriteKind.BATCH: WRITE_STOPPED},
+    LASTS_TOO_LONG: {WriteKind.VERSION: _JOB_TAKES_LONG, WriteKind.BATCH: _JOB_TAKES_LONG},
+    TWO_NAMES: {
+        WriteKind.BATCH: "No other write has this one's name: somebody aborted it with kafka_sink.transactions, or its "
+        "tasks were planned twice.",
+    },
+}
+
+
 class KafkaSinkError(Exception):
     """Base of every error of this package. Survives pickling, fields included."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
-    def in_transaction(self, *, committing: bool = False) -> Self:
-        """The same error, its message true of rows that nobody sees unless they are committed. `committing`: they may
-        have been, in part."""
-        self.args = tuple(str(text).replace(REPLAY, UNDECIDED if committing else NOTHING_VISIBLE) for text in self.args)
+    def in_transaction(
+        self, *, committing: bool = False, write_kind: WriteKind = WriteKind.STREAM, repair: str = ""
+    ) -> Self:
+        """The same error, its message true of rows that nobody sees unless they are committed, and of the kind of
+        write, which becomes a field. `committing`: they may have been, in part. `repair`: the command that finishes a
+        decided write."""
+        self.write_kind = write_kind
+        self._replace(REPLAY, UNDECIDED if committing else NOTHING_VISIBLE)
+        for of_a_stream, of_a_batch in _SAID_OF_A_BATCH.items():
+            if write_kind in of_a_batch:
+                self._replace(of_a_stream, of_a_batch[write_kind].replace("{repair}", repair))
         return self
 
+    def _replace(self, old: str, new: str) -> None:
+        self.args = tuple(str(text).replace(old, new) for text in self.args)
 
     def of_principal(self, principal: str | None) -> Self:
         """The same error, where it asks for an ACL for whom. None: the options do not tell."""
         if principal is not None:
-            self.args = tuple(str(text).replace(PRINCIPAL, f"principal {principal}") for text in self.args)
+            self._replace(PRINCIPAL, f"principal {principal}")
         return self
 
 
@@ -580,9 +644,6 @@ class SaslRefused(ProtocolError):
 
 # --- exactly-once -----------------------------------------------------------------------------------------------------
 
-STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
-WRITE_STOPPED = "No row of this run becomes visible."
-
 
 def _run(sink: str, micro_batch_id: int, versioned: bool) -> str:
     """`sink` is a stream's transactionalIdPrefix, or with `versioned` the txnAppId of batch writes."""
@@ -602,6 +663,18 @@ def _slots(slots: Sequence[int]) -> str:
 class ExactlyOnceError(KafkaSinkError):
     """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch. With `versioned` that is a
     batch write: `sink` its txnAppId, `micro_batch_id` its txnVersion."""
+
+    def in_transaction(
+        self, *, committing: bool = False, write_kind: WriteKind = WriteKind.STREAM, repair: str = ""
+    ) -> Self:
+        number = getattr(self, "micro_batch_id", None)
+        if write_kind is WriteKind.VERSION:
+            self._replace(f"micro-batch {number} of sink", f"version {number} of txnAppId")
+            self._replace(f"micro-batch {number}", f"version {number}")
+        elif write_kind is WriteKind.BATCH:
+            # It has one micro-batch, whose number says nothing.
+            self._replace(f"micro-batch {number}", "the batch write")
+        return super().in_transaction(committing=committing, write_kind=write_kind, repair=repair)
 
 
 class TornBatch(ExactlyOnceError):
@@ -656,15 +729,14 @@ class CommitOutcomeUnknown(ExactlyOnceError):
         self.visible = tuple(visible)
         self.missing = tuple(missing)
         again = (
-            "The write is not done: run it again under its txnAppId and txnVersion, which"
+            "The write is not done: run it again under its txnAppId and txnVersion, which commits what still can be, "
+            "and writes the missing slots again if their rows are the same. Nothing is lost."
             if versioned
-            else "Spark does not record the micro-batch; a restart"
+            else COMMITS_THE_REST
         )
         super().__init__(
             f"the commit of {_run(sink, micro_batch_id, versioned)} was decided, and {_slots(missing)} did not "
-            f"become visible ({_slots(visible)} did): {reason}. "
-            f"{again} commits what still can be, and writes the missing slots again if their rows are the same. "
-            "Nothing is lost."
+            f"become visible ({_slots(visible)} did): {reason}. {again}"
         )
 
 
@@ -694,7 +766,7 @@ class DriverFenced(ExactlyOnceError):
         super().__init__(
             f"another run took over sink {sink!r} (this one's generation was {generation}, now it is {current}): a "
             "second driver runs with the same transactionalIdPrefix or txnAppId, or this one was taken for dead and "
-            f"replaced. {NOTHING_VISIBLE} Stop one of the two; two writers need two names."
+            f"replaced. {NOTHING_VISIBLE} {TWO_NAMES}"
         )
 
 
@@ -771,9 +843,8 @@ class TransactionTimedOut(ExactlyOnceError):
         super().__init__(
             f"transaction {transactional_id!r} ({expected}) cannot be committed any more: its coordinator says "
             f"{found}, age {age_ms} ms of kafka.transaction.timeout.ms {timeout_ms}. It took too long, or a later "
-            f"attempt of its task took over (spark.speculation must be off). {NOTHING_VISIBLE} If micro-batches take "
-            "that long, make them smaller, or raise kafka.transaction.timeout.ms and the brokers' "
-            "transaction.max.timeout.ms."
+            f"attempt of its task took over (spark.speculation must be off). {NOTHING_VISIBLE} {LASTS_TOO_LONG} "
+            "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms."
         )
 
 
@@ -849,9 +920,8 @@ class HangingTransaction(ExactlyOnceError):
         super().__init__(
             f"transaction {transactional_id!r} is committed, and the leader of {topic}-{partition} still has it open "
             f"(KAFKA-20734; producer id {producer_id}): read_committed readers see nothing from offset {start_offset} "
-            f"on. The sink could not end it there: {reason}. No row is lost; Spark does not record the micro-batch, "
-            "and its replay writes nothing again. Never abort it: its rows are committed, and kafka-transactions.sh "
-            f"abort would take them away for good. Add the ACL CLUSTER ALTER for "
+            f"on. The sink could not end it there: {reason}. {NOT_RECORDED} Never abort it: its rows are committed, "
+            f"and kafka-transactions.sh abort would take them away for good. Add the ACL CLUSTER ALTER for "
             f"{PRINCIPAL}, or have one that has it run: {command}"
         )
 
@@ -869,11 +939,10 @@ class VerificationRefused(ExactlyOnceError):
         self.code = code
         is_committed = "is committed, and whether read_committed readers see its rows"
         is_not = "was not committed, as whether rows of an earlier attempt would become visible with it"
-        means = "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
         super().__init__(
             f"micro-batch {micro_batch_id} of sink {sink!r} {is_committed if committed else is_not} on "
             f"{topic}-{partition} could not be checked: DescribeProducers was refused: {name} (error {code}). Add the "
-            f"ACL TOPIC READ on {topic} for {PRINCIPAL}. {means if committed else NOTHING_VISIBLE}"
+            f"ACL TOPIC READ on {topic} for {PRINCIPAL}. {NOT_RECORDED if committed else NOTHING_VISIBLE}"
         )
 
 
@@ -887,8 +956,8 @@ class DecisionPending(ExactlyOnceError):
         self.command = command
         super().__init__(
             f"nothing of sink {sink!r} was aborted: its micro-batch {micro_batch_id} is decided, and {_slots(slots)} "
-            "not committed yet. Aborting them would leave the micro-batch visible in part. Nothing is lost; a restart "
-            f"of the query commits them, and so does: {command}"
+            "not committed yet. Aborting them would leave the micro-batch visible in part. Nothing is lost; the "
+            f"next start of the query, or of the write under its txnAppId, commits them, and so does: {command}"
         )
 
 
@@ -901,6 +970,14 @@ class TransactionRefused(ExactlyOnceError):
             f"{api} for {transactional_id!r} was refused: {name} (error {code}). {TRANSACTION_ADVICE.get(name, '')}"
             f"{NOTHING_VISIBLE}"
         )
+
+    def in_transaction(
+        self, *, committing: bool = False, write_kind: WriteKind = WriteKind.STREAM, repair: str = ""
+    ) -> Self:
+        if committing:
+            # It may have come after the decision.
+            self._replace(NOTHING_VISIBLE, UNDECIDED)
+        return super().in_transaction(committing=committing, write_kind=write_kind, repair=repair)
 
 
 TRANSACTION_ADVICE = {
@@ -922,8 +999,8 @@ class UnreadableState(ExactlyOnceError):
         self.group = group
         super().__init__(
             f"consumer group {group!r} holds {found[:80]!r}, which this version did not write: another program uses "
-            f"the group's name, or a newer version of this sink wrote it. {STOPPED} Use another transactionalIdPrefix, "
-            "or the newer version."
+            f"the group's name, or a newer version of this sink wrote it. {STOPPED} Use another transactionalIdPrefix "
+            "or txnAppId, or the newer version."
         )
 
 

@@ -46,6 +46,7 @@ from kafka_sink.errors import (
     ReceiptMismatch,
     RefusedOption,
     TopicNotFound,
+    WriteKind,
 )
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.transaction_manager import Transaction
@@ -70,6 +71,10 @@ class BatchWrite:
     query_id: str
     micro_batch_id: int
     is_versioned: bool = False
+
+    @property
+    def kind(self) -> WriteKind:
+        return WriteKind.VERSION if self.is_versioned else WriteKind.BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +131,23 @@ def stream_prefix(given: GivenOptions, checkpoint: str | None) -> str:
 
 
 @contextmanager
-def _told_of_a_transaction(*, committing: bool = False) -> Iterator[None]:
-    """What errors say of the rows is made true of rows that nobody sees unless they are committed."""
+def _told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
+    """What errors say of the rows is made true of rows that nobody sees unless they are committed, and of who runs the
+    write again. `committing`: where they may have been."""
     try:
         yield
     except KafkaSinkError as error:
-        raise error.in_transaction(committing=committing) from error.__cause__
+        raise error.in_transaction(
+            committing=committing is not None,
+            write_kind=WriteKind.STREAM if batch is None else batch.kind,
+            repair="" if committing is None else two_phase.command(committing, "repair"),
+        ) from error.__cause__
 
 
 def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None) -> Plan:
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
-    with _told_of_a_transaction(), lease_client(config.producer) as client:
+    with _told_of_a_transaction(batch), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
@@ -219,7 +229,7 @@ def write_slot(
             instead="with deliveryGuarantee=exactly-once a second attempt of a running task takes its transaction "
             "over: set it to false.",
         )
-    with _told_of_a_transaction():
+    with _told_of_a_transaction(plan.batch):
         config = complete({**given_conf(conf), **given})
         if config.txn_app_id is not None and "txn_app_id" not in given:
             raise NotPlanned(option="txnAppId")
@@ -374,7 +384,10 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
     plan = _plan_of(messages)
-    with _told_of_a_transaction(committing=True), lease_client(_planned_config(given).producer) as client:
+    with (
+        _told_of_a_transaction(plan.batch, committing=plan.sink),
+        lease_client(_planned_config(given).producer) as client,
+    ):
         run(
             client,
             two_phase.commit(
@@ -394,7 +407,10 @@ def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
     assert plan is not None and plan.batch is not None and plan.facts.decision is not None, "a version was planned"
     version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
     if version == decided:
-        with _told_of_a_transaction(committing=True), lease_client(_planned_config(given).producer) as client:
+        with (
+            _told_of_a_transaction(plan.batch, committing=plan.sink),
+            lease_client(_planned_config(given).producer) as client,
+        ):
             led, leaderless = client.partitions(tuple(sorted({topic for each in counted for topic in each.topics})))
             fingerprints = [each.fingerprint for each in counted]
             check = two_phase.check_written(plan.sink, plan.facts, fingerprints, total=_total, touched=led + leaderless)
@@ -415,9 +431,10 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     assert plan is not None, "the first Spark partition's message brings the plan"
     for message in messages:
         if message.generation != plan.facts.generation:
-            raise DriverFenced(
-                sink=plan.sink.names.sink, generation=str(plan.facts.generation), current=str(message.generation)
-            )
+            with _told_of_a_transaction(plan.batch):
+                raise DriverFenced(
+                    sink=plan.sink.names.sink, generation=str(plan.facts.generation), current=str(message.generation)
+                )
     return plan
 
 

@@ -1562,6 +1562,13 @@ BATCH_VERSIONS = (
         f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
     Mutant(
+        "a batch write that failed is told of a query's restart",
+        SPARKS_PART,
+        "            write_kind=WriteKind.STREAM if batch is None else batch.kind,\n",
+        "            write_kind=WriteKind.STREAM,\n",
+        f"{TESTS_SPARKS_PART}::test_errors_say_who_runs_the_write_again",
+    ),
+    Mutant(
         "batch versions: tasks write one that is written",
         SPARKS_PART,
         "        if plan.is_written:\n            return _count_slot(config, plan, context, chain, arrow_batches)\n",

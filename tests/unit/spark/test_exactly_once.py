@@ -4,6 +4,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafka_sink.commit import two_phase
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.two_phase import Facts, Sink, SlotPrepared
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
+    AbortedRowsOpen,
+    AttemptFenced,
     BrokersUnreachable,
     CoordinatorUnavailable,
     DriverFenced,
@@ -23,6 +27,7 @@ from kafka_sink.errors import (
     NotPlanned,
     StateExpired,
     TopicNotFound,
+    WriteKind,
 )
 from kafka_sink.protocol.transactions import (
     DescribeProducersResponse,
@@ -259,6 +264,41 @@ def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_
     with pytest.raises(BrokersUnreachable, match="Whether the last request was carried out is unknown") as raised:
         KafkaStreamWriter(GIVEN).commit([receipt(0)], 4)
     assert "twice" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "again"),
+    [
+        (None, "the micro-batch runs again"),
+        (BatchWrite("txnAppId:orders", 7, is_versioned=True), "run the write again with the same txnAppId"),
+        (BatchWrite("id", 0), "if the job fails, run the write again: nothing"),
+    ],
+)
+def test_errors_say_who_runs_the_write_again(
+    ran: list[Any], task: dict[str, str], batch: BatchWrite | None, again: str
+) -> None:
+    plan = replace(PLAN, batch=batch)
+    kind = WriteKind.STREAM if batch is None else batch.kind
+    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
+    ran.append(AttemptFenced(transactional_id="sink.0", api="Produce", name="PRODUCER_FENCED"))
+    with pytest.raises(AttemptFenced, match=again) as fenced:
+        write_slot(GIVEN, plan, InterceptorChain(()), iter(()))
+    assert fenced.value.write_kind is kind
+    ran.append(AbortedRowsOpen(
+        micro_batch_id=4, topic="t", partition=0, transactional_id="sink.0", open_since_offset=1, first_offset=2
+    ))  # fmt: skip
+    with pytest.raises(AbortedRowsOpen, match=again):
+        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
+    with pytest.raises(DriverFenced, match=again):
+        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan), receipt(1, Ids(9, 2))])
+
+
+def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(ran: list[Any]) -> None:
+    ran.append(BrokersUnreachable(bootstrap_servers="h:1", waited_ms=1, last_error="gone"))
+    plan = replace(PLAN, batch=BatchWrite("id", 0))
+    with pytest.raises(BrokersUnreachable, match="Do not run it again before you know") as raised:
+        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
+    assert two_phase.command(SINK, "repair") in str(raised.value)
 
 
 def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_that_was_planned_here(
