@@ -28,6 +28,8 @@ VERSION = "1"
 METADATA_MAX_CHARACTERS = 4096
 # OffsetFetch's answer for a group without an offset.
 NO_OFFSET = -1
+# What tells a topic from a pin: no topic's name has one.
+TOPIC_SIGN = "@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class Decision:
     """The driver's: the transactions of these slots are to be committed, whatever happens.
 
     `pinned`: a slot's ids, None for one whose rows were visible before. `generation`: the driver's own ids, which make
-    two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time.
+    two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time. `topics`: all that rows of
+    the micro-batch are in.
     """
 
     micro_batch_id: int
@@ -108,20 +111,23 @@ class Decision:
     transaction_version: int
     decided_ms: int
     pinned: tuple[Ids | None, ...]
+    topics: tuple[str, ...] = ()
 
     def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
-        """The metadata of each of its groups. All but the pins is in every one, so that none stands for another's."""
-        pins = ["-" if ids is None else str(ids) for ids in self.pinned]
+        """The metadata of each of its groups. All but pins and topics is in every one, so that none stands for
+        another's."""
+        items = ["-" if ids is None else str(ids) for ids in self.pinned]
+        items += [f"{TOPIC_SIGN}{topic}" for topic in self.topics]
         # As long as a head can get: 5-digit numbers of parts.
         room = max_characters - len(self._head(99_999, 99_999))
         parts: list[list[str]] = [[]]
         used = 0
-        for pin in pins:
-            if used + len(pin) + 1 > room:
+        for item in items:
+            if used + len(item) + 1 > room:
                 parts.append([])
                 used = 0
-            parts[-1].append(pin)
-            used += len(pin) + 1
+            parts[-1].append(item)
+            used += len(item) + 1
         return [self._head(part, len(parts)) + ",".join(texts) for part, texts in enumerate(parts)]
 
     def _head(self, part: int, parts: int) -> str:
@@ -136,7 +142,7 @@ class Decision:
         if offset == NO_OFFSET:
             return 0
         try:
-            version, *_, place, _pins = text.split("|")
+            version, *_, place, _items = text.split("|")
             part, _, parts = place.partition("/")
             if version != VERSION or int(part) != 0 or int(parts) < 1:
                 raise ValueError(place)
@@ -149,7 +155,7 @@ class Decision:
         """From (group id, offset, metadata) of each of its groups. Raises UnreadableState, also for parts that do not
         belong together: they were written in one transaction, so somebody else wrote one of them since."""
         found: set[tuple[str, ...]] = set()
-        pins: list[str] = []
+        items: list[str] = []
         for part, (group_id, offset, text) in enumerate(groups):
             try:
                 version, query_id, generation, transaction_version, decided_ms, place, of_part = text.split("|")
@@ -158,11 +164,13 @@ class Decision:
             if version != VERSION or place != f"{part}/{len(groups)}":
                 raise UnreadableState(group=group_id, found=text)
             found.add((str(offset), query_id, generation, transaction_version, decided_ms))
-            pins += of_part.split(",") if of_part else []
+            items += of_part.split(",") if of_part else []
         group_id, _, text = groups[0]
         if len(found) != 1:
             raise UnreadableState(group=group_id, found=text)
         offset_text, query_id, generation, transaction_version, decided_ms = found.pop()
+        topics = tuple(item.removeprefix(TOPIC_SIGN) for item in items if item.startswith(TOPIC_SIGN))
+        pins = items[: len(items) - len(topics)]
         try:
             return cls(
                 micro_batch_id=int(offset_text),
@@ -171,6 +179,7 @@ class Decision:
                 transaction_version=int(transaction_version),
                 decided_ms=int(decided_ms),
                 pinned=tuple(None if pin == "-" else Ids.read(pin) for pin in pins),
+                topics=topics,
             )
         except ValueError:
             raise UnreadableState(group=group_id, found=text) from None

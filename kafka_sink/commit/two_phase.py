@@ -539,7 +539,8 @@ def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition
     """That readers see the rows of the last decision, where its driver died before it looked. For a run that goes on to
     other rows: written behind them on a leader that has them open, they would share their end, even an abort.
 
-    `touched`: all partitions that they can be in. Raises VerificationRefused, HangingTransaction.
+    `touched`: all partitions that they can be in, of the decision's topics. Raises VerificationRefused,
+    HangingTransaction.
     """
     decision, visible = facts.decision, facts.visible
     if decision is None:
@@ -642,6 +643,7 @@ def commit(
             transaction_version=sink.transaction_version,
             decided_ms=now_ms,
             pinned=tuple(None if each.visible else each.ids for each in prepared),
+            topics=tuple(sorted({topic for each in prepared for topic, _ in each.partitions})),
         )
         yield from at_once(
             _write_decision(sink, decision),

@@ -163,15 +163,19 @@ def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None)
                 allow_lost_state=config.allow_lost_state,
             ),
         )
-        if not is_written and facts.decision is not None and config.topic is not None:
-            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))
+        if not is_written and facts.decision is not None:
+            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
 
 
-def _partitions(client: CoordinatorClient, topic: str) -> tuple[TopicAndPartition, ...]:
-    with suppress(TopicNotFound):  # what was in it is gone, and whether it is made is the tasks' concern
-        led, leaderless = client.partitions((topic,))
-        return led + leaderless
+def _partitions(client: CoordinatorClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
+    while topics:
+        try:
+            led, leaderless = client.partitions(topics)
+            return led + leaderless
+        except TopicNotFound as gone:
+            # And so is what was in it.
+            topics = tuple(topic for topic in topics if topic != gone.topic)
     return ()
 
 

@@ -432,14 +432,14 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
 
 
 def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own rows would share the end of those that are committed, even if that is an abort."""
+    """Its own rows would share the end of those that are committed, even if that is an abort. In which topics those
+    are the decision says, also if rows say where they go."""
     monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
     facts, done = query.prepare()
     done[1] = query.write_unseen(done[1], b"0/1 too")
     query.decide(facts, done, slots=SLOTS)
     wait_until(lambda: query.visible() == ["0/0", "0/1"], 30, "the coordinators' markers are written")
-    options = {"kafka.bootstrap.servers": query.kafka.bootstrap_servers, "topic": query.name}
-    make_plan(given_options(options), query.name)
+    make_plan(given_options({"kafka.bootstrap.servers": query.kafka.bootstrap_servers}), query.name)
     assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 

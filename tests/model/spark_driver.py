@@ -148,7 +148,8 @@ class Driver:
                 yield Log(self.checkpoint.committed, number, micro_batch_id, written)
                 continue
             if facts.decision is not None:
-                yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, PARTITIONS))
+                touched = [(topic, number) for topic, number in PARTITIONS if topic in facts.decision.topics]
+                yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, touched))
             try:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
                 prepared, rows = zip(*(done[slot] for slot in range(slots)), strict=True)

@@ -1275,6 +1275,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
     Mutant(
+        "a decision does not say in which topics its rows are, and nobody looks there for what hangs",
+        TWO_PHASE,
+        "        topics=tuple(sorted({topic for each in prepared for topic, _ in each.partitions})),\n",
+        "",
+        f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
+    ),
+    Mutant(
         "a fence is taken for success: of the decision",
         TWO_PHASE,
         "    if answer.error_code == ErrorCode.NONE:\n"
@@ -1550,7 +1557,7 @@ BATCH_VERSIONS = (
     Mutant(
         "a run begins behind rows that a leader hides",
         SPARKS_PART,
-        "            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, config.topic)))\n",
+        "            run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))\n",
         "            pass\n",
         f"{TESTS_SPARKS_PART}::test_a_run_looks_for_what_hangs_of_the_last_decision",
     ),

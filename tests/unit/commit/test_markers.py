@@ -8,12 +8,14 @@ from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, NO_OFFSET, Decisi
 from kafka_sink.errors import UnreadableState
 
 NAMES = Names("orders", "pykafka-commits")
+# What brokers take for a topic's name (Topic.LEGAL_CHARS), up to 249 of them.
+TOPICS = st.text("azAZ09._-", min_size=1, max_size=249)
 QUERY = "9f1c6a2e-6a53-4a0b-8a4e-3c1d4f0f2c11"
 IDS = st.builds(Ids, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 
 
-def decision(*pinned: Ids | None) -> Decision:
-    return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned)
+def decision(*pinned: Ids | None, topics: tuple[str, ...] = ()) -> Decision:
+    return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned, topics)
 
 
 def groups(texts: list[str], offset: int = 7) -> list[tuple[str, int, str]]:
@@ -63,9 +65,9 @@ def test_a_marker_of_somebody_else_is_not_guessed_at(text: str) -> None:
         Marker.read("orders.0", 5, text)
 
 
-@given(st.lists(st.none() | IDS, min_size=1, max_size=600))
-def test_a_decision_reads_back_from_as_many_groups_as_it_takes(pinned: list[Ids | None]) -> None:
-    decided = decision(*pinned)
+@given(st.lists(st.none() | IDS, min_size=1, max_size=600), st.lists(TOPICS, max_size=100))
+def test_a_decision_reads_back_from_as_many_groups_as_it_takes(pinned: list[Ids | None], topics: list[str]) -> None:
+    decided = decision(*pinned, topics=tuple(topics))
     texts = decided.texts()
     assert all(len(text) <= METADATA_MAX_CHARACTERS for text in texts)
     assert Decision.parts(NAMES.decision(0), 7, texts[0]) == len(texts)
@@ -99,7 +101,7 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
         Decision.read([*groups(one)[:1], ("orders.decision-1", 7, one[0])])
 
 
-@pytest.mark.parametrize("pins", ["x", "1:2,", "1:2,--", "12"])
+@pytest.mark.parametrize("pins", ["x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3"])
 def test_pins_that_nobody_wrote(pins: str) -> None:
     with pytest.raises(UnreadableState):
         Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{pins}")])

@@ -514,6 +514,24 @@ def test_what_is_waited_for_does_not_grow_with_the_slots(
     assert exchange.rounds == in_plan + 8 * in_task + in_commit
 
 
+def test_a_decision_says_in_which_topics_the_rows_are_also_of_slots_that_are_visible() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
+    exchange.commit(found, written)
+    decided = exchange.run(two_phase.read_decision(exchange.sink))
+    assert decided is not None
+    assert decided.topics == ("t", "u")
+    exchange.kafka.forget_offsets(["orders.decision"])
+    found, again = exchange.tasks(2)
+    # All that they can be in, of which the plan after this one asks the leaders.
+    assert all(each.visible for each in again)
+    exchange.commit(found, [replace(each, partitions=(("u", 0), ("u", 1))) for each in again])
+    decided = exchange.run(two_phase.read_decision(exchange.sink))
+    assert decided is not None
+    assert decided.topics == ("u",)
+
+
 def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_one_round_more() -> None:
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)

@@ -157,29 +157,32 @@ class Brokers:
         return 2
 
     def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
-        if topics == ("gone",):
-            raise TopicNotFound(topic="gone", waited_ms=0)
-        return ((topics[0], 0),), ((topics[0], 1),)
+        for gone in {"gone", "too"}.intersection(topics):
+            raise TopicNotFound(topic=gone, waited_ms=0)
+        return tuple((topic, 0) for topic in topics), tuple((topic, 1) for topic in topics)
 
 
 @pytest.mark.parametrize(
-    ("option", "decided", "looked_at"),
+    ("topics", "looked_at"),
     [
-        ("t", True, [("t", 0), ("t", 1)]),
-        ("gone", True, []),
-        # of no topic option nobody knows where the rows are
-        (None, True, None),
-        ("t", False, None),
+        (("t",), [("t", 0), ("t", 1)]),
+        (("t", "u"), [("t", 0), ("u", 0), ("t", 1), ("u", 1)]),
+        (("gone", "t", "too"), [("t", 0), ("t", 1)]),
+        (("gone", "too"), []),
+        ((), []),
+        (None, None),
     ],
 )
 def test_a_run_looks_for_what_hangs_of_the_last_decision(
     monkeypatch: pytest.MonkeyPatch,
-    option: str | None,
-    decided: bool,
+    topics: tuple[str, ...] | None,
     looked_at: list[tuple[str, int]] | None,
 ) -> None:
+    """In the topics where it said that its rows are, whatever this run's are."""
     asked: list[Any] = []
-    facts = Facts(Ids(9, 1), after(7, "x").decision if decided else None, {})
+    decision = after(7, "x").decision
+    assert decision is not None
+    facts = Facts(Ids(9, 1), None if topics is None else replace(decision, topics=topics), {})
 
     @contextmanager
     def lease(config: object) -> Iterator[Brokers]:
@@ -193,8 +196,7 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
 
     monkeypatch.setattr(exactly_once, "lease_client", lease)
     monkeypatch.setattr(exactly_once, "run", run)
-    named = {} if option is None else {"topic": option}
-    given = given_options({"kafka.bootstrap.servers": "h:1", "deliveryGuarantee": "exactly-once", **named})
+    given = given_options({"kafka.bootstrap.servers": "h:1", "deliveryGuarantee": "exactly-once"})
     assert exactly_once.make_plan(given, "orders").facts == facts
     assert asked == ([] if looked_at is None else [looked_at])
 
