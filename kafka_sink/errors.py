@@ -765,8 +765,8 @@ class DriverFenced(ExactlyOnceError):
         self.current = current
         super().__init__(
             f"another run took over sink {sink!r} (this one's generation was {generation}, now it is {current}): a "
-            "second driver runs with the same transactionalIdPrefix or txnAppId, or this one was taken for dead and "
-            f"replaced. {NOTHING_VISIBLE} {TWO_NAMES}"
+            "second driver, or another stream or write of this one, runs with the same transactionalIdPrefix or "
+            f"txnAppId, or this one was taken for dead and replaced. {NOTHING_VISIBLE} {TWO_NAMES}"
         )
 
 
@@ -849,23 +849,47 @@ class TransactionTimedOut(ExactlyOnceError):
 
 
 class StateExpired(ExactlyOnceError):
-    def __init__(self, *, sink: str, micro_batch_id: int, versioned: bool = False) -> None:
+    """`decided_query_id`: the query that decided last under this name, where that is known and not `query_id`."""
+
+    def __init__(
+        self,
+        *,
+        sink: str,
+        micro_batch_id: int,
+        query_id: str,
+        decided_query_id: str | None = None,
+        versioned: bool = False,
+    ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
+        self.query_id = query_id
+        self.decided_query_id = decided_query_id
         gone = (
             "its consumer groups are gone (idle for longer than the brokers' offsets.retention.minutes, or the commit "
             "topic was deleted)"
         )
-        super().__init__(
-            f"nothing is known of what txnAppId {sink!r} committed before version {micro_batch_id}: it is the first "
-            f"under this name and not 0, or {gone}, or a stream has the name as its transactionalIdPrefix. "
-            f"{WRITE_STOPPED} If version {micro_batch_id} cannot be in the topic already, write it once with "
-            "allowLostState=true."
-            if versioned
-            else f"nothing is known of what sink {sink!r} committed before micro-batch {micro_batch_id}: {gone}, or "
-            f"the transactionalIdPrefix is a new one. {STOPPED} If micro-batch {micro_batch_id} cannot be in the "
-            "topics already, start once with allowLostState=true."
-        )
+        if versioned:
+            reason = f"it is the first under this name and not 0, or {gone}"
+            if decided_query_id is not None:
+                reason = f"the name is a stream's transactionalIdPrefix ({decided_query_id}); use another"
+            message = (
+                f"nothing is known of what txnAppId {sink!r} committed before version {micro_batch_id}: {reason}. "
+                f"{WRITE_STOPPED} If version {micro_batch_id} cannot be in the topic already, write it once with "
+                "allowLostState=true."
+            )
+        else:
+            reason = f"{gone}, or the transactionalIdPrefix is a new one"
+            if decided_query_id is not None:
+                reason = (
+                    f"the last that was committed under this transactionalIdPrefix is query {decided_query_id}'s. Two "
+                    "queries need two prefixes; if that one has ended, this one's checkpoint is from before it"
+                )
+            message = (
+                f"nothing is known of what query {query_id} committed as sink {sink!r} before micro-batch "
+                f"{micro_batch_id}: {reason}. {STOPPED} If micro-batch {micro_batch_id} cannot be in the topics "
+                "already, start once with allowLostState=true."
+            )
+        super().__init__(message)
 
 
 class AbortedRowsOpen(ExactlyOnceError):

@@ -735,7 +735,13 @@ def check_lineage(
         # decision of another is somebody else's.
         is_new = micro_batch_id == 0 and not (versioned and decision is not None)
         if not is_new and not allow_lost_state:
-            raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, versioned=versioned)
+            raise StateExpired(
+                sink=sink_name,
+                micro_batch_id=micro_batch_id,
+                query_id=query_id,
+                decided_query_id=None if decision is None else decision.query_id,
+                versioned=versioned,
+            )
         return
     if decision.micro_batch_id > micro_batch_id:
         raise CheckpointBehind(
@@ -748,7 +754,7 @@ def check_lineage(
     # Markers are older than the decision, by as much as a transaction may last, and are gone before it.
     is_old = now_ms - decision.decided_ms > OFFSETS_RETENTION_MS - sink.timeout_ms
     if missing and is_old and not allow_lost_state:
-        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, versioned=versioned)
+        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, query_id=query_id, versioned=versioned)
     if decision.micro_batch_id == micro_batch_id:
         return
     is_next = versioned or decision.micro_batch_id == micro_batch_id - 1

@@ -144,14 +144,16 @@ def _told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None 
         ) from error.__cause__
 
 
-def make_plan(given: GivenOptions, prefix: str, batch: BatchWrite | None = None) -> Plan:
+def make_plan(
+    given: GivenOptions, prefix: str, batch: BatchWrite | None = None, *, checkpoint: str | None = None
+) -> Plan:
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
     with _told_of_a_transaction(batch), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
-        remember(prefix, facts.generation)
+        remember(prefix, facts.generation, checkpoint)
         is_written = batch is not None and batch.is_versioned and run(
             client,
             two_phase.is_written(
@@ -442,11 +444,17 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     return plan
 
 
-def abort_micro_batch(given: GivenOptions, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+def abort_micro_batch(
+    given: GivenOptions,
+    prefix: str,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    checkpoint: str | None = None,
+) -> None:
     """Ends what a stream's micro-batch has left open. Does nothing where neither a message nor this driver's processes
     know which run that was. Never raises, as `abort_run`."""
     of_messages = (message.generation for message in messages if isinstance(message, PreparedReceipt))
-    generation = next(of_messages, None) or recall(prefix)
+    generation = next(of_messages, None) or recall(prefix, checkpoint)
     if generation is not None:
         abort_run(given, prefix, generation)
 

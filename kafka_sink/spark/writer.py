@@ -143,7 +143,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         if is_exactly_once(self.options) and self.plan is None:
-            self.plan = make_plan(self.options, self._prefix())
+            self.plan = make_plan(self.options, self._prefix(), checkpoint=self.checkpoint)
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
@@ -163,4 +163,4 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
         the transactions that hold them, so that nobody ever sees them."""
         if is_exactly_once(self.options):
-            abort_micro_batch(self.options, self._prefix(), messages)
+            abort_micro_batch(self.options, self._prefix(), messages, checkpoint=self.checkpoint)

@@ -1569,6 +1569,13 @@ BATCH_VERSIONS = (
         f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
     Mutant(
+        "an abort takes the run of another query with its prefix for its own, and ends what that has open",
+        "kafka_sink/spark/last_run.py",
+        "    name = f\"{prefix}\\n{checkpoint or ''}\"\n",
+        "    name = prefix\n",
+        f"{TESTS_SPARKS_PART}::test_a_streams_abort_is_not_of_another_query_that_has_its_prefix",
+    ),
+    Mutant(
         "a batch write that failed is told of a query's restart",
         SPARKS_PART,
         "            write_kind=WriteKind.STREAM if batch is None else batch.kind,\n",

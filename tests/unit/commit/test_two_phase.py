@@ -148,6 +148,15 @@ def test_what_may_follow_upon_the_last_decision(
     assert outcome(found, again, micro_batch_id) is expected
 
 
+def test_a_query_that_another_has_decided_after_is_told_whose_the_name_is() -> None:
+    with pytest.raises(StateExpired) as raised:
+        two_phase.check_decision(
+            SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, now_ms=SOON_MS,
+            allow_lost_state=False,
+        )  # fmt: skip
+    assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
+
+
 @pytest.mark.parametrize(
     ("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)]
 )

@@ -105,7 +105,9 @@ def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
-    def make_plan(given: object, prefix: str, batch: BatchWrite | None = None) -> Plan:
+    def make_plan(
+        given: object, prefix: str, batch: BatchWrite | None = None, *, checkpoint: str | None = None
+    ) -> Plan:
         made.append((prefix, batch))
         return PLAN
 
@@ -316,6 +318,21 @@ def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_tha
         ("abort", Names("orders", "pykafka-commits"), Ids(9, 7)),
         ("abort", Names("orders", "pykafka-commits"), Ids(9, 1)),
     ]
+
+
+def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
+    found: list[Facts], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    queries = [KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other")]
+    for epoch, query in enumerate(queries):
+        found[:] = [Facts(Ids(9, epoch), None, {})]
+        pickle.dumps(query)
+    aborted: list[Ids] = []
+    monkeypatch.setattr(exactly_once, "abort_run", lambda given, prefix, generation: aborted.append(generation))
+    for query in queries:
+        query.abort([None], 4)
+    assert aborted == [Ids(9, 0), Ids(9, 1)]
 
 
 def test_a_batch_writes_abort_is_of_the_run_that_it_planned(ran: list[Any], plans: list[Any]) -> None:
