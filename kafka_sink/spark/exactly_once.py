@@ -131,7 +131,7 @@ def stream_prefix(given: GivenOptions, checkpoint: str | None) -> str:
 
 
 @contextmanager
-def _told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
+def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
     """What errors say of the rows is made true of rows that nobody sees unless they are committed, and of who runs the
     write again. `committing`: where they may have been."""
     try:
@@ -149,7 +149,7 @@ def make_plan(
 ) -> Plan:
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
-    with _told_of_a_transaction(batch), lease_client(config.producer) as client:
+    with told_of_a_transaction(batch), lease_client(config.producer) as client:
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))
@@ -235,7 +235,7 @@ def write_slot(
             instead="with deliveryGuarantee=exactly-once a second attempt of a running task takes its transaction "
             "over: set it to false.",
         )
-    with _told_of_a_transaction(plan.batch):
+    with told_of_a_transaction(plan.batch):
         config = complete({**given_conf(conf), **given})
         if config.txn_app_id is not None and "txn_app_id" not in given:
             raise NotPlanned(option="txnAppId")
@@ -391,7 +391,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
     plan = _plan_of(messages)
     with (
-        _told_of_a_transaction(plan.batch, committing=plan.sink),
+        told_of_a_transaction(plan.batch, committing=plan.sink),
         lease_client(_planned_config(given).producer) as client,
     ):
         run(
@@ -414,7 +414,7 @@ def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
     version, decided = plan.batch.micro_batch_id, plan.facts.decision.micro_batch_id
     if version == decided:
         with (
-            _told_of_a_transaction(plan.batch, committing=plan.sink),
+            told_of_a_transaction(plan.batch, committing=plan.sink),
             lease_client(_planned_config(given).producer) as client,
         ):
             led, leaderless = client.partitions(tuple(sorted({topic for each in counted for topic in each.topics})))
@@ -437,7 +437,7 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     assert plan is not None, "the first Spark partition's message brings the plan"
     for message in messages:
         if message.generation != plan.facts.generation:
-            with _told_of_a_transaction(plan.batch):
+            with told_of_a_transaction(plan.batch):
                 raise DriverFenced(
                     sink=plan.sink.names.sink, generation=str(plan.facts.generation), current=str(message.generation)
                 )

@@ -33,6 +33,7 @@ from kafka_sink.spark.exactly_once import (
     is_exactly_once,
     make_plan,
     stream_prefix,
+    told_of_a_transaction,
     write_slot,
 )
 from kafka_sink.spark.interceptor_chain import InterceptorChain
@@ -118,9 +119,12 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka.
         Exactly-once makes them visible here; raises ExactlyOnceError."""
-        present = check_all_present(messages, micro_batch_id=None)
-        if is_exactly_once(self.options):
-            commit_micro_batch(self.options, present)
+        if not is_exactly_once(self.options):
+            check_all_present(messages, micro_batch_id=None)
+            return
+        with told_of_a_transaction(self.plan.batch if self.plan is not None else None):
+            present = check_all_present(messages, micro_batch_id=None)
+        commit_micro_batch(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """At-least-once has no way back: rows that tasks had written stay, and a rerun writes them again. Exactly-once
@@ -155,9 +159,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
         record the micro-batch."""
-        present = check_all_present(messages, micro_batch_id=batchId)
-        if is_exactly_once(self.options):
-            commit_micro_batch(self.options, present)
+        if not is_exactly_once(self.options):
+            check_all_present(messages, micro_batch_id=batchId)
+            return
+        with told_of_a_transaction(None):
+            present = check_all_present(messages, micro_batch_id=batchId)
+        commit_micro_batch(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends

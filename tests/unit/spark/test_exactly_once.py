@@ -20,6 +20,7 @@ from kafka_sink.errors import (
     AbortedRowsOpen,
     AttemptFenced,
     BrokersUnreachable,
+    CommitRefused,
     CoordinatorUnavailable,
     DriverFenced,
     MissingOption,
@@ -295,6 +296,17 @@ def test_errors_say_who_runs_the_write_again(
         exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
     with pytest.raises(DriverFenced, match=again):
         exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan), receipt(1, Ids(9, 2))])
+
+
+def test_a_task_without_a_receipt_leaves_nothing_visible(ran: list[Any], plans: list[Any]) -> None:
+    with pytest.raises(CommitRefused, match="the micro-batch runs again and is written once"):
+        KafkaStreamWriter(GIVEN).commit([receipt(0), None], 4)
+    batch = KafkaBatchWriter(GIVEN)
+    batch.plan = replace(PLAN, batch=BatchWrite("id", 0))
+    with pytest.raises(CommitRefused, match="if the job fails, run the write again: nothing of this one will be"):
+        batch.commit([None])
+    with pytest.raises(CommitRefused, match="in the topic twice"):
+        KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
 
 
 def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(ran: list[Any]) -> None:
