@@ -528,11 +528,12 @@ def check_written(
     decision, visible = facts.decision, facts.visible
     assert decision is not None, "a version that is passed over was decided"
     version = decision.micro_batch_id
+    # Whatever rows come this time, those of the first are to be seen.
+    yield from end_what_hangs(sink, facts, touched)
     if total(counted) != total(marker.fingerprint for marker in visible.values()):
         raise NonDeterministicReplay(
             sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible), versioned=True
         )
-    yield from end_what_hangs(sink, facts, touched)
 
 
 def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition]) -> Steps[None]:
@@ -918,12 +919,14 @@ def _end_what_hangs(
     if not hanging:
         return
     reasons = yield from write_commit_markers(hanging)
-    for each, reason in zip(hanging, reasons, strict=True):
-        if reason:
-            raise _hanging(sink, each, reason)
+    refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}
+    # Also where it was refused: another run may have ended it in the meantime, and gone on.
     still = yield from _still_open(sink, ours, touched, micro_batch_id)
     if still:
-        raise _hanging(sink, still[0], "the leader took a marker from WriteTxnMarkers, and has it open even so")
+        reason = refused.get((still[0].topic, still[0].partition))
+        raise _hanging(
+            sink, still[0], reason or "the leader took a marker from WriteTxnMarkers, and has it open even so"
+        )
 
 
 def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:

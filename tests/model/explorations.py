@@ -405,7 +405,8 @@ def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedul
     be visible of it."""
     versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
     shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
-    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1
+    # Who goes back in the middle of a version has given that one up as well.
+    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1 and GoBack not in schedule.kinds()
     given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
     return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_sink.errors import NonDeterministicReplay
 from model import explorations
 from model.explorations import Family, all_of, of_seed, some
-from model.schedules import Crash, Late, Lose, LoseMarker, Resume, Schedule, Switch, Twice
+from model.schedules import NEVER, Crash, Fail, Late, Lose, LoseMarker, Resume, Schedule, Switch, TimeOut, Twice
 from model.worlds import World, run
 
 # Of each family and version; `make explore` takes all.
@@ -121,6 +122,21 @@ def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang
     """It had seen that nothing was visible; its rows joined those that the leader hid, and its abort took both away."""
     events = ((1, LoseMarker(0)), (6, Twice()), (7, Lose()), (9, Switch()), (64, Resume()))
     run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
+
+
+def test_a_driver_that_was_overtaken_while_it_waited_for_what_hangs_has_nothing_to_complain_of() -> None:
+    """The other one ended it, and wrote on: the leader takes no marker of the first one's any more."""
+    events = ((2, LoseMarker(2)), (4, Twice()), (59, Crash()), (93, Twice()), (96, Switch()), (130, TimeOut("sink.0")))
+    run(Schedule(version=1, events=events, shapes=(((1, 1, 1, 0), (2, 0, 2, 2), (0, 2)),)))
+
+
+def test_a_version_that_a_leader_hides_is_shown_before_other_rows_are_refused() -> None:
+    events = ((1, LoseMarker(0)), (5, Crash()), (26, Twice()), (31, Fail(carried_out=False)))
+    world = run(Schedule(
+        version=1, events=events, shapes=(((2,), (2, 2), (2,), (2,)),), same_rows=NEVER, versions=(0, 7, 9)
+    ))  # fmt: skip
+    assert world.stopped_by is NonDeterministicReplay
+    assert world.kafka.hidden() == []
 
 
 @VERSIONS
