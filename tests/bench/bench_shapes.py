@@ -40,7 +40,7 @@ from process_tree import memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
 from spark_environment import spark_environment
 from spark_jars import resolve_spark_jars
-from spark_peers import JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, kafka_settings
+from spark_peers import JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
 from spark_report import markdown
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ Round = Mapping[Peer, Cost]
 class Application:
     """Writes what it is told to, with workers whose memory is looked at."""
 
-    def __init__(self, spark: SparkSession, folder: Path, same: SameSettings, bootstrap_servers: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, same: SameSettings, servers: Servers) -> None:
         self._spark = spark
         self._folder = folder
         self._same = same
-        self._bootstrap_servers = bootstrap_servers
+        self._servers = servers
         self._base_bytes = 0
 
     def make_rows(self) -> None:
@@ -152,7 +152,7 @@ class Application:
         if peer.sink == JVM:
             # Without it headers are dropped without a word.
             writer = writer.option("includeHeaders", "true")
-        settings = kafka_settings(peer, self._same, self._bootstrap_servers)
+        settings = kafka_settings(peer, self._same, self._servers)
         writer = writer.options(**{f"kafka.{name}": value for name, value in settings.items()})
         writer.format(FORMATS[peer.sink]).mode("append").save()
 
@@ -163,7 +163,7 @@ def drive(arguments: argparse.Namespace) -> None:
     spark = session(UNIX, arguments.jars, folder)
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BATCH_BYTES))
     same = SameSettings(**json.loads(arguments.same))
-    application = Application(spark, folder / "rows", same, arguments.bootstrap_servers)
+    application = Application(spark, folder / "rows", same, Servers(arguments.bootstrap_servers, "", ""))
     application.make_rows()
     application.write_nothing(arguments.first_topic)
     print(json.dumps("ready"), flush=True)
