@@ -9,6 +9,7 @@ count in one number, of two files a micro-batch, in update mode through foreachB
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -53,7 +54,8 @@ def main(servers: str, topic: str, how: str, *arguments: str) -> None:
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.ui.showConsoleProgress", "false")
     spark = builder.getOrCreate()
     kafka_sink.register(spark)
-    {"once": once, "stream": stream}[how](spark, servers, topic, *arguments)
+    run: Callable[..., None] = once if how == "once" else stream
+    run(spark, servers, topic, *arguments)
     spark.stop()
 
 

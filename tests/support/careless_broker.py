@@ -22,8 +22,11 @@ LEAST = 4096
 
 def careless_java(kafka_version: str, least: int, folder: Path) -> str:
     """What JAVA_TOOL_OPTIONS has to be for such a broker; `folder` gets the class."""
-    ivy = [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())]
-    jars = resolve.resolve_jars(kafka_version, resolve.default_cache_dir(os.environ), lambda: ivy)
+    jars = resolve.resolve_jars(
+        kafka_version,
+        resolve.default_cache_dir(os.environ),
+        lambda: [find_java(os.environ), "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
+    )
     with zipfile.ZipFile(jars / f"org.apache.kafka_kafka-clients-{kafka_version}.jar") as archive:
         compiled = archive.read(CLASS)
     loads = SIPUSH + LEAST.to_bytes(2, "big")

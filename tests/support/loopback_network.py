@@ -106,7 +106,8 @@ class LoopbackNetwork:
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         count = 0 if self.topic_error else self.partitions
         partitions = tuple(PartitionMetadata(0, number, NODE, 0) for number in range(count))
-        topics = tuple(TopicMetadata(self.topic_error, name, self.topic_id, partitions) for name in request.topics)
+        names = request.topics or ()
+        topics = tuple(TopicMetadata(self.topic_error, name, self.topic_id, partitions) for name in names)
         return MetadataResponse(0, "c", NODE, (Broker(NODE, "localhost", 9092),), topics)
 
     def _produce(self, request: ProduceRequest, token: object) -> ClientResponse:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -181,7 +182,7 @@ def secure_kafka(version: str, **more: str) -> Iterator[SecureKafka]:
 def add_scram_users(admin: AdminClient, iterations: int = 4096) -> None:
     # A broker takes one credential of a user a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        upsertions = [
+        upsertions: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, iterations), password.encode())
             for user, password in PASSWORDS.items()
         ]

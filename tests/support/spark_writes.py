@@ -22,7 +22,7 @@ from read_back import read_topic
 from waiting import wait_until
 
 # A worker cannot import it; what `held` takes of it travels by value.
-cloudpickle.register_pickle_by_value(waiting)
+cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 
 DEADLINE_S = 120
 # What Spark puts into one Arrow batch.

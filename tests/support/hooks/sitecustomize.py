@@ -39,7 +39,7 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
             with open(log, "a") as lines:
                 lines.write(f"{text}\n")
             come_to(f"before {text}")
-            answers += answers_of(client, [effect])  # type: ignore[arg-type, list-item]
+            answers += answers_of(client, [effect])  # type: ignore[arg-type]
             come_to(f"after {text}")
         return answers
 
@@ -53,7 +53,7 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
             kill_session()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    runner._answers = watched  # type: ignore[assignment]
+    runner._answers = watched
 
 
 def made_first(path: str) -> bool:
@@ -67,8 +67,9 @@ def made_first(path: str) -> bool:
 def described(effect: object) -> str:
     request = getattr(effect, "request", None)
     words = [type(request).__name__.removesuffix("Request"), getattr(effect, "key", "")]
-    if hasattr(request, "committed"):
-        words.append("commit" if request.committed else "abort")
+    committed = getattr(request, "committed", None)
+    if committed is not None:
+        words.append("commit" if committed else "abort")
     return " ".join(filter(None, words))
 
 
