@@ -31,10 +31,11 @@ from datetime import UTC, datetime
 from kafka_sink.client import wall_clock_ms
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Names
 from kafka_sink.commit.runner import run
+from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
-from kafka_sink.commit.two_phase import Hanging, Sink, command
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, DecisionPending, KafkaSinkError, MissingOption
 from kafka_sink.presets import assignment, preset

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_sink.commit.coordinator_client import CoordinatorClient
-from kafka_sink.commit.two_phase import (
+from kafka_sink.commit.effects import (
     BrokerSetting,
     Effect,
     Pause,

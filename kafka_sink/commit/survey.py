@@ -8,7 +8,7 @@
 Why finishing does not take the sink over. A decision cannot be taken back: what it names is committed by its commit,
 by every plan, and by whoever else sends EndTxn with the ids that are pinned, with the same outcome each time. A driver
 that lives is not disturbed by it, and one that has gone on has other epochs, so that it does nothing. The same holds
-for the markers (`two_phase.write_commit_markers`).
+for the markers (`hanging.write_commit_markers`).
 
 Why aborting does. A driver that lives may be about to decide: with a slot aborted between its look at the slots and its
 decision, a micro-batch is decided that cannot become visible whole. So it is fenced first, by InitProducerId of its id,
@@ -34,8 +34,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import Pause, Steps, ToEveryBroker, ToLeaders
+from kafka_sink.commit.exchanges import described, read_decision, read_markers
+from kafka_sink.commit.hanging import PAUSES_MS, Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
-from kafka_sink.commit.two_phase import PAUSES_MS, Hanging, Pause, Sink, Steps, ToEveryBroker, ToLeaders
+from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import DecisionPending, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
@@ -166,7 +169,7 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> St
             code, name = listing.error_code, error_name(listing.error_code)
             raise TransactionRefused(transactional_id=prefix, api="ListTransactions", code=code, name=name)
     listed = sorted({each.transactional_id for listing in listings for each in listing.transactions})
-    found = yield from two_phase.described(sink, listed)
+    found = yield from described(sink, listed)
     transactions = {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE}
     # After the coordinators: what was over there and is still open here hangs.
     if not partitions:
@@ -192,9 +195,9 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> St
 def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
     """What was seen, as far as it is of `sink`. Raises TransactionRefused, UnreadableState."""
     transactions = seen.of(sink)
-    decision = yield from two_phase.read_decision(sink, stable=False)
+    decision = yield from read_decision(sink, stable=False)
     slots = range(len(decision.pinned)) if decision is not None else ()
-    markers = yield from two_phase.read_markers(sink, slots, stable=False)
+    markers = yield from read_markers(sink, slots, stable=False)
     pinned = _pinned(sink, decision)
     hanging: list[Hanging] = []
     unknown: list[Hanging] = []
@@ -289,7 +292,7 @@ def _is_the_last_committed(sink: Sink, description: TransactionDescription | Non
 def finish_by_hand(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[tuple[Survey, dict[Hanging, str]]]:
     """Commits what the decision names, and ends what hangs on `partitions` and was committed. What is left afterwards,
     and why leaders refused markers. Raises TransactionRefused, UnreadableState."""
-    decision = yield from two_phase.read_decision(sink, stable=False)
+    decision = yield from read_decision(sink, stable=False)
     if decision is not None:
         yield from two_phase.finish(sink, decision)
     found = yield from _look_again(sink, partitions)
@@ -300,7 +303,7 @@ def finish_by_hand(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps
         found = yield from _look_again(sink, partitions)
     if not found.hanging:
         return found, {}
-    reasons = yield from two_phase.write_commit_markers(found.hanging)
+    reasons = yield from write_commit_markers(found.hanging)
     refused = {each: reason for each, reason in zip(found.hanging, reasons, strict=True) if reason}
     found = yield from _look_again(sink, partitions)
     return found, refused
@@ -318,9 +321,9 @@ def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
     """
     generation = yield from two_phase.take_over(sink)
-    decision = yield from two_phase.read_decision(sink)
+    decision = yield from read_decision(sink)
     pinned = decision.pinned if decision is not None else ()
-    found = yield from two_phase.described(sink, [sink.names.slot(slot) for slot in range(len(pinned))])
+    found = yield from described(sink, [sink.names.slot(slot) for slot in range(len(pinned))])
     named = [
         slot for slot, each in enumerate(found) if each.state == ONGOING and _ids(each) == pinned[slot]
     ]
@@ -329,7 +332,7 @@ def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
             sink=sink.names.sink,
             micro_batch_id=decision.micro_batch_id,
             slots=named,
-            command=two_phase.command(sink, "repair"),
+            command=command(sink, "repair"),
         )
     listed = yield from two_phase.list_open(sink)
     aborted = yield from two_phase.abort_open(sink, generation, listed)

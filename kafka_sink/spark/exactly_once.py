@@ -35,7 +35,7 @@ from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
 from kafka_sink.commit.markers import Ids, Marker, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.two_phase import Facts, Sink, SlotBegun, SlotPrepared
+from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, given_conf
 from kafka_sink.errors import (
     ConfigError,
@@ -140,7 +140,7 @@ def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None =
         raise error.in_transaction(
             committing=committing is not None,
             write_kind=WriteKind.STREAM if batch is None else batch.kind,
-            repair="" if committing is None else two_phase.command(committing, "repair"),
+            repair="" if committing is None else command(committing, "repair"),
         ) from error.__cause__
 
 

@@ -30,11 +30,13 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_sink import transactions
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.client import lease, wall_clock_ms
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import hanging, two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.effects import Effect, Steps, ToCoordinator
+from kafka_sink.commit.exchanges import write_offset
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, ToCoordinator
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.config import SinkConfig, given_options, sink_config
 from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption, TransactionTimedOut
 from kafka_sink.producer.transaction_manager import Transaction
@@ -102,14 +104,14 @@ class Query:
     def commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0) -> None:
         run(self.client, self._commit(facts, done, micro_batch_id))
 
-    def _commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int) -> two_phase.Steps[None]:
+    def _commit(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
         now_ms = wall_clock_ms()
         return two_phase.commit(self.sink, facts, done, micro_batch_id=micro_batch_id, now_ms=now_ms)
 
     def decide(self, facts: Facts, done: Sequence[SlotPrepared], micro_batch_id: int = 0, slots: int = 0) -> None:
         """Commits as far as the decision, and then so many slots; there the driver dies."""
 
-        def until_it_dies() -> two_phase.Steps[None]:
+        def until_it_dies() -> Steps[None]:
             steps = self._commit(facts, done, micro_batch_id)
             effects = next(steps)
             while not (len(effects) == SLOTS and all(map(is_end_txn, effects))):
@@ -395,7 +397,7 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
     second = SlotPrepared(1, begun.ids, "q", "1", None)
     # It is in a transaction by another group's offset.
     groups = replace(query.sink, names=replace(query.sink.names, sink=f"{query.name}-x"))
-    write = two_phase._write(groups, query.sink.names.slot(1), begun.ids, f"{query.name}-x.1", 0, "m")
+    write = write_offset(groups, query.sink.names.slot(1), begun.ids, f"{query.name}-x.1", 0, "m")
     run(query.client, write)
     query.mark_unseen(second)
     query.decide(facts, [first, second], slots=SLOTS)
@@ -412,7 +414,7 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
 
 
 def test_a_commit_ends_what_hangs(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
     facts, done = query.prepare()
     done[0] = query.write_unseen(done[0], b"0/0 too")
     query.commit(facts, done)
@@ -420,7 +422,7 @@ def test_a_commit_ends_what_hangs(query: Query, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
     facts, done = query.prepare()
     done[0] = query.write_unseen(done[0], b"0/0 too")
     query.decide(facts, done, slots=1)
@@ -434,7 +436,7 @@ def test_a_replay_ends_what_hangs_since_before(query: Query, monkeypatch: pytest
 def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own rows would share the end of those that are committed, even if that is an abort. In which topics those
     are the decision says, also if rows say where they go."""
-    monkeypatch.setattr(two_phase, "PAUSES_MS", (1, 2, 4))
+    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
     facts, done = query.prepare()
     done[1] = query.write_unseen(done[1], b"0/1 too")
     query.decide(facts, done, slots=SLOTS)

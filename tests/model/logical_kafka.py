@@ -11,7 +11,7 @@ complete, gives rows of an aborted attempt the end of the next one's, or committ
 
 Left out: that readers see nothing behind an open transaction of another producer's.
 
-Effects are those of `kafka_sink.commit.two_phase`, and `Produce`, which stands for a task's acknowledged rows.
+Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands for a task's acknowledged rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_sink.commit.two_phase import Effect, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.transactions import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafka_sink.commit.lineage import OFFSETS_RETENTION_MS
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
-from kafka_sink.commit.two_phase import OFFSETS_RETENTION_MS
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AttemptFenced,

@@ -21,8 +21,9 @@ from itertools import chain
 from typing import Any
 
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import Effect, Steps
 from kafka_sink.commit.markers import Marker
-from kafka_sink.commit.two_phase import Effect, Facts, Sink, SlotPrepared, Steps
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition

@@ -22,8 +22,9 @@ from itertools import count
 from typing import Any
 
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import Pause
 from kafka_sink.commit.markers import Names
-from kafka_sink.commit.two_phase import Pause, Sink
+from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import ExactlyOnceError, NonDeterministicReplay, TornBatch
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import OffsetFetchResponse

@@ -15,6 +15,10 @@ CONNECTION = "kafka_sink/protocol/connection.py"
 SASL = "kafka_sink/protocol/sasl.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
+SINK = "kafka_sink/commit/sink.py"
+EXCHANGES = "kafka_sink/commit/exchanges.py"
+LINEAGE = "kafka_sink/commit/lineage.py"
+HANGING = "kafka_sink/commit/hanging.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
 SURVEY = "kafka_sink/commit/survey.py"
 SPARKS_PART = "kafka_sink/spark/exactly_once.py"
@@ -24,6 +28,9 @@ TESTS_NET = "tests/unit/net"
 TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
+TESTS_HANGING = "tests/unit/commit/test_hanging.py"
+TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
+TESTS_EXCHANGES = "tests/unit/commit/test_exchanges.py"
 TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
@@ -973,7 +980,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a plan takes the marker of another micro-batch for the decided one's, and does not commit the slot",
         TWO_PHASE,
-        "    return _of(decision, found)\n",
+        "    return visible_of(decision, found)\n",
         "    return found\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_finishes_only_what_is_not_visible_yet",
     ),
@@ -988,7 +995,7 @@ COMMIT: tuple[Mutant, ...] = (
         "recovery passes over an EndTxn that was not carried out",
         TWO_PHASE,
         "    for (transactional_id, _), answer in zip(pinned, answers, strict=True):\n"
-        "        _check_definite(answer.error_code, transactional_id)\n",
+        "        check_definite(answer.error_code, transactional_id)\n",
         "    assert len(answers) == len(pinned)\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_end_txn_that_is_refused",
     ),
@@ -1011,29 +1018,29 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a list of transactions that was refused is an empty one",
         TWO_PHASE,
-        '        _check(listing.error_code, "ListTransactions", sink.names.sink)\n',
+        '        check_answer(listing.error_code, "ListTransactions", sink.names.sink)\n',
         "        pass\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_does_not_go_by_a_list_that_it_did_not_get",
     ),
     Mutant(
         "a description that was refused is a transaction that is not open",
-        TWO_PHASE,
-        '            _check(description.error_code, "DescribeTransactions", description.transactional_id)\n',
+        EXCHANGES,
+        '            check_answer(description.error_code, "DescribeTransactions", description.transactional_id)\n',
         "            pass\n",
-        f"{TESTS_TWO_PHASE}::test_a_description_that_is_refused_is_no_transaction_that_is_closed",
+        f"{TESTS_EXCHANGES}::test_a_description_that_is_refused_is_no_transaction_that_is_closed",
     ),
     Mutant(
         "a plan passes over an abort that was not carried out",
         TWO_PHASE,
-        "        _check_definite(answer.error_code, each.transactional_id, api)\n",
+        "        check_definite(answer.error_code, each.transactional_id, api)\n",
         "        pass\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_abort_that_is_refused",
     ),
     Mutant(
         "version 1 aborts with an EndTxn, which can come late and hit the next transaction",
         TWO_PHASE,
-        "        return [_init(sink, transactional_id) for transactional_id in transactions]\n",
-        "        return [_end(sink, name, ids, committed=False) for name, ids in transactions.items()]\n",
+        "        return [init_producer_id(sink, transactional_id) for transactional_id in transactions]\n",
+        "        return [end_txn(sink, name, ids, committed=False) for name, ids in transactions.items()]\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_ends_what_no_decision_names_in_the_way_of_its_version",
     ),
     Mutant(
@@ -1048,7 +1055,7 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a decision of several groups is put together of two",
-        TWO_PHASE,
+        EXCHANGES,
         "        if again == first:\n",
         "        if True:\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
@@ -1056,13 +1063,13 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    _check_generation(sink, facts.generation, driver)\n    marker",
+        "    check_driver(sink, facts.generation, driver)\n    marker",
         "    marker",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
     Mutant(
         "a slot that the plan did not look at is one without a marker",
-        TWO_PHASE,
+        SINK,
         "        return self.decision is not None and slot < len(self.decision.pinned)\n",
         "        return True\n",
         f"{TESTS_TWO_PHASE}::test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names",
@@ -1091,8 +1098,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a task waits for its own abandoned transaction",
         TWO_PHASE,
-        "[_fetch(sink, transactional_id, stable=False)]\n",
-        "[_fetch(sink, transactional_id)]\n",
+        "[fetch_offset(sink, transactional_id, stable=False)]\n",
+        "[fetch_offset(sink, transactional_id)]\n",
         f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
     ),
     Mutant(
@@ -1120,17 +1127,17 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a marker's error is ignored",
-        TWO_PHASE,
-        '    _check(written.error_code, "TxnOffsetCommit", transactional_id)\n',
+        EXCHANGES,
+        '    check_answer(written.error_code, "TxnOffsetCommit", transactional_id)\n',
         "",
-        f"{TESTS_TWO_PHASE}::test_a_marker_that_is_refused_fails_the_attempt",
+        f"{TESTS_EXCHANGES}::test_a_marker_that_is_refused_fails_the_attempt",
     ),
     Mutant(
         "version 1 adds a marker to a group that it could not add to the transaction",
-        TWO_PHASE,
-        '        _check(added.error_code, "AddOffsetsToTxn", transactional_id)\n',
+        EXCHANGES,
+        '        check_answer(added.error_code, "AddOffsetsToTxn", transactional_id)\n',
         "",
-        f"{TESTS_TWO_PHASE}::test_version_1_adds_no_marker_to_a_group_that_it_could_not_add",
+        f"{TESTS_EXCHANGES}::test_version_1_adds_no_marker_to_a_group_that_it_could_not_add",
     ),
     Mutant(
         "fingerprints are not compared: neither with what was decided nor with what is visible",
@@ -1141,63 +1148,63 @@ COMMIT: tuple[Mutant, ...] = (
     ),
     Mutant(
         "fingerprints are not compared with what was decided: a slot that is visible and comes no more is lost",
-        TWO_PHASE,
+        LINEAGE,
         "if again.get(slot) != marker.fingerprint)\n",
         "if again.get(slot, marker.fingerprint) != marker.fingerprint)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "a replay adds slots to a micro-batch that is visible whole",
-        TWO_PHASE,
+        LINEAGE,
         "    if not missing:\n",
         "    if False:\n",
         f"{TESTS_TWO_PHASE}::test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows",
     ),
     Mutant(
         "fingerprints are not compared where the decision is gone",
-        TWO_PHASE,
+        LINEAGE,
         "if each.visible and each.visible.fingerprint != each.fingerprint]\n",
         "if False]\n",
-        f"{TESTS_TWO_PHASE}::test_rows_that_are_visible_must_come_again",
+        f"{TESTS_LINEAGE}::test_rows_that_are_visible_must_come_again",
     ),
     Mutant(
         "a micro-batch of which nothing is known goes on at any id",
-        TWO_PHASE,
+        LINEAGE,
         "        if not is_new and not allow_lost_state:\n",
         "        if False:\n",
-        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+        f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
         "an older checkpoint writes what was committed once more",
-        TWO_PHASE,
+        LINEAGE,
         "    if decision.micro_batch_id > micro_batch_id:\n",
         "    if False:\n",
-        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+        f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
         "a micro-batch goes on where the one before is not whole",
-        TWO_PHASE,
+        LINEAGE,
         "    if (missing or not is_next) and not allow_lost_state:\n",
         "    if not is_next and not allow_lost_state:\n",
-        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+        f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
         "a micro-batch goes on where the one before is not known",
-        TWO_PHASE,
+        LINEAGE,
         "    if (missing or not is_next) and not allow_lost_state:\n",
         "    if missing and not allow_lost_state:\n",
-        f"{TESTS_TWO_PHASE}::test_what_may_follow_upon_the_last_decision",
+        f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
         "markers that have expired are rows that were never visible",
-        TWO_PHASE,
+        LINEAGE,
         "    if missing and is_old and not allow_lost_state:\n",
         "    if missing and is_old and not allow_lost_state and decision.micro_batch_id != micro_batch_id:\n",
         f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
     ),
     Mutant(
         "markers are taken to expire no earlier than their decision",
-        TWO_PHASE,
+        LINEAGE,
         "OFFSETS_RETENTION_MS - sink.timeout_ms\n",
         "OFFSETS_RETENTION_MS\n",
         f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
@@ -1235,7 +1242,7 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         "        yield from _decide(sink, decision)\n"
         "        # Not one is aborted after this, whatever happens.\n",
-        "        yield [_end(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]\n"
+        "        yield [end_txn(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]\n"
         "        yield from _decide(sink, decision)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_driver_may_die_before_any_two_effects",
     ),
@@ -1256,13 +1263,13 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "rows of an aborted attempt are committed with those of the next, where a leader has both in one transaction",
         TWO_PHASE,
-        "            _check_alone(sink, open_slots, micro_batch_id),\n",
+        "            check_alone(sink, open_slots, micro_batch_id),\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_an_abort",
     ),
     Mutant(
         "a leader that says where a slot's rows begin is taken to have nothing open before them",
-        TWO_PHASE,
+        HANGING,
         "            if first is None or since < first:\n",
         "            if first is None:\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit",
@@ -1270,7 +1277,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a run writes behind rows that a leader hides, and its abort takes them away",
         TWO_PHASE,
-        "    yield from _end_what_hangs(sink, ours, sorted(touched), decision.micro_batch_id)\n",
+        "    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id)\n",
         "    assert isinstance(ours, dict)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
@@ -1337,7 +1344,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a transaction that hangs on a leader is passed over",
         TWO_PHASE,
-        "    yield from _end_what_hangs(sink, ours, touched, micro_batch_id)\n",
+        "    yield from end_hanging(sink, ours, touched, micro_batch_id)\n",
         "    assert isinstance(ours, dict)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_a_commit",
     ),
@@ -1346,48 +1353,48 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         " if ids is not None and slot in visible_before}\n",
         " if ids is not None and slot in visible_before and new}\n",
-        f"{TESTS_TWO_PHASE}::test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay",
+        f"{TESTS_HANGING}::test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay",
     ),
     Mutant(
         "what was pinned and timed out is taken for committed",
         TWO_PHASE,
         " if ids is not None and slot in visible_before}\n",
         " if ids is not None}\n",
-        f"{TESTS_TWO_PHASE}::test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed",
+        f"{TESTS_HANGING}::test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed",
     ),
     Mutant(
         "what hangs is ended with ABORT",
-        TWO_PHASE,
+        HANGING,
         "                committed=True,\n                # A leader takes",
         "                committed=False,\n                # A leader takes",
-        f"{TESTS_TWO_PHASE}::test_what_hangs_is_committed_on_the_leader_with_its_own_ids",
+        f"{TESTS_HANGING}::test_what_hangs_is_committed_on_the_leader_with_its_own_ids",
     ),
     Mutant(
         "a marker that a leader refused is told as one that it took",
-        TWO_PHASE,
+        HANGING,
         "        reason = refused.get((still[0].topic, still[0].partition))\n",
         '        reason = ""\n',
-        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
+        f"{TESTS_HANGING}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
     ),
     Mutant(
         "what hangs even after a marker is passed over",
-        TWO_PHASE,
+        HANGING,
         "    if still:\n",
         "    if False:\n",
-        f"{TESTS_TWO_PHASE}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
+        f"{TESTS_HANGING}::test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it",
     ),
     Mutant(
         "a partition that cannot be looked at is one where nothing is open",
-        TWO_PHASE,
+        HANGING,
         "        if found.error_code != ErrorCode.NONE:\n"
         "            raise VerificationRefused(\n",
         "        if False:\n"
         "            raise VerificationRefused(\n",
-        f"{TESTS_TWO_PHASE}::test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open",
+        f"{TESTS_HANGING}::test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open",
     ),
     Mutant(
         "a later attempt's transaction is taken for one that hangs",
-        TWO_PHASE,
+        HANGING,
         "        if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours\n",
         "        for ids in ours\n"
         "        if ids.producer_id == producer.producer_id\n",
@@ -1439,8 +1446,8 @@ BY_HAND: tuple[Mutant, ...] = (
         "an operator's abort reads the decision before it fences the driver, which can still decide",
         SURVEY,
         "    generation = yield from two_phase.take_over(sink)\n"
-        "    decision = yield from two_phase.read_decision(sink)\n",
-        "    decision = yield from two_phase.read_decision(sink)\n"
+        "    decision = yield from read_decision(sink)\n",
+        "    decision = yield from read_decision(sink)\n"
         "    generation = yield from two_phase.take_over(sink)\n",
         f"{TESTS_SURVEY}::test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced",
     ),
@@ -1476,8 +1483,8 @@ BY_HAND: tuple[Mutant, ...] = (
     Mutant(
         "looking at a sink waits for its open transactions",
         SURVEY,
-        "    markers = yield from two_phase.read_markers(sink, slots, stable=False)\n",
-        "    markers = yield from two_phase.read_markers(sink, slots)\n",
+        "    markers = yield from read_markers(sink, slots, stable=False)\n",
+        "    markers = yield from read_markers(sink, slots)\n",
         f"{TESTS_SURVEY}::test_what_is_decided_is_told_from_what_is_not",
     ),
 )
@@ -1506,21 +1513,21 @@ BATCH_VERSIONS = (
     ),
     Mutant(
         "batch versions: the first takes a name over that a stream has",
-        TWO_PHASE,
+        LINEAGE,
         "        is_new = micro_batch_id == 0 and not (versioned and decision is not None)\n",
         "        is_new = micro_batch_id == 0\n",
         f"{TESTS_TWO_PHASE}::test_a_version_is_written_once_and_none_that_is_torn_is_passed",
     ),
     Mutant(
         "batch versions: an earlier one that is torn is passed over",
-        TWO_PHASE,
+        LINEAGE,
         "    if (missing or not is_next) and not allow_lost_state:\n",
         "    if ((missing and not versioned) or not is_next) and not allow_lost_state:\n",
         f"{TESTS_EXACTLY_ONCE}::test_no_version_that_is_visible_in_part_is_passed_over",
     ),
     Mutant(
         "batch versions: none may be left out",
-        TWO_PHASE,
+        LINEAGE,
         "    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1\n",
         "    is_next = decision.micro_batch_id == micro_batch_id - 1\n",
         f"{TESTS_EXACTLY_ONCE}::test_versions_of_batch_writes_come_once_in_whatever_order",

@@ -29,7 +29,11 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
 BROKER_MAY_IMPORT = frozenset({"broker", "errors", "protocol"})
 
 # Components, or modules of one, that get time, sockets and threads handed in.
-PURE = frozenset({"producer", "protocol", "records", "metrics", "commit.two_phase", "commit.survey"})
+PURE = frozenset({
+    "producer", "protocol", "records", "metrics",
+    "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
+    "commit.survey", "commit.two_phase",
+})  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 
 # A message codec that changes with every minor version is met in one place.

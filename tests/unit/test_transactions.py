@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kafka_sink import transactions
+from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
-from kafka_sink.commit.two_phase import Hanging, Sink
 from kafka_sink.errors import BrokersUnreachable
 from kafka_sink.transactions import configuration, main, parser
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.commit import runner
-from kafka_sink.commit.two_phase import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.commit.effects import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     DescribeProducersRequest,

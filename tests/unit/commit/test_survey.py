@@ -10,9 +10,12 @@ import pytest
 
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import Pause, Steps
+from kafka_sink.commit.exchanges import check_generation, read_decision
+from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Marker, Names
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.commit.survey import OpenProducer, Seen, Survey
-from kafka_sink.commit.two_phase import PAUSES_MS, Facts, Pause, Sink, SlotPrepared, Steps
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import (
@@ -250,7 +253,7 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
     done = cluster.decide()
     ids = done[0].ids
     if is_visible:
-        decision = cluster.run(two_phase.read_decision(cluster.sink))
+        decision = cluster.run(read_decision(cluster.sink))
         assert decision is not None
         cluster.run(two_phase.finish(cluster.sink, decision))
     else:
@@ -357,7 +360,7 @@ def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> N
     assert [each.transactional_id for each in aborted] == ["orders.0", "orders.1"]
     assert (cluster.kafka.aborted, cluster.survey().open) == (["0/0", "0/1"], ())
     with pytest.raises(DriverFenced):
-        cluster.run(two_phase.check_generation(cluster.sink, facts.generation))
+        cluster.run(check_generation(cluster.sink, facts.generation))
     assert cluster.run(by_hand.abort_by_hand(cluster.sink)) == []
 
 

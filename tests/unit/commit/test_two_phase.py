@@ -3,193 +3,66 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from kafka_sink.commit import two_phase
-from kafka_sink.commit.markers import Decision, Ids, Marker, Names
-from kafka_sink.commit.two_phase import (
-    LEAST_TIME_LEFT_MS,
-    OFFSETS_RETENTION_MS,
-    PAUSES_MS,
-    BrokerSetting,
-    Effect,
-    Facts,
-    Pause,
-    Sink,
-    SlotPrepared,
-    Steps,
-    ToCoordinator,
-    ToEveryBroker,
+from exchange import (
+    FENCES,
+    GENERATION,
+    LATER_MS,
+    NOTHING,
+    REFUSALS,
+    SINK,
+    SOON_MS,
+    WHOLE,
+    Exchange,
+    facts,
+    instead,
+    outcome,
+    prepared,
+    refused,
 )
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import Effect, Result, Steps, ToCoordinator, ToEveryBroker
+from kafka_sink.commit.exchanges import read_decision
+from kafka_sink.commit.lineage import check_decision
+from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.sink import Facts
+from kafka_sink.commit.two_phase import LEAST_TIME_LEFT_MS
 from kafka_sink.errors import (
-    AbortedRowsOpen,
-    AttemptFenced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     CommittedDataMissing,
     DriverFenced,
     ExactlyOnceError,
-    HangingTransaction,
     InvalidOption,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
     TransactionRefused,
     TransactionTimedOut,
-    VerificationRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
 from kafka_sink.protocol.transactions import (
-    ActiveProducer,
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     CoordinatorKind,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
-    GroupOffset,
     ListTransactionsRequest,
     ListTransactionsResponse,
     OffsetFetchRequest,
-    OffsetFetchResponse,
-    PartitionResult,
-    ProducersOfPartition,
     TransactionDescription,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
-from model.logical_kafka import LogicalKafka, Produce
-
-Result = TypeVar("Result")
-SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
-DECIDED_MS = 1_760_000_000_000
-SOON_MS = DECIDED_MS + 1_000
-LATER_MS = DECIDED_MS + OFFSETS_RETENTION_MS + 1
-GENERATION = Ids(4000, 3)
-
-
-def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
-    return [
-        SlotPrepared(slot, Ids(slot, 0), query_id, fingerprint, visible=None)
-        for slot, fingerprint in enumerate(fingerprints)
-    ]
-
-
-def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
-    """After a decision about `micro_batch_id`, of which the slots in `visible` have a marker with that fingerprint."""
-    decision = Decision(micro_batch_id, query_id, GENERATION, 2, DECIDED_MS, (Ids(1, 1),) * slots)
-    markers = {slot: Marker(micro_batch_id, query_id, fingerprint) for slot, fingerprint in visible.items()}
-    return Facts(GENERATION, decision, markers)
-
-
-def outcome(
-    found: Facts,
-    again: Sequence[SlotPrepared],
-    micro_batch_id: int,
-    *,
-    now_ms: int = SOON_MS,
-    allowed: bool = False,
-    sink: Sink = SINK,
-) -> type[ExactlyOnceError] | None:
-    try:
-        two_phase.check_decision(
-            sink, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
-        )
-    except ExactlyOnceError as error:
-        return type(error)
-    return None
-
-
-NOTHING = Facts(GENERATION, None, {})
-WHOLE = {0: "a", 1: "b"}
-
-
-@pytest.mark.parametrize(
-    ("found", "again", "micro_batch_id", "expected"),
-    [
-        # the first micro-batch of a lineage, and a later one of which nothing is known
-        (NOTHING, prepared("a", "b"), 0, None),
-        (NOTHING, prepared("a", "b"), 5, StateExpired),
-        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 0, None),
-        (facts(9, WHOLE, query_id="another"), prepared("a", "b"), 5, StateExpired),
-        # the one after the last
-        (facts(4, WHOLE), prepared("c", "d"), 5, None),
-        (facts(4, WHOLE), prepared("c"), 5, None),
-        (facts(4, {0: "a"}), prepared("c", "d"), 5, CommittedDataMissing),
-        (facts(4, {}), prepared("c", "d"), 5, CommittedDataMissing),
-        (facts(3, WHOLE), prepared("c", "d"), 5, CommittedDataMissing),
-        # the last one again
-        (facts(5, WHOLE), prepared("a", "b"), 5, None),
-        (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
-        (facts(5, {0: "a"}), prepared("a", "other"), 5, None),
-        (facts(5, {}), prepared("x", "y", "z"), 5, None),
-        (facts(5, {0: "a"}), prepared("x", "b"), 5, TornBatch),
-        (facts(5, {1: "b"}), prepared("a"), 5, TornBatch),
-        (facts(5, WHOLE), prepared("a", "x"), 5, NonDeterministicReplay),
-        (facts(5, WHOLE), prepared("a"), 5, NonDeterministicReplay),
-        # an older checkpoint
-        (facts(6, WHOLE), prepared("a", "b"), 5, CheckpointBehind),
-    ],
-)
-def test_what_may_follow_upon_the_last_decision(
-    found: Facts, again: list[SlotPrepared], micro_batch_id: int, expected: type[ExactlyOnceError] | None
-) -> None:
-    assert outcome(found, again, micro_batch_id) is expected
-
-
-def test_a_query_that_another_has_decided_after_is_told_whose_the_name_is() -> None:
-    with pytest.raises(StateExpired) as raised:
-        two_phase.check_decision(
-            SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, now_ms=SOON_MS,
-            allow_lost_state=False,
-        )  # fmt: skip
-    assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
-
-
-@pytest.mark.parametrize(
-    ("found", "micro_batch_id"), [(NOTHING, 5), (facts(4, {0: "a"}), 5), (facts(3, WHOLE), 5)]
-)
-def test_lost_state_can_be_allowed(found: Facts, micro_batch_id: int) -> None:
-    assert outcome(found, prepared("c", "d"), micro_batch_id, allowed=True) is None
-
-
-def test_a_checkpoint_that_is_behind_cannot_be_allowed() -> None:
-    assert outcome(facts(6, WHOLE), prepared("a", "b"), 5, allowed=True) is CheckpointBehind
-
-
-def test_markers_older_than_the_retention_of_offsets_prove_nothing_by_being_gone() -> None:
-    assert outcome(facts(4, {0: "a"}), prepared("c"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(4, WHOLE), prepared("c"), 5, now_ms=LATER_MS) is None
-    # Nor for the last one again: its rows may be there, and a second time then.
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(5, {0: "a"}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(5, WHOLE), prepared("a", "b"), 5, now_ms=LATER_MS) is None
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS, allowed=True) is None
-
-
-def test_markers_are_gone_before_the_decision_by_as_much_as_a_transaction_may_last() -> None:
-    last_ms = DECIDED_MS + OFFSETS_RETENTION_MS - SINK.timeout_ms
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms) is None
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms + 1) is StateExpired
-
-
-def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None:
-    older = Facts(GENERATION, facts(4, {}).decision, {0: Marker(3, "q", "a"), 1: Marker(4, "another", "b")})
-    assert outcome(older, prepared("c"), 5) is CommittedDataMissing
-
 
 # --- versions: micro-batches whose ids users choose -------------------------------------------------------------------
+
 
 OF_BATCHES = replace(SINK, is_versioned=True)
 
@@ -363,124 +236,10 @@ def test_a_version_below_one_that_a_slot_shows_is_not_written_though_its_decisio
         exchange.micro_batch(2, 5)
 
 
-def test_a_torn_batch_says_which_slots_are_visible() -> None:
-    with pytest.raises(TornBatch) as raised:
-        two_phase.check_decision(
-            SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, now_ms=SOON_MS, allow_lost_state=False
-        )
-    assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
-
-
-def test_rows_that_are_visible_must_come_again() -> None:
-    marker = Marker(5, "q", "a")
-    again = SlotPrepared(0, Ids(0, 1), "q", "a", visible=marker)
-    changed = SlotPrepared(1, Ids(1, 1), "q", "other", visible=marker)
-    two_phase.check_replay(SINK, [again], micro_batch_id=5)
-    with pytest.raises(NonDeterministicReplay) as raised:
-        two_phase.check_replay(SINK, [again, changed], micro_batch_id=5)
-    assert raised.value.slots == (1,)
-
-
 # --- which requests go out --------------------------------------------------------------------------------------------
 
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
-
-
-class Exchange:
-    """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
-    `asked`: by API. `rounds`: how often something was waited for."""
-
-    def __init__(self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None) -> None:
-        self.sink = replace(SINK, transaction_version=version)
-        self.kafka = LogicalKafka(version)
-        self.asked: Counter[str] = Counter()
-        self.requests: list[Any] = []
-        self.pauses_ms: list[int] = []
-        self.settings: dict[str, str] = {}
-        self.rounds = 0
-        self.answer = answer
-
-    def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
-        """To the end; from the effects that it `waits_for`, if it has begun."""
-        answers = None if waits_for is None else [self._execute(effect) for effect in waits_for]
-        while True:
-            try:
-                effects = next(steps) if answers is None else steps.send(answers)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            self.rounds += 1
-            answers = [self._execute(effect) for effect in effects]
-
-    def run_until(self, steps: Steps[Any], is_there: Callable[[Sequence[Effect]], bool]) -> Sequence[Effect]:
-        """The effects that the steps then wait for; none of them has happened."""
-        effects = next(steps)
-        while not is_there(effects):
-            effects = steps.send([self._execute(effect) for effect in effects])
-        return effects
-
-    def _execute(self, effect: Effect) -> Any:
-        if isinstance(effect, Pause):
-            self.pauses_ms.append(effect.milliseconds)
-            return None
-        if isinstance(effect, BrokerSetting):
-            return self.settings.get(effect.name)
-        self.asked[type(effect.request).__name__.removesuffix("Request")] += 1
-        self.requests.append(effect.request)
-        answer = self.answer(effect.request)
-        answers = answer if answer is not None else self.kafka.execute(effect)
-        return [answers] if isinstance(effect, ToEveryBroker) and not isinstance(answers, list) else answers
-
-    def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
-        """One attempt, with a row and its acknowledgement."""
-        begun = self.run(
-            two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
-        )
-        row = f"{micro_batch_id}/{slot}"
-        if begun.visible is None:
-            name = self.sink.names.slot(slot)
-            self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
-            self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
-        return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (("t", slot),))
-
-    def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
-        found = self.run(two_phase.plan(self.sink))
-        return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
-
-    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
-        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
-
-    def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
-        self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
-
-    def decided(self, slots: int, micro_batch_id: int = 0, *, but_one: bool = False) -> None:
-        """A micro-batch whose driver died after its decision, before it ended a slot, or when it had ended one."""
-        found, done = self.tasks(slots, micro_batch_id)
-        ended = iter([not but_one] + [True] * slots)
-
-        def dies(request: Any) -> None:
-            if isinstance(request, EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
-                raise Died
-
-        self.answer = dies
-        with pytest.raises(Died):
-            self.commit(found, done, micro_batch_id)
-        self.answer = lambda request: None
-
-
-class Died(Exception):
-    pass
-
-
-def instead(api: type, answer: Any, transactional_id: str | None = None) -> Callable[[Any], Any]:
-    """Answers with `answer` to the requests of an API, or to those of a transactional id."""
-
-    def answered(request: Any) -> Any:
-        about = getattr(request, "transactional_id", None)
-        return answer if isinstance(request, api) and transactional_id in (None, about) else None
-
-    return answered
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
@@ -528,7 +287,7 @@ def test_a_decision_says_in_which_topics_the_rows_are_also_of_slots_that_are_vis
     found, done = exchange.tasks(2)
     written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
     exchange.commit(found, written)
-    decided = exchange.run(two_phase.read_decision(exchange.sink))
+    decided = exchange.run(read_decision(exchange.sink))
     assert decided is not None
     assert decided.topics == ("t", "u")
     exchange.kafka.forget_offsets(["orders.decision"])
@@ -536,25 +295,9 @@ def test_a_decision_says_in_which_topics_the_rows_are_also_of_slots_that_are_vis
     # All that they can be in, of which the plan after this one asks the leaders.
     assert all(each.visible for each in again)
     exchange.commit(found, [replace(each, partitions=(("u", 0), ("u", 1))) for each in again])
-    decided = exchange.run(two_phase.read_decision(exchange.sink))
+    decided = exchange.run(read_decision(exchange.sink))
     assert decided is not None
     assert decided.topics == ("u",)
-
-
-def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_one_round_more() -> None:
-    exchange = Exchange()
-    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
-    found, done = exchange.tasks(5)
-    exchange.asked.clear()
-    exchange.commit(found, done)
-    groups = exchange.asked["TxnOffsetCommit"]
-    assert (groups > 1, exchange.asked["EndTxn"]) == (True, 1 + 5)
-    exchange.asked.clear()
-    decision = exchange.run(two_phase.read_decision(exchange.sink))
-    assert decision is not None
-    assert len(decision.pinned) == 5
-    # The first again, to know that none was replaced in between.
-    assert exchange.asked == {"OffsetFetch": groups + 1}
 
 
 def test_a_replay_of_what_is_visible_writes_nothing() -> None:
@@ -585,7 +328,7 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
     assert raised.value.slots == (2,)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
-    two_phase.check_decision(
+    check_decision(
         exchange.sink, found, [*done[:2], replace(done[2], partitions=())], micro_batch_id=0, now_ms=0,
         allow_lost_state=False,
     )  # fmt: skip
@@ -786,49 +529,9 @@ def test_an_abort_touches_nothing_once_another_run_has_begun(version: int) -> No
 
 # --- what answers mean ------------------------------------------------------------------------------------------------
 
-REFUSALS = [
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_TRANSACTION_TIMEOUT, 9999,
-]  # fmt: skip
+
 # Told with both numbers.
 TOO_LONG = ("orders.driver", ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-FENCES = [
-    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_TXN_STATE,
-]  # fmt: skip
-
-
-def refused(exchange: Exchange, steps: Steps[Any]) -> TransactionRefused:
-    with pytest.raises(TransactionRefused) as raised:
-        exchange.run(steps)
-    return raised.value
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_marker_that_is_refused_fails_the_attempt(code: int) -> None:
-    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code)))
-    found = exchange.run(two_phase.plan(exchange.sink))
-    with pytest.raises(TransactionRefused) as raised:
-        exchange.task(found, 0, 0)
-    assert (raised.value.code, raised.value.api, raised.value.transactional_id) == (code, "TxnOffsetCommit", "orders.0")
-
-
-@pytest.mark.parametrize("code", FENCES)
-def test_a_marker_that_is_fenced_fails_the_attempt(code: int) -> None:
-    exchange = Exchange(answer=instead(TxnOffsetCommitRequest, TxnOffsetCommitResponse(0, code)))
-    found = exchange.run(two_phase.plan(exchange.sink))
-    with pytest.raises(AttemptFenced, match=ErrorCode(code).name):
-        exchange.task(found, 0, 0)
-
-
-@pytest.mark.parametrize("code", [*REFUSALS, ErrorCode.PRODUCER_FENCED])
-def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
-    exchange = Exchange(1, instead(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse(0, code)))
-    found = exchange.run(two_phase.plan(exchange.sink))
-    with pytest.raises((TransactionRefused, AttemptFenced)):
-        exchange.task(found, 0, 0)
-    assert exchange.asked["TxnOffsetCommit"] == 0
 
 
 @pytest.mark.parametrize(
@@ -1037,20 +740,6 @@ def test_a_plan_does_not_go_by_a_list_that_it_did_not_get(code: int) -> None:
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_description_that_is_refused_is_no_transaction_that_is_closed(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
-    description = TransactionDescription("orders.0", code, "", 0, -1, -1, -1, ())
-    exchange.answer = instead(DescribeTransactionsRequest, DescribeTransactionsResponse(0, (description,)))
-    for steps in (
-        two_phase.plan(exchange.sink),
-        two_phase.check_generation(exchange.sink, found.generation),
-        two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0),
-    ):
-        assert refused(exchange, steps).api == "DescribeTransactions"
-
-
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: int) -> None:
@@ -1064,13 +753,6 @@ def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: 
     exchange.answer = instead(api, answer, "orders.1")
     error = refused(exchange, two_phase.plan(exchange.sink))
     assert (error.transactional_id, error.api) == ("orders.1", api.__name__.removesuffix("Request"))
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> None:
-    answer = OffsetFetchResponse(0, (GroupOffset("orders.decision", code, -1, ""),))
-    exchange = Exchange(answer=instead(OffsetFetchRequest, answer))
-    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -1091,34 +773,6 @@ def test_nothing_is_decided_that_may_time_out_before_it_is_committed(age_ms: int
         exchange.commit(found, done, now_ms=age_ms)
     assert (raised.value.age_ms, raised.value.timeout_ms) == (age_ms, 60_000)
     assert exchange.asked["EndTxn"] == 0
-
-
-def test_steps_side_by_side_ask_together_and_the_first_that_raises_ends_all() -> None:
-    ended = []
-
-    def asks(name: str, times: int, fails: bool = False) -> Steps[str]:
-        try:
-            for number in range(times):
-                assert (yield [Pause(number), Pause(number)]) == [f"{name}{number}", f"{name}{number}"]
-            if fails:
-                raise ValueError(name)
-            return name
-        finally:
-            ended.append(name)
-
-    steps = two_phase.at_once(asks("a", 2), asks("b", 0), asks("c", 1))
-    assert next(steps) == [Pause(0)] * 4
-    assert steps.send(["a0", "a0", "c0", "c0"]) == [Pause(1)] * 2
-    with pytest.raises(StopIteration) as end:
-        steps.send(["a1", "a1"])
-    assert end.value.value == ["a", "b", "c"]
-    assert ended == ["b", "c", "a"]
-    ended.clear()
-    steps = two_phase.at_once(asks("a", 2), asks("b", 1, fails=True))
-    next(steps)
-    with pytest.raises(ValueError, match="b"):
-        steps.send(["a0", "a0", "b0", "b0"])
-    assert ended == ["b", "a"]
 
 
 @BOTH_VERSIONS
@@ -1148,181 +802,3 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     assert (raised.value.transactional_id, raised.value.expected) == ("orders.1", str(done[1].ids))
     exchange.commit(found, [done[0], again])
     assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-# --- a transaction that hangs -----------------------------------------------------------------------------------------
-
-
-def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
-    producers = (
-        ActiveProducer(ids.producer_id + 1000, ids.producer_epoch, offset),
-        ActiveProducer(ids.producer_id, ids.producer_epoch, offset),
-    )
-    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
-
-
-def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
-    exchange.answer = lambda request: (
-        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
-    )
-    exchange.commit(found, done)
-    assert exchange.pauses_ms == list(PAUSES_MS[:2])
-
-
-def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    exchange.kafka.lose_marker(1)
-    exchange.commit(found, done)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
-    # A coordinator that is slow is waited for first.
-    assert exchange.pauses_ms == list(PAUSES_MS)
-    assert 30_000 <= sum(PAUSES_MS) <= 35_000
-    markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
-    ids = done[1].ids
-    assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
-
-
-def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
-    exchange = Exchange()
-    _, done = exchange.tasks(1)
-    hanging = two_phase.Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)
-    exchange.run(two_phase.write_commit_markers([hanging]))
-    assert exchange.requests[-1].coordinator_epoch == 9
-
-
-def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
-    # The driver dies here, and the next plan commits.
-    exchange.kafka.lose_marker(1)
-    found, done = exchange.tasks(2)
-    assert exchange.kafka.hidden() == ["0/1"]
-    exchange.commit(found, done)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed() -> None:
-    """The leader may not have heard of its abort either; its rows were written again."""
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
-    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
-    exchange.kafka.time_out("orders.1")
-    found, again = exchange.tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids))
-    exchange.commit(found, again)
-    assert exchange.asked["WriteTxnMarkers"] == 0
-
-
-REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRODUCER_EPOCH]
-
-
-@pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE])
-def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    refusal = WriteTxnMarkersResponse((PartitionResult("t", 1, code),))
-
-    def answer(request: Any) -> Any:
-        if isinstance(request, WriteTxnMarkersRequest):
-            return refusal
-        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
-
-    exchange.answer = answer
-    with pytest.raises(HangingTransaction, match="Never abort") as raised:
-        exchange.commit(found, done)
-    error = raised.value
-    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
-    assert (error_name(code) in error.reason) == (code != ErrorCode.NONE)
-    assert error.command == (
-        "python -m kafka_sink.transactions repair --bootstrap-servers HOST:PORT --prefix orders "
-        "--commit-topic pykafka-commits --topic t"
-    )
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
-    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
-    exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=error_name(code)) as raised:
-        exchange.commit(found, done)
-    assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
-    assert exchange.kafka.visible == ["0/0"]
-
-
-@pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])
-def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
-    offset_and_epochs_later: tuple[int, int],
-) -> None:
-    offset, epochs_later = offset_and_epochs_later
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
-    ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
-    exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
-    exchange.commit(found, done)
-    assert exchange.pauses_ms == []
-
-
-# --- rows of an attempt that was aborted, and whose leader did not hear of it -----------------------------------------
-
-
-@pytest.mark.parametrize("first_offset", [18, None])
-def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first_offset: int | None) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17))
-    done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
-    with pytest.raises(AbortedRowsOpen) as raised:
-        exchange.commit(found, done)
-    error = raised.value
-    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.open_since_offset, error.first_offset) == (17, first_offset)
-    assert exchange.asked["EndTxn"] == 0
-    assert exchange.kafka.visible == []
-    exchange.answer = lambda request: None
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
-    exchange.micro_batch(2)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-@pytest.mark.parametrize(
-    ("since", "first_offsets"),
-    [(17, {("t", 1): 17}), (-1, {("t", 1): 17}), (16, {("t", 0): 17}), (16, {})],
-)
-def test_what_begins_with_the_slots_own_row_and_what_it_did_not_write_to_is_no_matter(
-    since: int, first_offsets: dict[tuple[str, int], int | None]
-) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    answers = iter([open_on(1, done[1].ids, since)])
-    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
-    exchange.commit(found, [done[0], replace(done[1], first_offsets=first_offsets)])
-    assert exchange.kafka.visible == ["0/0", "0/1"]
-
-
-@pytest.mark.parametrize("code", REFUSALS)
-def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(1)
-    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
-    exchange.answer = instead(DescribeProducersRequest, refusal)
-    with pytest.raises(VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
-        exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
-    assert raised.value.code == code
-    assert exchange.asked["EndTxn"] == 0
-
-
-def test_empty_slots_touch_no_partition_that_could_hang() -> None:
-    exchange = Exchange()
-    found, done = exchange.tasks(2)
-    exchange.commit(found, [replace(each, partitions=()) for each in done])
-    assert exchange.asked["DescribeProducers"] == 0

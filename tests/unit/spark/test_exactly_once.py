@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.commit import two_phase
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
-from kafka_sink.commit.two_phase import Facts, Sink, SlotPrepared
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared, command
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
     AbortedRowsOpen,
@@ -314,7 +313,7 @@ def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_i
     plan = replace(PLAN, batch=BatchWrite("id", 0))
     with pytest.raises(BrokersUnreachable, match="Do not run it again before you know") as raised:
         exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
-    assert two_phase.command(SINK, "repair") in str(raised.value)
+    assert command(SINK, "repair") in str(raised.value)
 
 
 def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_that_was_planned_here(

@@ -1,0 +1,187 @@
+"""What the two-phase commit asks coordinators, one exchange each, and what their answers mean.
+
+An answer that is no success is an error here, but for those to EndTxn: after a lost answer PRODUCER_FENCED may be
+either, so that whoever asks decides (`check_definite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.commit.effects import Steps, ToCoordinator
+from kafka_sink.commit.markers import Decision, Ids, Marker
+from kafka_sink.commit.sink import Sink
+from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.requests import InitProducerIdRequest
+from kafka_sink.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    CoordinatorKind,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    GroupOffset,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TransactionDescription,
+    TxnOffsetCommitRequest,
+)
+
+# Of the commit topic: where the offsets are that tell of the sink.
+PARTITION = 0
+# What an EndTxn may answer for good; whatever it is, the marker decides.
+DEFINITE = frozenset({
+    ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED,
+})  # fmt: skip
+FENCED = DEFINITE - {ErrorCode.NONE}
+
+
+def init_producer_id(sink: Sink, transactional_id: str) -> ToCoordinator:
+    """The next ids of a transactional id: fences whoever has earlier ones, and ends what they have open."""
+    request = InitProducerIdRequest(transaction_timeout_ms=sink.timeout_ms, transactional_id=transactional_id)
+    return ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, request)
+
+
+def end_txn(
+    sink: Sink, transactional_id: str, ids: Ids, *, committed: bool, version: int | None = None
+) -> ToCoordinator:
+    """`version`: of the transaction, where it is not that of the cluster now."""
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+        committed=committed,
+        transaction_version=sink.transaction_version if version is None else version,
+    )
+    return ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, request)
+
+
+def describe_transaction(transactional_id: str) -> ToCoordinator:
+    """Its ids, its state and since when, as the coordinator has them now."""
+    return ToCoordinator(
+        CoordinatorKind.TRANSACTION, transactional_id, DescribeTransactionsRequest((transactional_id,))
+    )
+
+
+def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True) -> ToCoordinator:
+    """The offset of a group, which is where a marker or a decision is; if `stable`, not while one is about to change."""
+    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable=stable)
+    return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
+
+
+def write_offset(sink: Sink, transactional_id: str, ids: Ids, group_id: str, offset: int, text: str) -> Steps[None]:
+    """Puts a group's offset into the transaction of `transactional_id`."""
+    if sink.transaction_version < 2:
+        add = AddOffsetsToTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=ids.producer_id,
+            producer_epoch=ids.producer_epoch,
+            group_id=group_id,
+        )
+        (added,) = yield [ToCoordinator(CoordinatorKind.TRANSACTION, transactional_id, add)]
+        check_answer(added.error_code, "AddOffsetsToTxn", transactional_id)
+    write = TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        group_id=group_id,
+        producer_id=ids.producer_id,
+        producer_epoch=ids.producer_epoch,
+        topic=sink.names.commit_topic,
+        partition=PARTITION,
+        offset=offset,
+        metadata=text,
+        transaction_version=sink.transaction_version,
+    )
+    (written,) = yield [ToCoordinator(CoordinatorKind.GROUP, group_id, write)]
+    # Anything but NONE leaves the transaction open without its marker, and EndTxn would commit it so.
+    check_answer(written.error_code, "TxnOffsetCommit", transactional_id)
+
+
+def check_answer(error_code: int, api: str, transactional_id: str) -> None:
+    """Raises AttemptFenced, TransactionRefused."""
+    if error_code in FENCED:
+        raise AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(error_code))
+    if error_code != ErrorCode.NONE:
+        raise TransactionRefused(
+            transactional_id=transactional_id, api=api, code=error_code, name=error_name(error_code)
+        )
+
+
+def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") -> None:
+    """Raises TransactionRefused for what is neither success nor a fence."""
+    if error_code not in DEFINITE:
+        check_answer(error_code, api, transactional_id)
+
+
+def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool = True) -> Steps[list[GroupOffset]]:
+    """The offsets of the groups; if `stable`, once no transaction is about to change one."""
+    if not group_ids:
+        return []
+    answers = yield [fetch_offset(sink, group_id, stable=stable) for group_id in group_ids]
+    return groups_of(answers)
+
+
+def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
+    """Raises TransactionRefused."""
+    found = [group for answer in answers for group in answer.groups]
+    for group in found:
+        check_answer(group.error_code, "OffsetFetch", group.group_id)
+    return found
+
+
+def read_decision(sink: Sink, *, stable: bool = True) -> Steps[Decision | None]:
+    """The last decision of the sink's; waits for one that is being written, if `stable`."""
+    (first,) = yield from _offsets(sink, [sink.names.decision(0)], stable=stable)
+    while parts := Decision.parts(first.group_id, first.offset, first.metadata):
+        more = yield from _offsets(sink, [sink.names.decision(part) for part in range(1, parts)], stable=stable)
+        # Another driver may have decided between two reads. It writes the first part first, so that one that is still
+        # there, and stable, says that none of the others was new.
+        again = (yield from _offsets(sink, [sink.names.decision(0)], stable=stable))[0] if more else first
+        if again == first:
+            return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
+        first = again
+    return None
+
+
+def read_markers(sink: Sink, slots: Sequence[int], *, stable: bool = True) -> Steps[dict[int, Marker]]:
+    """The markers of those of `slots` that have one. Unless `stable` a transaction that is about to replace
+    one is not waited for: what is found is visible, and what is not may become so."""
+    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable)
+    return markers_of(slots, groups)
+
+
+def markers_of(slots: Sequence[int], groups: Sequence[GroupOffset]) -> dict[int, Marker]:
+    """Those that were found, by slot; `groups` are of `slots`, in their order. Raises UnreadableState."""
+    markers = (Marker.read(group.group_id, group.offset, group.metadata) for group in groups)
+    return {slot: marker for slot, marker in zip(slots, markers, strict=True) if marker is not None}
+
+
+def described(sink: Sink, transactional_ids: Sequence[str]) -> Steps[list[TransactionDescription]]:
+    """What the coordinators know of each. Raises TransactionRefused."""
+    if not transactional_ids:
+        return []
+    answers = yield [describe_transaction(transactional_id) for transactional_id in transactional_ids]
+    return _descriptions(answers)
+
+
+def _descriptions(answers: Sequence[DescribeTransactionsResponse]) -> list[TransactionDescription]:
+    found = [description for answer in answers for description in answer.transactions]
+    for description in found:
+        # An id that nobody used for a week is none that has something open.
+        if description.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            check_answer(description.error_code, "DescribeTransactions", description.transactional_id)
+    return found
+
+
+def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
+    """Raises DriverFenced where another run has Inited the driver's id since."""
+    (answer,) = yield [describe_transaction(sink.names.driver)]
+    check_driver(sink, generation, answer)
+
+
+def check_driver(sink: Sink, generation: Ids, answer: DescribeTransactionsResponse) -> None:
+    """`answer`: of the driver's id. Raises DriverFenced."""
+    (driver,) = _descriptions([answer])
+    current = Ids(driver.producer_id, driver.producer_epoch)
+    if driver.error_code != ErrorCode.NONE or current != generation:
+        raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

@@ -1,0 +1,172 @@
+"""What leaders did not hear of: transactions that their coordinators have ended, and that they have open even so.
+
+    COMMIT lost   readers see nothing behind it: wait for it, then write the marker in the coordinator's place
+    ABORT lost    the next attempt's rows join the aborted ones, and their COMMIT would show both: nothing is decided
+
+Source: KAFKA-20734; KIP-664 (DescribeProducers, WriteTxnMarkers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_sink.commit.effects import Pause, Steps, ToLeaders
+from kafka_sink.commit.markers import Ids
+from kafka_sink.commit.sink import Sink, SlotPrepared, command
+from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, VerificationRefused
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    TopicAndPartition,
+    WriteTxnMarkersRequest,
+)
+
+# After a commit's answer its markers are written within 1 to 4 ms, 150 at most (measured); twice as long each time,
+# 2 + 4 + ... + 16384 ms, is half a minute, about what a broker that dies takes to be replaced.
+PAUSES_MS = tuple(2**n for n in range(1, 15))
+
+
+def check_alone(sink: Sink, slots: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
+    """That each transaction begins, on every leader, with a row of the slot's: where one did not hear of the end of an
+    aborted attempt (KAFKA-20734), this one's rows joined those, and would take them along.
+
+    Raises AbortedRowsOpen; the abort that follows ends both. VerificationRefused.
+    """
+    written = {each.ids.producer_id: each for each in slots}
+    touched = sorted({partition for each in slots for partition in each.first_offsets})
+    if not touched:
+        return
+    answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
+    for found in answer.partitions:
+        for producer in found.producers:
+            slot, since = written.get(producer.producer_id), producer.current_txn_start_offset
+            # Where the slot has no rows its coordinator will commit nothing, whatever hangs there.
+            if slot is None or since < 0 or (found.topic, found.partition) not in slot.first_offsets:
+                continue
+            first = slot.first_offsets[found.topic, found.partition]
+            if first is None or since < first:
+                raise AbortedRowsOpen(
+                    micro_batch_id=micro_batch_id,
+                    topic=found.topic,
+                    partition=found.partition,
+                    transactional_id=sink.names.slot(slot.slot),
+                    open_since_offset=since,
+                    first_offset=first,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A leader has not ended a transaction that its coordinator has. `coordinator_epoch`: of the producer's last marker
+    on this partition."""
+
+    topic: str
+    partition: int
+    transactional_id: str
+    ids: Ids
+    start_offset: int
+    coordinator_epoch: int
+
+
+def end_hanging(
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
+) -> Steps[None]:
+    """Waits for the leaders of the partitions `touched` to end the transactions `ours`, transactional ids by
+    the producer's, all of them committed; and has them do it where the coordinators did not (KAFKA-20734).
+
+    Raises VerificationRefused, HangingTransaction.
+    """
+    hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
+    for pause_ms in PAUSES_MS:
+        if not hanging:
+            return
+        yield [Pause(pause_ms)]
+        hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
+    if not hanging:
+        return
+    reasons = yield from write_commit_markers(hanging)
+    refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}
+    # Also where it was refused: another run may have ended it in the meantime, and gone on.
+    still = yield from _still_open(sink, ours, touched, micro_batch_id)
+    if still:
+        reason = refused.get((still[0].topic, still[0].partition))
+        raise _hanging(
+            sink, still[0], reason or "the leader took a marker from WriteTxnMarkers, and has it open even so"
+        )
+
+
+def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
+    """COMMIT, in the coordinators' place, for transactions that are committed; never ABORT, which would take rows away
+    that others of the micro-batch are visible with. Returns why one was refused, by transaction; empty if it was not.
+
+    With the epoch of the transaction itself, not with the one that its coordinator has now: a leader refuses a marker
+    of an earlier epoch than its own, so that one which comes late cannot commit what a later attempt of the slot has
+    open there.
+    """
+    answers = yield [
+        ToLeaders(
+            WriteTxnMarkersRequest(
+                producer_id=each.ids.producer_id,
+                producer_epoch=each.ids.producer_epoch,
+                committed=True,
+                # A leader takes none of an earlier coordinator than its last one; -1 where it has had none.
+                coordinator_epoch=max(0, each.coordinator_epoch),
+                partitions=((each.topic, each.partition),),
+            )
+        )
+        for each in hanging
+    ]
+    codes = [answer.results[0].error_code for answer in answers]
+    return ["" if code == ErrorCode.NONE else f"WriteTxnMarkers was refused: {error_name(code)}" for code in codes]
+
+
+def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
+    return HangingTransaction(
+        topic=hanging.topic,
+        partition=hanging.partition,
+        transactional_id=hanging.transactional_id,
+        producer_id=hanging.ids.producer_id,
+        start_offset=hanging.start_offset,
+        reason=reason,
+        command=command(sink, "repair") + f" --topic {hanging.topic}",
+    )
+
+
+def _still_open(
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
+) -> Steps[list[Hanging]]:
+    """Which of `ours` the leaders have open. Raises VerificationRefused."""
+    if not touched:
+        return []
+    answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
+    return [
+        Hanging(
+            found.topic, found.partition, ours[ids], ids, producer.current_txn_start_offset, producer.coordinator_epoch
+        )
+        for found in answer.partitions
+        for producer in found.producers
+        if (ids := Ids(producer.producer_id, producer.producer_epoch)) in ours
+        and producer.current_txn_start_offset >= 0
+    ]
+
+
+def _producers(
+    sink: Sink, partitions: Sequence[TopicAndPartition], micro_batch_id: int, *, committed: bool
+) -> Steps[DescribeProducersResponse]:
+    """What the leaders know of producers. Raises VerificationRefused."""
+    (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(partitions)))]
+    for found in answer.partitions:
+        if found.error_code != ErrorCode.NONE:
+            raise VerificationRefused(
+                sink=sink.names.sink,
+                micro_batch_id=micro_batch_id,
+                topic=found.topic,
+                partition=found.partition,
+                code=found.error_code,
+                name=error_name(found.error_code),
+                committed=committed,
+            )
+    response: DescribeProducersResponse = answer
+    return response

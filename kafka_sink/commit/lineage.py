@@ -1,0 +1,120 @@
+"""May these rows follow upon what the sink decided last? Decisions without any request.
+
+A stream's micro-batches have ids without gaps; versions leave some out. The same rows may come again, and fill in what
+was decided and is not visible; others may not, once a part is visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
+from kafka_sink.errors import (
+    CheckpointBehind,
+    CommittedDataMissing,
+    NonDeterministicReplay,
+    StateExpired,
+    TornBatch,
+)
+
+# `offsets.retention.minutes`, Kafka's default: markers and decisions older than that may be gone for no other reason.
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+
+def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
+    """Raises NonDeterministicReplay unless slots that were visible before have the same rows again.
+
+    Of a micro-batch that was decided `check_decision` knows more; this is for one whose decision is gone.
+    """
+    changed = [each.slot for each in prepared if each.visible and each.visible.fingerprint != each.fingerprint]
+    if changed:
+        raise NonDeterministicReplay(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
+        )
+
+
+def check_decision(
+    sink: Sink,
+    facts: Facts,
+    prepared: Sequence[SlotPrepared],
+    *,
+    micro_batch_id: int,
+    now_ms: int,
+    allow_lost_state: bool,
+) -> None:
+    """Whether these rows may follow upon the sink's last decision, as `plan` found it.
+
+    Raises StateExpired, TornBatch, NonDeterministicReplay, CommittedDataMissing or CheckpointBehind.
+    """
+    query_id, decision = prepared[0].query_id, facts.decision
+    check_lineage(
+        sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allow_lost_state
+    )
+    if decision is None or (decision.micro_batch_id, decision.query_id) != (micro_batch_id, query_id):
+        return
+    # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
+    visible, missing = facts.visible, facts.missing
+    again = {each.slot: each.fingerprint for each in prepared}
+    changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
+    if changed and missing:
+        raise TornBatch(
+            sink=sink.names.sink,
+            micro_batch_id=micro_batch_id,
+            visible=sorted(visible),
+            missing=missing,
+            versioned=sink.is_versioned,
+        )
+    if not missing:
+        # All of its rows are visible, so that those of a further slot are others.
+        changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
+    if changed:
+        raise NonDeterministicReplay(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
+        )
+
+
+def check_lineage(
+    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, now_ms: int, allow_lost_state: bool
+) -> None:
+    """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
+
+    Raises StateExpired, CommittedDataMissing or CheckpointBehind.
+    """
+    sink_name, decision, versioned = sink.names.sink, facts.decision, sink.is_versioned
+    if decision is None or decision.query_id != query_id:
+        # A stream with a new checkpoint begins anew under its old name; versions have one query for ever, so that a
+        # decision of another is somebody else's.
+        is_new = micro_batch_id == 0 and not (versioned and decision is not None)
+        if not is_new and not allow_lost_state:
+            raise StateExpired(
+                sink=sink_name,
+                micro_batch_id=micro_batch_id,
+                query_id=query_id,
+                decided_query_id=None if decision is None else decision.query_id,
+                versioned=versioned,
+            )
+        return
+    if decision.micro_batch_id > micro_batch_id:
+        raise CheckpointBehind(
+            sink=sink_name,
+            micro_batch_id=micro_batch_id,
+            committed_micro_batch_id=decision.micro_batch_id,
+            versioned=versioned,
+        )
+    missing = facts.missing
+    # Markers are older than the decision, by as much as a transaction may last, and are gone before it.
+    is_old = now_ms - decision.decided_ms > OFFSETS_RETENTION_MS - sink.timeout_ms
+    if missing and is_old and not allow_lost_state:
+        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, query_id=query_id, versioned=versioned)
+    if decision.micro_batch_id == micro_batch_id:
+        return
+    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
+    if (missing or not is_next) and not allow_lost_state:
+        raise CommittedDataMissing(
+            sink=sink_name,
+            micro_batch_id=decision.micro_batch_id,
+            visible=sorted(facts.visible),
+            missing=missing,
+            next_micro_batch_id=micro_batch_id,
+            versioned=versioned,
+        )

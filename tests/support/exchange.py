@@ -1,0 +1,175 @@
+"""Steps of the two-phase commit against a model of Kafka, one after the other, and what they are given."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToEveryBroker
+from kafka_sink.commit.lineage import OFFSETS_RETENTION_MS, check_decision
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
+from kafka_sink.errors import ExactlyOnceError, TransactionRefused
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.transactions import EndTxnRequest
+from model.logical_kafka import LogicalKafka, Produce
+
+SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
+DECIDED_MS = 1_760_000_000_000
+SOON_MS = DECIDED_MS + 1_000
+LATER_MS = DECIDED_MS + OFFSETS_RETENTION_MS + 1
+GENERATION = Ids(4000, 3)
+
+
+def prepared(*fingerprints: str, query_id: str = "q") -> list[SlotPrepared]:
+    return [
+        SlotPrepared(slot, Ids(slot, 0), query_id, fingerprint, visible=None)
+        for slot, fingerprint in enumerate(fingerprints)
+    ]
+
+
+def facts(micro_batch_id: int, visible: Mapping[int, str], *, slots: int = 2, query_id: str = "q") -> Facts:
+    """After a decision about `micro_batch_id`, of which the slots in `visible` have a marker with that fingerprint."""
+    decision = Decision(micro_batch_id, query_id, GENERATION, 2, DECIDED_MS, (Ids(1, 1),) * slots)
+    markers = {slot: Marker(micro_batch_id, query_id, fingerprint) for slot, fingerprint in visible.items()}
+    return Facts(GENERATION, decision, markers)
+
+
+def outcome(
+    found: Facts,
+    again: Sequence[SlotPrepared],
+    micro_batch_id: int,
+    *,
+    now_ms: int = SOON_MS,
+    allowed: bool = False,
+    sink: Sink = SINK,
+) -> type[ExactlyOnceError] | None:
+    try:
+        check_decision(
+            sink, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
+        )
+    except ExactlyOnceError as error:
+        return type(error)
+    return None
+
+
+NOTHING = Facts(GENERATION, None, {})
+WHOLE = {0: "a", 1: "b"}
+
+
+class Exchange:
+    """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
+    `asked`: by API. `rounds`: how often something was waited for."""
+
+    def __init__(self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None) -> None:
+        self.sink = replace(SINK, transaction_version=version)
+        self.kafka = LogicalKafka(version)
+        self.asked: Counter[str] = Counter()
+        self.requests: list[Any] = []
+        self.pauses_ms: list[int] = []
+        self.settings: dict[str, str] = {}
+        self.rounds = 0
+        self.answer = answer
+
+    def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
+        """To the end; from the effects that it `waits_for`, if it has begun."""
+        answers = None if waits_for is None else [self._execute(effect) for effect in waits_for]
+        while True:
+            try:
+                effects = next(steps) if answers is None else steps.send(answers)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            self.rounds += 1
+            answers = [self._execute(effect) for effect in effects]
+
+    def run_until(self, steps: Steps[Any], is_there: Callable[[Sequence[Effect]], bool]) -> Sequence[Effect]:
+        """The effects that the steps then wait for; none of them has happened."""
+        effects = next(steps)
+        while not is_there(effects):
+            effects = steps.send([self._execute(effect) for effect in effects])
+        return effects
+
+    def _execute(self, effect: Effect) -> Any:
+        if isinstance(effect, Pause):
+            self.pauses_ms.append(effect.milliseconds)
+            return None
+        if isinstance(effect, BrokerSetting):
+            return self.settings.get(effect.name)
+        self.asked[type(effect.request).__name__.removesuffix("Request")] += 1
+        self.requests.append(effect.request)
+        answer = self.answer(effect.request)
+        answers = answer if answer is not None else self.kafka.execute(effect)
+        return [answers] if isinstance(effect, ToEveryBroker) and not isinstance(answers, list) else answers
+
+    def task(self, found: Facts, micro_batch_id: int, slot: int, query_id: str = "q") -> SlotPrepared:
+        """One attempt, with a row and its acknowledgement."""
+        begun = self.run(
+            two_phase.begin(self.sink, found, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
+        )
+        row = f"{micro_batch_id}/{slot}"
+        if begun.visible is None:
+            name = self.sink.names.slot(slot)
+            self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
+            self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
+        return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (("t", slot),))
+
+    def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
+        found = self.run(two_phase.plan(self.sink))
+        return found, [self.task(found, micro_batch_id, slot) for slot in range(slots)]
+
+    def commit(self, found: Facts, done: list[SlotPrepared], micro_batch_id: int = 0, now_ms: int = 0) -> None:
+        self.run(two_phase.commit(self.sink, found, done, micro_batch_id=micro_batch_id, now_ms=now_ms))
+
+    def micro_batch(self, slots: int, micro_batch_id: int = 0) -> None:
+        self.commit(*self.tasks(slots, micro_batch_id), micro_batch_id)
+
+    def decided(self, slots: int, micro_batch_id: int = 0, *, but_one: bool = False) -> None:
+        """A micro-batch whose driver died after its decision, before it ended a slot, or when it had ended one."""
+        found, done = self.tasks(slots, micro_batch_id)
+        ended = iter([not but_one] + [True] * slots)
+
+        def dies(request: Any) -> None:
+            if isinstance(request, EndTxnRequest) and request.transactional_id != "orders.driver" and next(ended):
+                raise Died
+
+        self.answer = dies
+        with pytest.raises(Died):
+            self.commit(found, done, micro_batch_id)
+        self.answer = lambda request: None
+
+
+class Died(Exception):
+    pass
+
+
+def instead(api: type, answer: Any, transactional_id: str | None = None) -> Callable[[Any], Any]:
+    """Answers with `answer` to the requests of an API, or to those of a transactional id."""
+
+    def answered(request: Any) -> Any:
+        about = getattr(request, "transactional_id", None)
+        return answer if isinstance(request, api) and transactional_id in (None, about) else None
+
+    return answered
+
+
+FENCES = [
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+]  # fmt: skip
+REFUSALS = [
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_TRANSACTION_TIMEOUT, 9999,
+]  # fmt: skip
+
+
+def refused(exchange: Exchange, steps: Steps[Any]) -> TransactionRefused:
+    with pytest.raises(TransactionRefused) as raised:
+        exchange.run(steps)
+    return raised.value

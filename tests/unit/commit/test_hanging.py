@@ -1,0 +1,205 @@
+"""Leaders that did not hear of a COMMIT, or of an ABORT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exchange import (
+    REFUSALS,
+    Exchange,
+    instead,
+)
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.hanging import PAUSES_MS, Hanging, write_commit_markers
+from kafka_sink.commit.markers import Ids
+from kafka_sink.errors import (
+    AbortedRowsOpen,
+    HangingTransaction,
+    VerificationRefused,
+)
+from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.transactions import (
+    ActiveProducer,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    EndTxnRequest,
+    PartitionResult,
+    ProducersOfPartition,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+
+def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:
+    producers = (
+        ActiveProducer(ids.producer_id + 1000, ids.producer_epoch, offset),
+        ActiveProducer(ids.producer_id, ids.producer_epoch, offset),
+    )
+    return DescribeProducersResponse(0, (ProducersOfPartition("t", partition, 0, None, producers),))
+
+
+def test_a_commit_waits_for_leaders_to_end_what_the_coordinator_has_ended() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    answers = iter([open_on(1, done[1].ids), open_on(1, done[1].ids)])
+    exchange.answer = lambda request: (
+        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    )
+    exchange.commit(found, done)
+    assert exchange.pauses_ms == list(PAUSES_MS[:2])
+
+
+def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.kafka.lose_marker(1)
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+    # A coordinator that is slow is waited for first.
+    assert exchange.pauses_ms == list(PAUSES_MS)
+    assert 30_000 <= sum(PAUSES_MS) <= 35_000
+    markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
+    ids = done[1].ids
+    assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+
+
+def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
+    exchange = Exchange()
+    _, done = exchange.tasks(1)
+    hanging = Hanging("t", 0, "orders.0", done[0].ids, 17, coordinator_epoch=9)
+    exchange.run(write_commit_markers([hanging]))
+    assert exchange.requests[-1].coordinator_epoch == 9
+
+
+def test_what_hangs_since_an_earlier_run_of_the_micro_batch_is_found_by_its_replay() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    # The driver dies here, and the next plan commits.
+    exchange.kafka.lose_marker(1)
+    found, done = exchange.tasks(2)
+    assert exchange.kafka.hidden() == ["0/1"]
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_what_was_pinned_and_did_not_become_visible_is_never_taken_for_committed() -> None:
+    """The leader may not have heard of its abort either; its rows were written again."""
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    commit = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    exchange.run_until(commit, lambda effects: len(effects) == 2 and isinstance(effects[0].request, EndTxnRequest))
+    exchange.kafka.time_out("orders.1")
+    found, again = exchange.tasks(2)
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids))
+    exchange.commit(found, again)
+    assert exchange.asked["WriteTxnMarkers"] == 0
+
+
+REFUSED_MARKERS = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+@pytest.mark.parametrize("code", [*REFUSED_MARKERS, ErrorCode.NONE])
+def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    refusal = WriteTxnMarkersResponse((PartitionResult("t", 1, code),))
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            return refusal
+        return open_on(1, done[1].ids) if isinstance(request, DescribeProducersRequest) else None
+
+    exchange.answer = answer
+    with pytest.raises(HangingTransaction, match="Never abort") as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
+    assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
+    assert (error_name(code) in error.reason) == (code != ErrorCode.NONE)
+    assert error.command == (
+        "python -m kafka_sink.transactions repair --bootstrap-servers HOST:PORT --prefix orders "
+        "--commit-topic pykafka-commits --topic t"
+    )
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
+    exchange.answer = instead(DescribeProducersRequest, refusal)
+    with pytest.raises(VerificationRefused, match=error_name(code)) as raised:
+        exchange.commit(found, done)
+    assert (raised.value.topic, raised.value.partition, raised.value.code) == ("t", 0, code)
+    assert exchange.kafka.visible == ["0/0"]
+
+
+@pytest.mark.parametrize("offset_and_epochs_later", [(17, 1), (-1, 0)])
+def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
+    offset_and_epochs_later: tuple[int, int],
+) -> None:
+    offset, epochs_later = offset_and_epochs_later
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    ids = Ids(done[0].ids.producer_id, done[0].ids.producer_epoch + epochs_later)
+    exchange.answer = instead(DescribeProducersRequest, open_on(0, ids, offset))
+    exchange.commit(found, done)
+    assert exchange.pauses_ms == []
+
+
+@pytest.mark.parametrize("first_offset", [18, None])
+def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first_offset: int | None) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17))
+    done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
+    with pytest.raises(AbortedRowsOpen) as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
+    assert (error.open_since_offset, error.first_offset) == (17, first_offset)
+    assert exchange.asked["EndTxn"] == 0
+    assert exchange.kafka.visible == []
+    exchange.answer = lambda request: None
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize(
+    ("since", "first_offsets"),
+    [(17, {("t", 1): 17}), (-1, {("t", 1): 17}), (16, {("t", 0): 17}), (16, {})],
+)
+def test_what_begins_with_the_slots_own_row_and_what_it_did_not_write_to_is_no_matter(
+    since: int, first_offsets: dict[tuple[str, int], int | None]
+) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    answers = iter([open_on(1, done[1].ids, since)])
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.commit(found, [done[0], replace(done[1], first_offsets=first_offsets)])
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_nothing_is_decided_of_partitions_that_cannot_be_looked_at(code: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    refusal = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, code, None, ()),))
+    exchange.answer = instead(DescribeProducersRequest, refusal)
+    with pytest.raises(VerificationRefused, match=r"was not committed.*TOPIC READ") as raised:
+        exchange.commit(found, [replace(done[0], first_offsets={("t", 0): 0})])
+    assert raised.value.code == code
+    assert exchange.asked["EndTxn"] == 0
+
+
+def test_empty_slots_touch_no_partition_that_could_hang() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    exchange.commit(found, [replace(each, partitions=()) for each in done])
+    assert exchange.asked["DescribeProducers"] == 0
