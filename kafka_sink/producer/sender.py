@@ -114,6 +114,8 @@ class Sender:
         self._asking_producer_id = False
         self._producer_id_attempts = 0
         self._producer_id_not_before_ms = 0
+        # Why there is none yet, as the cluster said last; no batch has been sent then that would have an error itself.
+        self._producer_id_error = ""
         self._next_expiry_ms = 0
         # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
         self.produces_by_name = False
@@ -285,6 +287,7 @@ class Sender:
 
     def _on_init_producer_id(self, answer: Answer, now_ms: int) -> None:
         self._asking_producer_id = False
+        self._producer_id_error = ""
         response = answer.response
         action = Action.RETRY
         if isinstance(response, InitProducerIdResponse):
@@ -292,10 +295,11 @@ class Sender:
             if action is Action.ACKNOWLEDGE:
                 self._producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
                 return
+            code = response.error_code
             if action is Action.FAIL:
-                code = response.error_code
                 self._fail(ProducerIdRefused(code=code, name=error_name(code)))
                 return
+            self._producer_id_error = f"InitProducerId: {error_name(code)} (error {code})"
         self._producer_id_attempts += 1
         self._producer_id_not_before_ms = now_ms + self._backoff_ms(self._producer_id_attempts)
 
@@ -419,7 +423,7 @@ class Sender:
             records=batch.record_count,
             elapsed_ms=now_ms - batch.created_ms,
             attempts=batch.attempts,
-            last_error=batch.last_error or self._network.last_error,
+            last_error=batch.last_error or self._producer_id_error or self._network.last_error,
         )
 
     def fail(self, error: KafkaSinkError) -> None:

@@ -114,6 +114,32 @@ def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -
     assert isinstance(c.receipts.failure, ProducerIdRefused)
 
 
+def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    c.append(routed([b"a"], [0]))
+    c.flush()
+    c.run()
+    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 14, -1, -1))
+    c.run(advance_ms=40_000)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert failure.last_error == "InitProducerId: COORDINATOR_LOAD_IN_PROGRESS (error 14)"
+
+
+def test_a_producer_id_is_asked_for_once_metadata_leaves_the_only_place_on_the_wire() -> None:
+    c = make_core(leaders=[0], max_in_flight_requests_per_connection=1)
+    c.network.down = {1, 2}
+    c.metadata.request_update()
+    c.append(routed([b"a"], [0]))
+    c.flush()
+    c.run(advance_ms=150)
+    c.run()
+    assert [type(sent.request) for sent in c.network.sent] == [MetadataRequest]
+    c.answer_metadata()
+    c.answer_producer_id()
+    assert len(c.network.produce()) == 1
+
+
 def test_up_to_five_requests_in_flight_numbered_in_order() -> None:
     c = make_core(batch_size=1_024, max_request_size=1_024)
     sent = sending(c, batches=7)
@@ -193,6 +219,42 @@ def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> 
     assert c.receipts.failure.code == 45
 
 
+def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
+    c = make_core(batch_size=1_024, max_request_size=1_024)
+    first, second = sending(c, batches=2)
+    c.answer_produce(second, 45)
+    c.run(advance_ms=1_500)
+    assert c.network.produce() == [first]
+    c.answer_produce(first, 7)
+    order = []
+    for _ in until_settled(c):
+        c.run(advance_ms=1_500)
+        (request,) = c.network.produce()
+        order += sequences(request)
+        c.answer_produce(request)
+    assert order == [1, 2]
+    assert c.receipts.failure is None
+
+
+@pytest.mark.parametrize(("then", "first_offset"), [(0, 10), (46, 11)], ids=["written now", "written before"])
+def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first_offset: int) -> None:
+    """The leader wrote both, and the first answer says that it could not wait for the followers."""
+    c = make_core(batch_size=1_024, max_request_size=1_024)
+    first, second = sending(c, batches=2)
+    c.answer_produce(second, offsets=lambda tp: 11)
+    c.answer_produce(first, 7)
+    assert not c.receipts.settled
+    c.run(advance_ms=150)
+    (again,) = c.network.produce()
+    assert (sequences(again), wire(again)) == ([1], wire(first))
+    c.answer_produce(again, then, offsets=lambda tp: 10)
+    (receipt,) = c.receipts.partitions()
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (2, first_offset, 11)
+    c.append(routed([b"after"], [0]))
+    c.run(advance_ms=100)
+    assert sequences(c.network.produce()[0]) == [3]
+
+
 def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset() -> None:
     c = make_core()
     (request,) = sending(c)
@@ -203,7 +265,15 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(10, RecordTooLarge), (29, TopicAuthorizationFailed), (157, ProduceRejected)]
+    ("code", "error"),
+    [
+        (10, RecordTooLarge),
+        (29, TopicAuthorizationFailed),
+        (31, ProduceRejected),
+        (43, ProduceRejected),
+        (87, ProduceRejected),
+        (157, ProduceRejected),
+    ],
 )
 def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error: type) -> None:
     c = make_core(batch_size=1_024, max_request_size=1_024)
@@ -220,6 +290,15 @@ def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error
     assert c.receipts.partitions() == ()
     c.run(advance_ms=5_000)
     assert c.network.produce() == []
+
+
+@pytest.mark.parametrize("said", ["Compacted topic cannot accept message without key", None])
+def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | None) -> None:
+    c = make_core()
+    (request,) = sending(c)
+    c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
+    told = "INVALID_RECORD (error 87)." if said is None else f"INVALID_RECORD (error 87: {said})."
+    assert told in str(c.receipts.failure)
 
 
 def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
@@ -245,6 +324,31 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     assert isinstance(c.receipts.failure, DeliveryTimeout)
     assert "Connection refused" in str(c.receipts.failure)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once() -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    c.append(routed([b"a", b"b"], [0, 1]))
+    c.flush()
+    c.answer_producer_id()
+    (request,) = c.network.produce()
+    c.append(routed([b"queued"], [1]))
+    assert c.receipts.pending_batches == 3
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert c.receipts.pending_batches == 0
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 2 * c.accumulator.pool.buffer_bytes
+    c.answer_produce(request)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+    assert c.receipts.partitions() == ()
+
+
+def test_a_deadline_that_is_near_or_past_does_not_make_the_sender_spin() -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    sending(c)
+    for now_ms in (39_000, 39_999, 40_000, 40_000 + EXPIRY_GRAIN_MS, 50_000):
+        assert c.sender.run_once(now_ms) >= EXPIRY_GRAIN_MS
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
 
 
 def test_retries_bound_the_attempts() -> None:
