@@ -326,6 +326,18 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
+def test_why_there_was_no_answer_is_told_when_the_time_is_over() -> None:
+    """A broker without a version for the request may be the next to be upgraded, so it is asked again."""
+    c = make_core(delivery_timeout_ms=40_000)
+    (request,) = sending(c)
+    words = "broker 0: Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"
+    c.answer(request, None, words)
+    assert c.receipts.failure is None
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert c.receipts.failure.last_error == words
+
+
 def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once() -> None:
     c = make_core(delivery_timeout_ms=40_000)
     c.append(routed([b"a", b"b"], [0, 1]))
@@ -782,6 +794,17 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     assert c.receipts.pending_batches == 0
     c.answer_produce(part)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_what_was_split_and_acknowledged_does_not_expire() -> None:
+    c, request = too_large_for_its_leader(delivery_timeout_ms=40_000)
+    c.answer_produce(request, 10)
+    for _ in until_settled(c):
+        c.run()
+        c.answer_produce(c.network.produce()[0])
+    c.run(advance_ms=80_000)
+    assert c.receipts.failure is None
+    assert c.sender.failure is None
 
 
 def test_a_write_that_failed_is_not_split() -> None:

@@ -9,7 +9,13 @@ from dataclasses import replace
 import pytest
 from kafka.record import MemoryRecords
 
-from kafka_sink.errors import AttemptFenced, TopicAuthorizationFailed, TransactionRefused
+from kafka_sink.errors import (
+    AttemptFenced,
+    DeliveryTimeout,
+    ProduceRejected,
+    TopicAuthorizationFailed,
+    TransactionRefused,
+)
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
 from kafka_sink.protocol.error_codes import ErrorCode
@@ -215,6 +221,32 @@ def test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl() -> N
     assert isinstance(failure, TransactionRefused)
     assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
     assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
+)
+def test_a_batch_that_is_refused_fails_the_attempt(code: int) -> None:
+    """Nothing more goes into its transaction, which the next attempt's InitProducerId aborts."""
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], code)
+    failure = core.receipts.failure
+    assert isinstance(failure, ProduceRejected)
+    assert failure.code == code
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+
+
+def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
+    core = begun(NEW, delivery_timeout_ms=40_000)
+    send_rows(core, 0)
+    (produce,) = core.network.produce()
+    core.run(advance_ms=40_000)
+    core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
+    assert isinstance(core.receipts.failure, DeliveryTimeout)
+    assert core.receipts.pending_batches == 0
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
