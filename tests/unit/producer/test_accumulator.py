@@ -20,11 +20,13 @@ from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
 from producer_core import Core, make_core, routed
 
 
-def drain(core: Core, node_id: int = 0, sequences: Sequences | None = None) -> list[ProducerBatch]:
+def drain(
+    core: Core, node_id: int = 0, sequences: Sequences | None = None, max_in_flight: int = 5
+) -> list[ProducerBatch]:
     """What a flush would send next."""
     core.accumulator.begin_flush()
     led = core.accumulator.ready(core.metadata.snapshot, core.now_ms).led.get(node_id, deque())
-    drained = core.accumulator.drain(led, sequences or Sequences(), 5, core.now_ms)
+    drained = core.accumulator.drain(led, sequences or Sequences(), max_in_flight, core.now_ms)
     core.accumulator.end_flush()
     return drained
 
@@ -88,8 +90,9 @@ def test_rows_of_two_appends_share_a_batch() -> None:
     assert first.max_timestamp == 10
 
 
-def test_a_row_larger_than_a_batch_gets_a_buffer_of_its_own_size() -> None:
-    c = make_core(batch_size=1_024, buffer_memory=100_000)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_row_larger_than_a_batch_gets_a_buffer_of_its_own_size(compression: str) -> None:
+    c = make_core(batch_size=1_024, buffer_memory=100_000, compression_type=compression)
     assert c.append(routed([b"x" * 50_000, b"y"], [0, 0]))
     assert [r.value for r in drain_everything(c)[TopicPartition("t", 0)]] == [b"x" * 50_000, b"y"]
 
@@ -121,6 +124,19 @@ def test_a_retry_is_ready_after_its_backoff_only() -> None:
     assert drain(c) == []
     c.now_ms += 100
     assert ready(c) == {0}
+    assert drain(c) == [batch]
+
+
+def test_a_retry_that_waits_holds_up_no_other_partition() -> None:
+    c = make_core(linger_ms=0)
+    c.append(routed([b"a"], [0]))
+    (batch,) = drain(c)
+    batch.attempts, batch.retry_at_ms = 1, c.now_ms + 100
+    c.accumulator.requeue(batch)
+    c.append(routed([b"b"], [1]))
+    assert [other.topic_partition.partition for other in drain(c)] == [1]
+    assert drain(c) == []
+    c.now_ms += 100
     assert drain(c) == [batch]
 
 
@@ -177,6 +193,23 @@ def test_drain_leaves_other_nodes_partitions() -> None:
     c = make_core(leaders=[0, 1])
     c.append(routed([b"a", b"b"], [0, 1]))
     assert [b.topic_partition.partition for b in drain(c, node_id=1)] == [1]
+
+
+def test_a_partition_that_has_to_wait_for_an_answer_is_passed_over() -> None:
+    c = make_core(leaders=[0] * 3, batch_size=1_024, max_request_size=2_048)
+    sequences = Sequences(idempotent=False)
+
+    def drained() -> list[int]:
+        return [batch.topic_partition.partition for batch in drain(c, sequences=sequences, max_in_flight=1)]
+
+    c.append(routed([bytes(900)] * 6, [0, 1, 2] * 2))
+    first = next(c.accumulator.queued())
+    assert drained() == [0, 1]
+    sequences.number(first)
+    first.step("send")
+    assert [drained() for _ in range(3)] == [[2, 1], [2], []]
+    sequences.acknowledged(first, c.now_ms)
+    assert drained() == [0]
 
 
 def test_a_batch_being_filled_is_neither_ready_nor_drained() -> None:
@@ -310,6 +343,22 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 1
     c.now_ms += 1
     assert ready(c) == {0}
+
+
+def test_the_next_look_is_when_the_oldest_batch_has_lingered() -> None:
+    c = make_core(leaders=[0, 1, 0], linger_ms=10, batch_size=1_024)
+    c.append(routed([bytes(400)], [0]))
+    assert c.accumulator.ready(c.metadata.snapshot, c.now_ms).next_check_ms == 10
+    c.now_ms += 5
+    c.append(routed([bytes(400)], [1]))
+    found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
+    assert (dict(found.led), found.next_check_ms) == ({}, 5)
+    c.append(routed([bytes(600)] * 2, [2, 2]))  # its first batch is full
+    found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
+    assert (set(found.led), found.next_check_ms) == ({0}, 5)
+    c.now_ms += 5
+    found = c.accumulator.ready(c.metadata.snapshot, c.now_ms)
+    assert (set(found.led), found.next_check_ms) == ({0}, 5)
 
 
 def test_one_refusal_is_enough_for_all_rows_that_need_as_much(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,26 @@ def test_a_retry_is_the_same_bytes_after_the_backoff(code: int | None) -> None:
     assert c.receipts.settled
 
 
+def test_the_pause_before_a_retry_grows_whoever_leads() -> None:
+    c = make_core(leaders=[0])
+    (request,) = sending(c)
+    pauses = []
+    for attempt in range(6):
+        c.answer_produce(request, 7)
+        (batch,) = c.accumulator.queued()
+        pauses.append(batch.retry_at_ms - c.now_ms)
+        if attempt == 2:
+            c.leaders = [1]
+            c.metadata.request_update()
+            c.run(advance_ms=1)
+            c.answer_metadata(leader_epoch=1)
+        c.run(advance_ms=batch.retry_at_ms - c.now_ms)
+        (request,) = c.network.produce()
+        assert request.node_id == (0 if attempt < 2 else 1)
+    assert all(80 * 2**n <= pause <= min(120 * 2**n, 1_000) for n, pause in enumerate(pauses[:4]))
+    assert pauses[4:] == [1_000, 1_000]
+
+
 def test_a_lost_connection_with_five_in_flight_is_resent_in_order_one_at_a_time() -> None:
     c = make_core(batch_size=1_024, max_request_size=1_024)
     sent = sending(c, batches=6)
@@ -338,15 +358,18 @@ def test_why_there_was_no_answer_is_told_when_the_time_is_over() -> None:
     assert c.receipts.failure.last_error == words
 
 
-def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once() -> None:
-    c = make_core(delivery_timeout_ms=40_000)
+@pytest.mark.parametrize("delivery_timeout_ms", [40_000, 2**31 - 1])
+def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once(delivery_timeout_ms: int) -> None:
+    c = make_core(delivery_timeout_ms=delivery_timeout_ms)
     c.append(routed([b"a", b"b"], [0, 1]))
     c.flush()
     c.answer_producer_id()
     (request,) = c.network.produce()
     c.append(routed([b"queued"], [1]))
     assert c.receipts.pending_batches == 3
-    c.run(advance_ms=40_000)
+    c.run(advance_ms=delivery_timeout_ms - 1)
+    assert c.receipts.failure is None
+    c.run(advance_ms=EXPIRY_GRAIN_MS)
     assert isinstance(c.receipts.failure, DeliveryTimeout)
     assert c.receipts.pending_batches == 0
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 2 * c.accumulator.pool.buffer_bytes
