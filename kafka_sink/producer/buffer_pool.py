@@ -80,8 +80,9 @@ class BufferPool:
     def overdraw(self, size_bytes: int) -> Buffer:
         """A buffer of `size_bytes`, content undefined, whether that much is available or not. Its `start` is OUTSIDE:
         it is no part of `memory`."""
+        buffer = Buffer(memoryview(bytearray(size_bytes)), OUTSIDE, size_bytes)
         self._allocated_bytes += size_bytes
-        return Buffer(memoryview(bytearray(size_bytes)), OUTSIDE, size_bytes)
+        return buffer
 
     def _one(self) -> Buffer | None:
         if not self._free and (cut := self._cut()) is not None:

@@ -132,3 +132,20 @@ def test_memory_that_no_row_needed_is_never_touched() -> None:
     pool = BufferPool(total_bytes=2**33, buffer_bytes=2**20)
     buffer = pool.try_allocate(10)
     assert buffer is not None and buffer.start == 0
+    assert pool.available_bytes == 2**33 - 2**20
+
+
+def test_more_than_there_is_in_all_is_never_found() -> None:
+    pool = BufferPool(total_bytes=1_024, buffer_bytes=512)
+    whole = pool.try_allocate(1_024)
+    assert whole is not None
+    pool.deallocate(whole)
+    assert pool.try_allocate(1_025) is None
+    assert pool.available_bytes == 1_024
+
+
+def test_memory_that_the_system_does_not_have_is_held_by_nobody() -> None:
+    pool = BufferPool(total_bytes=1_024, buffer_bytes=512)
+    with pytest.raises(MemoryError):
+        pool.overdraw(2**62)
+    assert pool.available_bytes == 1_024
