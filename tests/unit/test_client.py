@@ -469,6 +469,21 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
     assert (failure.value.buffer_memory, failure.value.waited_ms) == (8_192, 300)
 
 
+def test_a_writer_that_waits_for_memory_is_told_that_its_producer_was_closed(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    write = producer.begin(topic="t")
+    network.hold()
+    large = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
+    thread, outcome = in_background(lambda: write.append(large))
+    assert network.arrived.wait(5)
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
+    assert producer._accumulator.pool.available_bytes == 8_192
+
+
 def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LoopbackNetwork) -> None:
     """Each answer makes room for some rows; the whole append takes longer than max.block.ms."""
     producer = producing(buffer_memory=8_192, batch_size=4_096, max_request_size=4_096, max_block_ms=1_500)
