@@ -51,7 +51,7 @@ def test_a_marker_that_is_fenced_fails_the_attempt(code: int) -> None:
         exchange.task(found, 0, 0)
 
 
-@pytest.mark.parametrize("code", [*REFUSALS, ErrorCode.PRODUCER_FENCED])
+@pytest.mark.parametrize("code", [*REFUSALS, *FENCES])
 def test_version_1_adds_no_marker_to_a_group_that_it_could_not_add(code: int) -> None:
     exchange = Exchange(1, instead(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse(0, code)))
     found = exchange.run(two_phase.plan(exchange.sink))

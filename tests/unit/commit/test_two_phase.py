@@ -547,6 +547,16 @@ def test_an_init_that_is_refused_says_of_what(transactional_id: str, code: int) 
     assert exchange.kafka.holding_back() == []
 
 
+@pytest.mark.parametrize("transactional_id", ["orders.driver", "orders.0"])
+@pytest.mark.parametrize("code", FENCES)
+def test_an_init_that_is_fenced_fails_the_attempt(code: int, transactional_id: str) -> None:
+    answer = InitProducerIdResponse(0, code, -1, -1)
+    exchange = Exchange(answer=instead(InitProducerIdRequest, answer, transactional_id))
+    with pytest.raises(AttemptFenced, match=f"InitProducerId for '{transactional_id}' .* {ErrorCode(code).name}"):
+        exchange.tasks(1)
+    assert exchange.kafka.holding_back() == []
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

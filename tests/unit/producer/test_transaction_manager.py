@@ -177,6 +177,7 @@ def test_a_partition_that_was_not_attempted_is_asked_for_again() -> None:
         (ErrorCode.INVALID_TXN_STATE, AttemptFenced),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, AttemptFenced),
         (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TransactionRefused),
+        (ErrorCode.TRANSACTION_ABORTABLE, TransactionRefused),
         (ErrorCode.UNKNOWN_SERVER_ERROR, TransactionRefused),
     ],
 )
@@ -184,9 +185,71 @@ def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exce
     core = begun(OLD)
     send_rows(core, 0, 1)
     find_coordinator(core)
-    add_partitions(core, p1=code)
+    # A broker that refuses one partition adds none.
+    add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
     assert isinstance(core.receipts.failure, error)
+    assert core.receipts.pending_batches == 0
     assert core.network.produce() == []
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["on the wire", "waiting for its retry"])
+def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_too(waits: bool) -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    (produce,) = core.network.produce()
+    if waits:
+        core.answer_produce(produce, ErrorCode.REQUEST_TIMED_OUT)
+    send_rows(core, 1)
+    add_partitions(core, p1=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert isinstance(core.receipts.failure, TopicAuthorizationFailed)
+    assert core.receipts.pending_batches == 0
+    if not waits:
+        core.answer_produce(produce)
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+    assert core.receipts.partitions() == ()
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        None,
+    ],
+)
+def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | None) -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    if code is None:
+        core.answer(core.network.take(AddPartitionsToTxnRequest), None, "the connection was lost")
+    else:
+        add_partitions(core, p0=code)
+    assert core.network.produce() == []
+    if code in (None, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        find_coordinator(core)
+    core.run(advance_ms=1_000)
+    add_partitions(core)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+
+
+def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> None:
+    core = begun(OLD, delivery_timeout_ms=40_000)
+    send_rows(core, 0)
+    find_coordinator(core)
+    core.run(advance_ms=40_000)
+    assert isinstance(core.receipts.failure, DeliveryTimeout)
+    add_partitions(core)
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
 
 
 def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
