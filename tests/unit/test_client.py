@@ -40,6 +40,7 @@ from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.compression import codec_for
 from loopback_network import LoopbackNetwork, loopback
 from producer_core import TOPIC, metadata_response, routed
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -128,6 +129,16 @@ def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest
     with pytest.raises(ProducerClosed, match="a bug"):
         producer.begin(topic="t").append(rows(1))
     assert reported.wait(5)
+
+
+def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed() -> None:
+    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    write = producer.begin(topic="t")
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    wait_until(lambda: producer._metadata._wanted, 5, "a writer that waits")
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
 
 
 def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

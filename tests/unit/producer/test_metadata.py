@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from kafka_sink.producer.metadata import MAX_IDLE_MS, NO_LEADER, Metadata
 from kafka_sink.protocol.requests import MetadataResponse
 from producer_core import TOPIC, metadata_response
@@ -311,6 +313,39 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
     assert metadata.snapshot.topics[TOPIC].leaders == (2, 2, 1)
     metadata.update(metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0), 0)
     assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
+
+
+@pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])
+def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(
+    old_id: int | None, new_id: int | None
+) -> None:
+    """Also where brokers are being upgraded, and only some of them know topic ids."""
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for topic_id, leaders, leader_epoch in ((old_id, [2, 2, 2], 10), (new_id, [0, 1], 5)):
+        answer = metadata_response(leaders, leader_epoch=leader_epoch)
+        found = replace(answer.topics[0], topic_id=None if topic_id is None else uuid.UUID(int=topic_id))
+        metadata.update(replace(answer, topics=(found,)), 0)
+    snapshot = metadata.snapshot.topics[TOPIC]
+    assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
+    assert (snapshot.topic_id is None) == (new_id is None)
+
+
+def test_without_leader_epochs_the_last_answer_counts() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1], [1, 0]):
+        metadata.update(metadata_response(leaders, leader_epoch=-1), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
+
+
+def test_a_topic_that_was_denied_for_a_moment_keeps_its_leader_epochs() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    metadata.update(metadata_response([1, 1], leader_epoch=4), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
 
 
 def test_a_topic_grows_and_a_broker_that_has_not_heard_of_it_does_not_shrink_it() -> None:
