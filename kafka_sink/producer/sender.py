@@ -286,8 +286,8 @@ class Sender:
                 return
 
     def _on_init_producer_id(self, answer: Answer, now_ms: int) -> None:
-        self._asking_producer_id = False
         self._producer_id_error = ""
+        self._asking_producer_id = False
         response = answer.response
         action = Action.RETRY
         if isinstance(response, InitProducerIdResponse):
