@@ -1,8 +1,9 @@
 """Sequence numbers of an idempotent producer (KIP-98): why a retry neither doubles nor reorders.
 
 Every batch of a partition starts where the one before ended. The leader accepts only the next sequence, and answers one
-of the last five again with its old offset. So at most five batches of a partition are in flight, a batch keeps its
-number for ever once it has one, and after a failure the oldest unanswered batch goes first and alone.
+of the last five again with its old offset. So a batch is sent only while it and all unanswered ones are among their
+partition's last five, it keeps its number for ever once it has one, and after a failure the oldest unanswered batch
+goes first and alone.
 
 Without idempotence the numbers stay here, and tell only what comes before what; the wire shows none. Nothing then
 stops a batch from overtaking one that is sent again, except `max.in.flight.requests.per.connection` = 1: a partition
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NO_SEQUENCE = -1
 NEVER = -1
 SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again
+# Batches of a producer and partition (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+LEADER_REMEMBERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class _PartitionState:
     last_acknowledged_ms: int = NEVER
     # Numbered and not yet answered for good, oldest first; batches that wait for their retry are among them.
     unanswered: list[ProducerBatch] = field(default_factory=list)
+    # Batches that were acknowledged before an earlier one was, since last there was nothing unanswered.
+    overtaking: int = 0
 
 
 class Sequences:
@@ -83,6 +88,9 @@ class Sequences:
         The first batch of a partition goes alone: a leader that knows nothing of a producer takes any first sequence
         (ProducerAppendInfo.checkSequence), so a second one on its heels could be written in its place while it is
         refused for now.
+
+        A batch may be overtaken: its answer is awaited from a broker that led before, while the new leader, which has
+        it, acknowledges later ones. It must be among those the leader remembers when it comes again.
         """
         state = self._state(batch)
         unanswered = state.unanswered
@@ -94,7 +102,7 @@ class Sequences:
             return not unanswered
         if any(not other.in_flight for other in unanswered):
             return False
-        return len(unanswered) < max_in_flight
+        return len(unanswered) < max_in_flight and len(unanswered) + state.overtaking < LEADER_REMEMBERS
 
     def gap_may_heal(self, batch: ProducerBatch) -> bool:
         """Whether OUT_OF_ORDER_SEQUENCE for `batch` can be the doing of a batch before it, so that a retry helps: one
@@ -104,7 +112,9 @@ class Sequences:
 
     def acknowledged(self, batch: ProducerBatch, now_ms: int) -> None:
         state = self._state(batch)
+        overtook = state.unanswered[0] is not batch
         state.unanswered.remove(batch)
+        state.overtaking = state.overtaking + overtook if state.unanswered else 0
         state.last_acknowledged_ms = now_ms
 
     def former_topic_id(self, batch: ProducerBatch) -> uuid.UUID | None:

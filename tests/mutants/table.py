@@ -118,7 +118,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
     Mutant(
         "more than five batches of a partition in flight",
         f"{PRODUCER}/sequences.py",
-        "        return len(unanswered) < max_in_flight\n",
+        "        return len(unanswered) < max_in_flight and len(unanswered) + state.overtaking < LEADER_REMEMBERS\n",
         "        return True\n",
         f"{TESTS_PRODUCER}/test_sequences.py::test_no_more_than_max_in_flight_of_a_partition",
     ),
@@ -381,6 +381,22 @@ SPLIT: tuple[Mutant, ...] = (
 )
 
 SENDER: tuple[Mutant, ...] = (
+    Mutant(
+        "a batch is left behind further than its leader remembers",
+        f"{PRODUCER}/sequences.py",
+        " and len(unanswered) + state.overtaking < LEADER_REMEMBERS",
+        "",
+        f"{TESTS_PRODUCER}/test_sequences.py::"
+        "test_no_unanswered_batch_is_left_behind_further_than_its_leader_remembers",
+    ),
+    Mutant(
+        "after an overtaken batch fewer are sent for ever",
+        f"{PRODUCER}/sequences.py",
+        "        state.overtaking = state.overtaking + overtook if state.unanswered else 0\n",
+        "        state.overtaking += overtook\n",
+        f"{TESTS_PRODUCER}/test_sequences.py::"
+        "test_no_unanswered_batch_is_left_behind_further_than_its_leader_remembers",
+    ),
     Mutant(
         "the first batch of a partition has company",
         f"{PRODUCER}/sequences.py",

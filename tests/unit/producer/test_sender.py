@@ -256,13 +256,14 @@ def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> Non
     assert c.receipts.failure is None
 
 
+@pytest.mark.parametrize("code", [7, 20])
 @pytest.mark.parametrize(("then", "first_offset"), [(0, 10), (46, 11)], ids=["written now", "written before"])
-def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first_offset: int) -> None:
+def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first_offset: int, code: int) -> None:
     """The leader wrote both, and the first answer says that it could not wait for the followers."""
     c = make_core(batch_size=1_024, max_request_size=1_024)
     first, second = sending(c, batches=2)
     c.answer_produce(second, offsets=lambda tp: 11)
-    c.answer_produce(first, 7)
+    c.answer_produce(first, code)
     assert not c.receipts.settled
     c.run(advance_ms=150)
     (again,) = c.network.produce()
@@ -273,6 +274,37 @@ def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first
     c.append(routed([b"after"], [0]))
     c.run(advance_ms=100)
     assert sequences(c.network.produce()[0]) == [3]
+
+
+def test_a_batch_that_a_former_leader_owes_an_answer_for_stays_among_those_the_new_one_remembers() -> None:
+    """The former leader stopped once the followers had the batch. The new one would refuse it as out of order, did it
+    come again behind five later ones."""
+    c = warm(make_core(leaders=[0], batch_size=1_024, max_request_size=1_024))
+    c.append(routed([bytes(900)] * 2, [0, 0]))
+    c.run()
+    (owed, *_) = c.network.produce()
+    c.metadata.request_update()
+    c.run(advance_ms=150)
+    c.leaders = [1]
+    c.answer_metadata(leader_epoch=1)
+    c.append(routed([bytes(900)] * 20, [0] * 20))
+    new_leaders: list[int] = []
+    for _ in range(20):
+        c.run(advance_ms=1)
+        for request in c.network.produce():
+            if request.node_id == 1:
+                new_leaders += sequences(request)
+                c.answer_produce(request)
+    assert sequences(owed) == [1]
+    assert new_leaders == [3, 4, 5]
+    for request in [request for request in c.network.produce() if request.node_id == 0]:
+        c.answer(request, None, "no answer within 30000 ms")
+    for _ in until_settled(c):
+        c.run(advance_ms=2_000)
+        for request in c.network.produce():
+            new_leaders += sequences(request)
+            c.answer_produce(request)
+    assert new_leaders == [3, 4, 5, 1, 2, *range(6, 23)]
 
 
 def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset() -> None:

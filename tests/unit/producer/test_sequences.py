@@ -58,6 +58,21 @@ def test_no_more_than_max_in_flight_of_a_partition() -> None:
     assert sequences.may_send(batch(1, partition=1), 5)
 
 
+@pytest.mark.parametrize("max_in_flight", [2, 5])
+def test_no_unanswered_batch_is_left_behind_further_than_its_leader_remembers(max_in_flight: int) -> None:
+    """A broker that led before owes the first answer, while the one that leads now acknowledges what comes later."""
+    sequences = warm()
+    for _ in range(2):
+        first = numbered(sequences, 1)
+        for _ in range(4):
+            assert sequences.may_send(batch(1), max_in_flight)
+            sequences.acknowledged(numbered(sequences, 1), 10)
+        assert not sequences.may_send(batch(1), max_in_flight)
+        assert sequences.may_send(first, max_in_flight)
+        sequences.acknowledged(first, 20)
+        assert sequences.may_send(batch(1), max_in_flight)
+
+
 def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_is_known_to_remember_it() -> None:
     sequences = Sequences()
     first = numbered(sequences, 1)
