@@ -765,6 +765,27 @@ def test_a_plan_does_not_pass_over_an_abort_that_is_refused(code: int, version: 
     assert (error.transactional_id, error.api) == ("orders.1", api.__name__.removesuffix("Request"))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("code", FENCES)
+def test_an_abort_that_is_fenced_was_made_by_whoever_fenced_it(code: int, version: int) -> None:
+    exchange = Exchange(version)
+    exchange.tasks(2)
+
+    def ended_by_another(request: Any) -> Any:
+        api = InitProducerIdRequest if version == 1 else EndTxnRequest
+        if not isinstance(request, api) or request.transactional_id != "orders.1":
+            return None
+        exchange.kafka.time_out("orders.1")
+        return InitProducerIdResponse(0, code, -1, -1) if version == 1 else EndTxnResponse(0, code, -1, -1)
+
+    exchange.answer = ended_by_another
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert exchange.kafka.holding_back() == []
+    exchange.answer = lambda request: None
+    exchange.commit(found, [exchange.task(found, 0, slot) for slot in range(2)])
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
 # --- time -------------------------------------------------------------------------------------------------------------
 
 

@@ -158,6 +158,18 @@ def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None
     assert [each.partition for each in produce.request.partitions] == [1]
 
 
+def test_version_1_adds_partitions_together_that_came_while_another_was_being_added() -> None:
+    core = begun(OLD, leaders=(0, 0, 0))
+    send_rows(core, 0)
+    find_coordinator(core)
+    send_rows(core, 1)
+    send_rows(core, 2)
+    assert sum(isinstance(sent.request, AddPartitionsToTxnRequest) for sent in core.network.sent) == 1
+    assert add_partitions(core).request.partitions == ((TOPIC, 0),)
+    assert sorted(add_partitions(core).request.partitions) == [(TOPIC, 1), (TOPIC, 2)]
+    assert sorted(each.partition for sent in core.network.produce() for each in sent.request.partitions) == [0, 1, 2]
+
+
 def test_a_partition_that_was_not_attempted_is_asked_for_again() -> None:
     core = begun(OLD)
     send_rows(core, 0)
