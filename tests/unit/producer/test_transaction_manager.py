@@ -277,7 +277,13 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE]
+    "code",
+    [
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    ],
 )
 def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
     core = begun(NEW)
