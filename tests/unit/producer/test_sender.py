@@ -240,8 +240,10 @@ def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> 
 
 
 def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
-    c = make_core(batch_size=1_024, max_request_size=1_024)
-    first, second = sending(c, batches=2)
+    c = warm(make_core(batch_size=1_024, max_request_size=1_024))
+    c.append(routed([bytes(900)] * 2, [0, 0]))
+    c.run(advance_ms=10)
+    first, second = c.network.produce()
     c.answer_produce(second, 45)
     c.run(advance_ms=1_500)
     assert c.network.produce() == [first]
