@@ -545,12 +545,11 @@ class DeliveryTimeout(DeliveryError):
         self.elapsed_ms = elapsed_ms
         self.attempts = attempts
         self.last_error = last_error
+        written = "Whether the last attempt was written is unknown." if attempts else "None of them was sent."
         super().__init__(
             f"{records} records for {topic}-{partition} were not acknowledged within {elapsed_ms} ms "
-            f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. Whether the "
-            f"last "
-            f"attempt was written is unknown. Check the partition's leader and in-sync replicas, then run again. "
-            f"{REPLAY}"
+            f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. {written} "
+            f"Check the partition's leader and in-sync replicas, then run again. {REPLAY}"
         )
 
 

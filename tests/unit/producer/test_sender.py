@@ -366,6 +366,7 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     assert isinstance(failure, DeliveryTimeout)
     assert (failure.attempts, failure.records, failure.elapsed_ms) == (2, 1, 40_000)
     assert "NOT_ENOUGH_REPLICAS" in failure.last_error
+    assert "Whether the last attempt was written is unknown." in str(failure)
     assert c.accumulator.pool.available_bytes < c.config.buffer_memory
     c.answer_produce(again)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
@@ -376,7 +377,7 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     c.flush()
     c.run(advance_ms=40_000)
     assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert "Connection refused" in str(c.receipts.failure)
+    assert "Connection refused. None of them was sent." in str(c.receipts.failure)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
