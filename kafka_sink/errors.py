@@ -536,8 +536,18 @@ class DeliveryError(KafkaSinkError):
 
 
 class DeliveryTimeout(DeliveryError):
+    """`was_sent`: the records were once, if only in a larger batch that was split."""
+
     def __init__(
-        self, *, topic: str, partition: int, records: int, elapsed_ms: int, attempts: int, last_error: str
+        self,
+        *,
+        topic: str,
+        partition: int,
+        records: int,
+        elapsed_ms: int,
+        attempts: int,
+        was_sent: bool,
+        last_error: str,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -545,7 +555,7 @@ class DeliveryTimeout(DeliveryError):
         self.elapsed_ms = elapsed_ms
         self.attempts = attempts
         self.last_error = last_error
-        written = "Whether the last attempt was written is unknown." if attempts else "None of them was sent."
+        written = "Whether the last attempt was written is unknown." if was_sent else "None of them was sent."
         super().__init__(
             f"{records} records for {topic}-{partition} were not acknowledged within {elapsed_ms} ms "
             f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. {written} "

@@ -423,6 +423,7 @@ class Sender:
             records=batch.record_count,
             elapsed_ms=now_ms - batch.created_ms,
             attempts=batch.attempts,
+            was_sent=batch.base_sequence != NO_SEQUENCE,
             last_error=batch.last_error or self._producer_id_error or self._network.last_error,
         )
 

@@ -849,6 +849,9 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     assert isinstance(failure, DeliveryTimeout)
     assert failure.elapsed_ms == 40_000 - 1 + EXPIRY_GRAIN_MS
     assert "MESSAGE_TOO_LARGE" in failure.last_error
+    # The part was never sent; its batch was.
+    assert failure.attempts == 0
+    assert "Whether the last attempt was written is unknown." in str(failure)
     assert c.receipts.pending_batches == 0
     c.answer_produce(part)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
