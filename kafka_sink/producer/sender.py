@@ -410,7 +410,8 @@ class Sender:
             return
         self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
         oldest_ms = now_ms - self._config.delivery_timeout_ms
-        for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
+        # Those that were sent first: they know why they are not acknowledged.
+        for batch in [*self._sequences.unanswered(), *self._accumulator.queued()]:
             if batch.created_ms <= oldest_ms and not batch.checked_out:
                 batch.settle()
                 self._fail(self._undelivered(batch, now_ms))

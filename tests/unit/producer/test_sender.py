@@ -381,6 +381,23 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
+def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
+    """It has a reason; those behind it waited for no other."""
+    c = make_core(leaders=[0, 1], delivery_timeout_ms=40_000)
+    c.network.down = {0}
+    c.append(routed([b"waits", b"sent"], [0, 1]))
+    c.flush()
+    c.answer_producer_id()
+    c.answer_produce(c.network.take(ProduceRequest), 19)
+    c.run(advance_ms=1_000)
+    assert len(c.network.produce()) == 1
+    c.run(advance_ms=39_000)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert (failure.partition, failure.attempts) == (1, 2)
+    assert "NOT_ENOUGH_REPLICAS" in failure.last_error
+
+
 def test_why_there_was_no_answer_is_told_when_the_time_is_over() -> None:
     """A broker without a version for the request may be the next to be upgraded, so it is asked again."""
     c = make_core(delivery_timeout_ms=40_000)
@@ -849,12 +866,20 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     assert isinstance(failure, DeliveryTimeout)
     assert failure.elapsed_ms == 40_000 - 1 + EXPIRY_GRAIN_MS
     assert "MESSAGE_TOO_LARGE" in failure.last_error
-    # The part was never sent; its batch was.
-    assert failure.attempts == 0
-    assert "Whether the last attempt was written is unknown." in str(failure)
     assert c.receipts.pending_batches == 0
     c.answer_produce(part)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_parts_that_were_not_sent_themselves_may_have_been_written_with_their_batch() -> None:
+    c, request = too_large_for_its_leader(delivery_timeout_ms=40_000)
+    c.answer_produce(request, 10)
+    c.network.down = {0}
+    c.run(advance_ms=40_000)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert failure.attempts == 0
+    assert "Whether the last attempt was written is unknown." in str(failure)
 
 
 def test_what_was_split_and_acknowledged_does_not_expire() -> None:
