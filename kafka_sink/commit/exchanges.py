@@ -65,7 +65,7 @@ def describe_transaction(transactional_id: str) -> ToCoordinator:
 
 
 def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True) -> ToCoordinator:
-    """The offset of a group, which is where a marker or a decision is; if `stable`, not while one is about to change."""
+    """The offset of a group, where a marker or a decision is; if `stable`, not while one is about to change."""
     request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable=stable)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 

@@ -33,6 +33,7 @@ from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.sink import Facts
 from kafka_sink.commit.two_phase import LEAST_TIME_LEFT_MS
 from kafka_sink.errors import (
+    AttemptFenced,
     CheckpointBehind,
     CommitOutcomeUnknown,
     CommittedDataMissing,
