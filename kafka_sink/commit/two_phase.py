@@ -252,10 +252,10 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     """Opens the slot's next run, which fences every earlier attempt. Raises DriverFenced, CheckpointBehind,
     TransactionRefused; nothing is written then."""
     transactional_id = sink.names.slot(slot)
-    # Deciding raises the driver's epoch on version 2: while it is this run's, no marker is another than `plan` found.
-    is_told = sink.transaction_version >= 2 and facts.tell_of(slot)
-    # Not a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
+    # What `plan` found is good as long as nobody has committed the slot since, which the epoch tells. A look is not for
+    # a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
     # `plan` has left no marker on its way, and nothing else can make one.
+    is_told = facts.tell_of(slot)
     look = [] if is_told else [fetch_offset(sink, transactional_id, stable=False)]
     driver, *fetched = yield [describe_transaction(sink.names.driver), *look]
     check_driver(sink, facts.generation, driver)

@@ -1091,13 +1091,6 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names",
     ),
     Mutant(
-        "an attempt of version 1 that begins after the decision goes by what was there before",
-        TWO_PHASE,
-        "    is_told = sink.transaction_version >= 2 and facts.tell_of(slot)\n",
-        "    is_told = facts.tell_of(slot)\n",
-        f"{TESTS_TWO_PHASE}::test_an_attempt_that_begins_after_the_decision_writes_nothing",
-    ),
-    Mutant(
         "a task believes after its Init what it saw before, though others came in between",
         TWO_PHASE,
         "    if not _is_first_since(facts.decision, slot, ids):\n",

@@ -245,7 +245,7 @@ BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_requests_of_a_micro_batch_are_seven_or_nine_for_a_slot_and_seven_or_eight_more(
+def test_the_requests_of_a_micro_batch_are_seven_or_eight_for_a_slot_and_seven_or_eight_more(
     version: int, slots: int
 ) -> None:
     exchange = Exchange(version)
@@ -258,7 +258,7 @@ def test_the_requests_of_a_micro_batch_are_seven_or_nine_for_a_slot_and_seven_or
         "EndTxn": slots + 1,
         "TxnOffsetCommit": slots + 1,
         # Twice by plan and commit. On version 1 once by tasks.
-        "OffsetFetch": (3 if version == 1 else 2) * slots + 1,
+        "OffsetFetch": 2 * slots + 1,
         "DescribeTransactions": 2 * slots,
         # To each broker, and two to each leader of partitions with new rows.
         "ListTransactions": 1,
@@ -267,7 +267,7 @@ def test_the_requests_of_a_micro_batch_are_seven_or_nine_for_a_slot_and_seven_or
     if version == 1:
         expected["AddOffsetsToTxn"] = slots + 1
     assert exchange.asked == expected
-    assert sum(expected.values()) == (9 * slots + 8 if version == 1 else 7 * slots + 7)
+    assert sum(expected.values()) == (8 * slots + 8 if version == 1 else 7 * slots + 7)
 
 
 @pytest.mark.parametrize(("version", "in_plan", "in_task", "in_commit"), [(1, 3, 4, 6), (2, 3, 3, 5)])
