@@ -54,6 +54,7 @@
     │   ├── TransactionTimedOut
     │   ├── StateExpired
     │   ├── AbortedRowsOpen
+    │   ├── PreparedRowsGone
     │   ├── HangingTransaction
     │   ├── VerificationRefused
     │   ├── DecisionPending
@@ -98,6 +99,7 @@ COMMITS_THE_REST = (
     "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots again if "
     "their rows are the same. Nothing is lost."
 )
+NOT_BEGUN = "No row is lost, and none of this run was written: once that is mended, run it again."
 STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
 WRITE_STOPPED = "No row of this run becomes visible."
 LASTS_TOO_LONG = "If micro-batches take that long, make them smaller, or raise"
@@ -141,6 +143,10 @@ _SAID_OF_A_BATCH = {
         WriteKind.BATCH: "No row is lost, though for Spark the write has failed: do not run it again, that would be "
         "another write and double every row. This ends what hides them: {repair}.",
     },
+    NOT_BEGUN: {
+        WriteKind.VERSION: "No row is lost, and none of this version was written: once that is mended, run it again "
+        "with the same txnAppId and txnVersion.",
+    },
     COMMITS_THE_REST: {
         WriteKind.BATCH: "For Spark the write has failed; running it again would be another write, and double what is "
         "visible. Nothing is lost that this can still commit: {repair}. Rows of slots that stay missing have to be "
@@ -169,6 +175,9 @@ class KafkaSinkError(Exception):
         decided write."""
         self.write_kind = write_kind
         self._replace(REPLAY, UNDECIDED if committing else NOTHING_VISIBLE)
+        if not committing:
+            # A run that looks for what hangs of the one before.
+            self._replace(NOT_RECORDED, NOT_BEGUN)
         for of_a_stream, of_a_batch in _SAID_OF_A_BATCH.items():
             if write_kind in of_a_batch:
                 self._replace(of_a_stream, of_a_batch[write_kind].replace("{repair}", repair))
@@ -926,6 +935,35 @@ class AbortedRowsOpen(ExactlyOnceError):
             f"{transactional_id!r} open since offset {open_since_offset}, and the task's rows begin at {first_offset}. "
             "It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit would make visible as "
             f"well. The sink aborts both. {NOTHING_VISIBLE}"
+        )
+
+
+class PreparedRowsGone(ExactlyOnceError):
+    """`first_offset`: the rows of the attempt began here, None where no answer said; `open_since_offset`: what the
+    leader has open of their transaction begins there, None where it has nothing open."""
+
+    def __init__(
+        self,
+        *,
+        micro_batch_id: int,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        open_since_offset: int | None,
+        first_offset: int | None,
+    ) -> None:
+        self.micro_batch_id = micro_batch_id
+        self.topic = topic
+        self.partition = partition
+        self.transactional_id = transactional_id
+        self.open_since_offset = open_since_offset
+        self.first_offset = first_offset
+        has = "nothing" if open_since_offset is None else f"only what begins at offset {open_since_offset}"
+        super().__init__(
+            f"micro-batch {micro_batch_id} was not committed: acknowledged rows of transaction {transactional_id!r}, "
+            f"which begin at offset {first_offset} of {topic}-{partition}, are in it no more: its coordinator has it "
+            f"open, and the partition's leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), "
+            f"or an unclean leader election lost them. The sink aborts the rest. {NOTHING_VISIBLE}"
         )
 
 

@@ -242,8 +242,14 @@ class CoordinatorClient:
 
         Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
         """
+        deadline_ms = self._deadline_ms()
         said = None if topics is None else self._said_of(topics)
-        of = {topic.name: topic for topic in said or self._metadata(topics, self._deadline_ms()).topics}
+        answer = said or self._metadata(topics, deadline_ms).topics
+        is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
+        # A broker that has just started may know of none yet.
+        if is_unknown and self._pause(1, deadline_ms):
+            answer = self._metadata(topics, deadline_ms).topics
+        of = {topic.name: topic for topic in answer}
         for name in topics or ():
             if of[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise TopicNotFound(topic=name, waited_ms=0)

@@ -2,6 +2,7 @@
 
     COMMIT lost   readers see nothing behind it: wait for it, then write the marker in the coordinator's place
     ABORT lost    the next attempt's rows join the aborted ones, and their COMMIT would show both: nothing is decided
+    ABORT of others' making   rows of a transaction that its coordinator has open are gone: nothing is decided
 
 Source: KAFKA-20734; KIP-664 (DescribeProducers, WriteTxnMarkers).
 """
@@ -12,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit.effects import Pause, Steps, ToLeaders
+from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Sink, SlotPrepared, command
-from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, VerificationRefused
+from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
     DescribeProducersRequest,
@@ -26,35 +28,59 @@ from kafka_sink.protocol.transactions import (
 # After a commit's answer its markers are written within 1 to 4 ms, 150 at most (measured); twice as long each time,
 # 2 + 4 + ... + 16384 ms, is half a minute, about what a broker that dies takes to be replaced.
 PAUSES_MS = tuple(2**n for n in range(1, 15))
+# In place of an offset at which a producer's transaction begins.
+NOTHING_OPEN = -1
 
 
-def check_alone(sink: Sink, slots: Sequence[SlotPrepared], micro_batch_id: int) -> Steps[None]:
-    """That each transaction begins, on every leader, with a row of the slot's: where one did not hear of the end of an
-    aborted attempt (KAFKA-20734), this one's rows joined those, and would take them along.
+def check_leaders(
+    sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int
+) -> Steps[None]:
+    """That each transaction begins, on every leader, with the first row of the slot's.
 
-    Raises AbortedRowsOpen; the abort that follows ends both. VerificationRefused.
+    Where it begins before, the leader did not hear of the end of an aborted attempt, whose rows a commit would take
+    along. Where it begins later or not at all, acknowledged rows are in no transaction any more: somebody aborted it on
+    the leader alone, which the coordinator does not know, or an unclean election took them.
+
+    Raises AbortedRowsOpen or PreparedRowsGone, after which the rest is aborted; VerificationRefused; DriverFenced.
     """
-    written = {each.ids.producer_id: each for each in slots}
-    touched = sorted({partition for each in slots for partition in each.first_offsets})
-    if not touched:
+    written = {
+        (topic, partition, each.ids.producer_id): (each, first)
+        for each in slots
+        for (topic, partition), first in each.first_offsets.items()
+    }
+    if not written:
         return
+    touched = sorted({(topic, partition) for topic, partition, _ in written})
     answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
-    for found in answer.partitions:
-        for producer in found.producers:
-            slot, since = written.get(producer.producer_id), producer.current_txn_start_offset
-            # Where the slot has no rows its coordinator will commit nothing, whatever hangs there.
-            if slot is None or since < 0 or (found.topic, found.partition) not in slot.first_offsets:
-                continue
-            first = slot.first_offsets[found.topic, found.partition]
-            if first is None or since < first:
-                raise AbortedRowsOpen(
-                    micro_batch_id=micro_batch_id,
-                    topic=found.topic,
-                    partition=found.partition,
-                    transactional_id=sink.names.slot(slot.slot),
-                    open_since_offset=since,
-                    first_offset=first,
-                )
+    began = {
+        (found.topic, found.partition, producer.producer_id): producer.current_txn_start_offset
+        for found in answer.partitions
+        for producer in found.producers
+    }
+    for (topic, partition, producer_id), (slot, first) in written.items():
+        since = began.get((topic, partition, producer_id), NOTHING_OPEN)
+        transactional_id = sink.names.slot(slot.slot)
+        if since == first:
+            continue
+        if since == NOTHING_OPEN or (first is not None and since > first):
+            # Another run's driver may have ended it, which is no loss to be told of.
+            yield from check_generation(sink, generation)
+            raise PreparedRowsGone(
+                micro_batch_id=micro_batch_id,
+                topic=topic,
+                partition=partition,
+                transactional_id=transactional_id,
+                open_since_offset=None if since == NOTHING_OPEN else since,
+                first_offset=first,
+            )
+        raise AbortedRowsOpen(
+            micro_batch_id=micro_batch_id,
+            topic=topic,
+            partition=partition,
+            transactional_id=transactional_id,
+            open_since_offset=since,
+            first_offset=first,
+        )
 
 
 @dataclass(frozen=True, slots=True)

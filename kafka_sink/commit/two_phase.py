@@ -58,7 +58,7 @@ from kafka_sink.commit.exchanges import (
     read_markers,
     write_offset,
 )
-from kafka_sink.commit.hanging import check_alone, end_hanging
+from kafka_sink.commit.hanging import check_leaders, end_hanging
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
@@ -343,7 +343,7 @@ def commit(
         yield from at_once(
             _write_decision(sink, decision),
             _check_open(sink, open_slots, now_ms),
-            check_alone(sink, open_slots, micro_batch_id),
+            check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
         yield from _decide(sink, decision)
         # Not one is aborted after this, whatever happens.

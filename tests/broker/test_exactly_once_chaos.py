@@ -134,11 +134,21 @@ def impatient() -> Iterator[LocalKafka]:
 
 
 @pytest.mark.parametrize(
-    ("step", "visible"),
-    [(UNDECIDED, Counter()), (DECIDED, Counter()), ("after EndTxn {sink}.0 commit", Counter(range(ROWS_A_FILE)))],
+    ("step", "error", "visible"),
+    [
+        (UNDECIDED, "TransactionTimedOut", Counter()),
+        ("before EndTxn {sink}.driver commit", "TransactionTimedOut", Counter()),
+        (DECIDED, "CommitOutcomeUnknown", Counter()),
+        ("after EndTxn {sink}.0 commit", "CommitOutcomeUnknown", Counter(range(ROWS_A_FILE))),
+    ],
 )
 def test_the_driver_sleeps_past_the_timeout(
-    impatient: LocalKafka, tmp_path: Path, step: str, visible: Counter[int], request: pytest.FixtureRequest
+    impatient: LocalKafka,
+    tmp_path: Path,
+    step: str,
+    error: str,
+    visible: Counter[int],
+    request: pytest.FixtureRequest,
 ) -> None:
     name = f"asleep-{request.node.callspec.indices['step']}"
     impatient.create_topic(name, 3)
@@ -151,7 +161,7 @@ def test_the_driver_sleeps_past_the_timeout(
         application.send_signal(signal.SIGCONT)
         application.go_on(step)
         status, said = application.end()
-    fails_with("CommitOutcomeUnknown", status, said)
+    fails_with(error, status, said)
     # All of a slot or nothing of it.
     got = read(impatient, name, "read_committed")
     assert got == visible or (visible and got in slots_of_first_micro_batch())

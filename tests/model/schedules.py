@@ -18,6 +18,7 @@ from kafka_sink.errors import (
     CommittedDataMissing,
     DriverFenced,
     NonDeterministicReplay,
+    PreparedRowsGone,
     StateExpired,
     TornBatch,
     TransactionTimedOut,
@@ -175,7 +176,9 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
     kinds = schedule.kinds()
     allowed: set[type[Exception]] = set()
     if kinds & TAKING_AWAY:
-        allowed |= {DriverFenced, AttemptFenced, TransactionTimedOut, CommitOutcomeUnknown, TaskFailed}
+        allowed |= {
+            DriverFenced, AttemptFenced, TransactionTimedOut, PreparedRowsGone, CommitOutcomeUnknown, TaskFailed,
+        }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
     if any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events):

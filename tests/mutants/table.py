@@ -1272,16 +1272,23 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "rows of an aborted attempt are committed with those of the next, where a leader has both in one transaction",
         TWO_PHASE,
-        "            check_alone(sink, open_slots, micro_batch_id),\n",
+        "            check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_not_hear_of_an_abort",
     ),
     Mutant(
         "a leader that says where a slot's rows begin is taken to have nothing open before them",
         HANGING,
-        "            if first is None or since < first:\n",
-        "            if first is None:\n",
+        "        raise AbortedRowsOpen(\n",
+        "        if first is not None:\n            continue\n        raise AbortedRowsOpen(\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit",
+    ),
+    Mutant(
+        "rows that their leader has in no transaction any more are taken for committed",
+        HANGING,
+        "        if since == first:\n            continue\n        if since == NOTHING_OPEN or",
+        "        if since == first or since == NOTHING_OPEN:\n            continue\n        if",
+        f"{TESTS_HANGING}::test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed",
     ),
     Mutant(
         "a run writes behind rows that a leader hides, and its abort takes them away",

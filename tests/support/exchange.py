@@ -16,7 +16,7 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import EndTxnRequest
+from kafka_sink.protocol.transactions import EndTxnRequest, TopicAndPartition
 from model.logical_kafka import LogicalKafka, Produce
 
 SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
@@ -64,7 +64,7 @@ WHOLE = {0: "a", 1: "b"}
 
 class Exchange:
     """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
-    `asked`: by API. `rounds`: how often something was waited for."""
+    `asked`: by API. `rounds`: how often something was waited for. `base_offsets`: of each partition's last rows."""
 
     def __init__(self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None) -> None:
         self.sink = replace(SINK, transaction_version=version)
@@ -73,6 +73,7 @@ class Exchange:
         self.requests: list[Any] = []
         self.pauses_ms: list[int] = []
         self.settings: dict[str, str] = {}
+        self.base_offsets: dict[TopicAndPartition, int] = {}
         self.rounds = 0
         self.answer = answer
 
@@ -115,7 +116,8 @@ class Exchange:
         row = f"{micro_batch_id}/{slot}"
         if begun.visible is None:
             name = self.sink.names.slot(slot)
-            self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
+            produced = self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
+            self.base_offsets["t", slot] = produced.base_offset
             self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
         return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (("t", slot),))
 

@@ -13,11 +13,13 @@ from exchange import (
     instead,
 )
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.hanging import PAUSES_MS, Hanging, write_commit_markers
+from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
 from kafka_sink.errors import (
     AbortedRowsOpen,
+    DriverFenced,
     HangingTransaction,
+    PreparedRowsGone,
     VerificationRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -171,19 +173,48 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-@pytest.mark.parametrize(
-    ("since", "first_offsets"),
-    [(17, {("t", 1): 17}), (-1, {("t", 1): 17}), (16, {("t", 0): 17}), (16, {})],
-)
-def test_what_begins_with_the_slots_own_row_and_what_it_did_not_write_to_is_no_matter(
-    since: int, first_offsets: dict[tuple[str, int], int | None]
-) -> None:
+def test_what_begins_with_the_slots_own_row_is_committed_whatever_hangs_where_it_did_not_write() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    answers = iter([open_on(1, done[1].ids, since)])
+    ids = done[1].ids
+    answer = DescribeProducersResponse(0, (*open_on(1, ids, 17).partitions, *open_on(0, ids, 3).partitions))
+    answers = iter([answer])
     exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
-    exchange.commit(found, [done[0], replace(done[1], first_offsets=first_offsets)])
+    exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("since", [None, 18])
+def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(since: int | None) -> None:
+    """Their coordinator knows nothing of it."""
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
+    answer = nothing if since is None else open_on(1, done[1].ids, since)
+    exchange.answer = instead(DescribeProducersRequest, answer)
+    done[1] = replace(done[1], first_offsets={("t", 1): 17})
+    with pytest.raises(PreparedRowsGone, match="kafka-transactions.sh abort") as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
+    assert (error.open_since_offset, error.first_offset) == (since, 17)
+    assert exchange.asked["EndTxn"] == 0
+    assert exchange.kafka.visible == []
+    exchange.answer = lambda request: None
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    exchange.run(two_phase.plan(exchange.sink))
+    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
+    exchange.answer = instead(DescribeProducersRequest, nothing)
+    slots = [replace(done[0], first_offsets={("t", 0): 17})]
+    with pytest.raises(DriverFenced):
+        exchange.run(check_leaders(exchange.sink, slots, generation=found.generation, micro_batch_id=0))
 
 
 @pytest.mark.parametrize("code", REFUSALS)

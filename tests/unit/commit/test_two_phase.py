@@ -30,7 +30,7 @@ from kafka_sink.commit.effects import Effect, Result, Steps, ToCoordinator, ToEv
 from kafka_sink.commit.exchanges import read_decision
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import Marker, Names
-from kafka_sink.commit.sink import Facts
+from kafka_sink.commit.sink import Facts, SlotPrepared
 from kafka_sink.commit.two_phase import LEAST_TIME_LEFT_MS
 from kafka_sink.errors import (
     AttemptFenced,
@@ -243,6 +243,12 @@ def test_a_version_below_one_that_a_slot_shows_is_not_written_though_its_decisio
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
+def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
+    """With what its leader said."""
+    written = "t", done.slot
+    return replace(done, first_offsets={written: exchange.base_offsets[written]})
+
+
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_requests_of_a_micro_batch_are_seven_or_eight_for_a_slot_and_seven_or_eight_more(
@@ -252,7 +258,7 @@ def test_the_requests_of_a_micro_batch_are_seven_or_eight_for_a_slot_and_seven_o
     exchange.micro_batch(slots)
     exchange.asked.clear()
     found, done = exchange.tasks(slots, 1)
-    exchange.commit(found, [replace(each, first_offsets={("t", each.slot): 0}) for each in done], 1)
+    exchange.commit(found, [acknowledged(exchange, each) for each in done], 1)
     expected = {
         "InitProducerId": slots + 1,
         "EndTxn": slots + 1,
@@ -279,7 +285,7 @@ def test_what_is_waited_for_does_not_grow_with_the_slots(
     exchange.rounds = 0
     found, done = exchange.tasks(8, 1)
     assert exchange.rounds == in_plan + 8 * in_task
-    exchange.commit(found, [replace(each, first_offsets={("t", each.slot): 0}) for each in done], 1)
+    exchange.commit(found, [acknowledged(exchange, each) for each in done], 1)
     assert exchange.rounds == in_plan + 8 * in_task + in_commit
 
 
