@@ -182,7 +182,9 @@ def _partitions(client: CoordinatorClient, topics: tuple[str, ...]) -> tuple[Top
             topics = tuple(topic for topic in topics if topic != gone.topic)
         except TopicAuthorizationFailed as refused:
             # WRITE implies DESCRIBE: who may not look there writes nothing behind what hangs.
-            log.warning("whether readers see all of the last micro-batch is not checked in %r: %s", refused.topic, refused)
+            log.warning(
+                "whether readers see all of the last micro-batch in %r is not checked: %s", refused.topic, refused
+            )
             topics = tuple(topic for topic in topics if topic != refused.topic)
     return ()
 

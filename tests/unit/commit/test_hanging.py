@@ -193,7 +193,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     answer = nothing if since is None else open_on(1, done[1].ids, since)
     exchange.answer = instead(DescribeProducersRequest, answer)
     done[1] = replace(done[1], first_offsets={("t", 1): 17})
-    with pytest.raises(PreparedRowsGone, match="kafka-transactions.sh abort") as raised:
+    with pytest.raises(PreparedRowsGone, match=r"kafka-transactions\.sh abort") as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
