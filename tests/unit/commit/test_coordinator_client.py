@@ -447,6 +447,18 @@ class TestPartitions:
         with pytest.raises(error, match="'b'"):
             client.partitions(("a", "b"))
 
+    def test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet(
+        self, cluster: Cluster, client: CoordinatorClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster.leaders, cluster.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
+
+        def pause(tries: int, deadline_ms: int) -> bool:
+            cluster.topic_codes = {}
+            return True
+
+        monkeypatch.setattr(client, "_pause", pause)
+        assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
+
 
 class TestBrokerSetting:
     def test_is_asked_of_the_broker_that_it_is_about(self, cluster: Cluster, client: CoordinatorClient) -> None:

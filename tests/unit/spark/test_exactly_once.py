@@ -26,6 +26,7 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     NotPlanned,
     StateExpired,
+    TopicAuthorizationFailed,
     TopicNotFound,
     WriteKind,
 )
@@ -161,6 +162,8 @@ class Brokers:
     def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
         for gone in {"gone", "too"}.intersection(topics):
             raise TopicNotFound(topic=gone, waited_ms=0)
+        if "forbidden" in topics:
+            raise TopicAuthorizationFailed(topic="forbidden")
         return tuple((topic, 0) for topic in topics), tuple((topic, 1) for topic in topics)
 
 
@@ -171,6 +174,7 @@ class Brokers:
         (("t", "u"), [("t", 0), ("u", 0), ("t", 1), ("u", 1)]),
         (("gone", "t", "too"), [("t", 0), ("t", 1)]),
         (("gone", "too"), []),
+        (("forbidden", "t"), [("t", 0), ("t", 1)]),
         ((), []),
         (None, None),
     ],
