@@ -18,8 +18,9 @@ from typing import IO
 
 _LEASH = Path(__file__).with_name("leash.py")
 
-# Beyond the grace that the leash gives: SIGKILL works, but a large heap takes a moment to unmap.
-_UNMAP_SECONDS = 20.0
+# Beyond the grace that the leash gives: SIGKILL works, but gigabytes of log segments take a moment to unmap, on a busy
+# machine more than 20 s (seen).
+_UNMAP_SECONDS = 60.0
 
 
 class LeashedProcess:
