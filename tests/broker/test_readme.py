@@ -43,7 +43,7 @@ def run(example: str, replaced: dict[str, str], frame: DataFrame) -> None:
 def committed(kafka: LocalKafka, topic: str) -> Counter[str]:
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": "readme", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True,
+        "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
     })  # fmt: skip
     partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])

@@ -151,7 +151,7 @@ class Query:
         """The rows of all partitions, sorted, as librdkafka reads them."""
         consumer = Consumer({
             "bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
-            # A leader that is about to change may call offset 0 out of range; by default that goes to the end.
+            # On a busy machine librdkafka has called offset 0 out of range, and by default goes to the end then.
             "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "earliest",
         })  # fmt: skip
         consumer.assign([TopicPartition(self.name, partition, 0) for partition in range(PARTITIONS)])
