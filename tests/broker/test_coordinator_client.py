@@ -151,7 +151,8 @@ def produce(
         magic=2, compression_type=0, is_transactional=1, producer_id=producer_id, producer_epoch=producer_epoch,
         base_sequence=0, batch_size=16_384,
     )  # fmt: skip
-    batch.append(0, timestamp=1_700_000_000_000, key=None, value=value, headers=[])
+    # Of now: brokers look every five minutes for what is older than a week, and delete it.
+    batch.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=value, headers=[])
     partition = ProducePartition(topic, 0, None, bytes(batch.build()))
     request = ProduceRequest(-1, 30_000, (partition,), transactional_id)
     deadline = time.monotonic() + DEADLINE_S

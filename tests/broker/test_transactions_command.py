@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -128,7 +129,8 @@ class Query:
             magic=2, compression_type=0, is_transactional=1, producer_id=slot.ids.producer_id,
             producer_epoch=slot.ids.producer_epoch, base_sequence=0, batch_size=16_384,
         )  # fmt: skip
-        batch.append(0, timestamp=1_700_000_000_000, key=None, value=value, headers=[])
+        # Of now: brokers look every five minutes for what is older than a week, and delete it.
+        batch.append(0, timestamp=time.time_ns() // 1_000_000, key=None, value=value, headers=[])
         partition = ProducePartition(self.name, number, None, bytes(batch.build()))
         # A version of the request that adds no partition.
         request = ProduceRequest(-1, 30_000, (partition,), self.sink.names.slot(slot.slot), transaction_version=1)
@@ -151,8 +153,7 @@ class Query:
         """The rows of all partitions, sorted, as librdkafka reads them."""
         consumer = Consumer({
             "bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
-            # On a busy machine librdkafka has called offset 0 out of range, and by default goes to the end then.
-            "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "earliest",
+            "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "error",
         })  # fmt: skip
         consumer.assign([TopicPartition(self.name, partition, 0) for partition in range(PARTITIONS)])
         values: list[str] = []
