@@ -80,7 +80,7 @@ def test_every_type_of_spark_that_a_record_can_take(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], large: str
 ) -> None:
     """... with Arrow's 32-bit and 64-bit variants, which Spark has a setting for."""
-    name = topic(5)
+    name = topic(5, {"retention.ms": -1})
     frame = spark.range(1).selectExpr(
         "cast(2 AS TINYINT) AS partition",
         "cast('key' AS VARCHAR(5)) AS key",
