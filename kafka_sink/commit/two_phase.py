@@ -342,7 +342,7 @@ def commit(
         )
         yield from at_once(
             _write_decision(sink, decision),
-            _check_open(sink, open_slots, now_ms),
+            _check_open(sink, open_slots, decision, now_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
         yield from _decide(sink, decision)
@@ -365,14 +365,18 @@ def commit(
     yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)
 
 
-def _check_open(sink: Sink, slots: Sequence[SlotPrepared], now_ms: int) -> Steps[None]:
-    """Raises TransactionTimedOut unless every transaction is still open, for long enough."""
+def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
+    """Raises TransactionTimedOut unless every transaction is still open, for long enough; DriverFenced where another
+    run has ended it."""
     found = yield from described(sink, [sink.names.slot(each.slot) for each in slots])
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
         age_ms = now_ms - description.start_time_ms
         is_open = description.error_code == ErrorCode.NONE and description.state == "Ongoing" and ids == each.ids
         if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
+            (driver,) = yield from described(sink, [sink.names.driver])
+            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:
+                raise (yield from _lost(sink, decision))
             raise TransactionTimedOut(
                 transactional_id=description.transactional_id,
                 expected=str(each.ids),

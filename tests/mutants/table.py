@@ -1221,7 +1221,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "it is decided to commit transactions that are no longer open",
         TWO_PHASE,
-        "            _check_open(sink, open_slots, now_ms),\n",
+        "            _check_open(sink, open_slots, decision, now_ms),\n",
         "",
         f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
     ),

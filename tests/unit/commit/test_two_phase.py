@@ -502,7 +502,7 @@ def test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended
     # A task of that run which had not begun yet: its worker may live on for a while.
     with pytest.raises(DriverFenced):
         exchange.task(found, 0, 2)
-    with pytest.raises(TransactionTimedOut):
+    with pytest.raises(DriverFenced):
         exchange.commit(found, done)
     assert exchange.kafka.visible == []
 
@@ -821,8 +821,7 @@ def test_a_decision_that_is_written_and_not_made_is_gone_with_the_next_run(versi
     exchange.task(found, 1, 0)
     with pytest.raises(TransactionTimedOut):
         exchange.commit(found, done, 1)
-    # Version 1 has only added the group to the transaction by then.
-    assert ("orders.driver" in exchange.kafka.holding_back()) == (version == 2)
+    assert "orders.driver" in exchange.kafka.holding_back()
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.holding_back() == []
     found, done = exchange.tasks(1, 1)
