@@ -39,7 +39,7 @@ from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.config import SinkConfig, given_options, sink_config
-from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption, TransactionTimedOut
+from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
@@ -288,7 +288,7 @@ def test_abort_fences_the_driver_and_ends_what_nobody_decided(query: Query, comm
     assert command("abort", "--take-over") == DONE
     for slot in done:
         assert f"Aborted {query.name}.{slot.slot} ({slot.ids}), open since" in command.said
-    with pytest.raises(TransactionTimedOut):
+    with pytest.raises(DriverFenced):
         query.commit(facts, done)
     with pytest.raises(DriverFenced):
         query.task(facts, 0, 0)
