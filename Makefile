@@ -90,6 +90,10 @@ environment: $(WHEEL)  ## build .venv and install the wheel into it
 docs: $(WHEEL)  ## write docs/options.md from the table of options
 	$(BIN)/python -m kafka_sink.options_page > docs/options.md
 
+.PHONY: reliability
+reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability
+	PYTHONPATH=tests $(BIN)/python -m reliability > docs/reliability.md
+
 .PHONY: lint
 lint: $(DEPS)  ## check style and imports with ruff
 	$(BIN)/ruff check .
