@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from reliability.__main__ import page
 from reliability.campaign import Campaign
 
