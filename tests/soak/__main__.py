@@ -2,13 +2,14 @@
 something killed in it; then everything is counted.
 
     PYTHONPATH=tests:tests/support python -m soak --batches 200 --seed 1
+    PYTHONPATH=tests:tests/support python -m soak --batches 900 --apart 10 20 --results docs/reliability/soak.json
 
 kill -9 goes, by the seed, to the driver (its workers live on for a moment), to all of its processes at once, to one
 worker, or to a broker, at any moment of a micro-batch. The application is started again when it has ended, a broker at
 once; nothing else is done. The seed decides what is killed and when; what that meets, the machine.
 
-Exit status 1 unless every row was read once, by a reader of its own, with nothing left open, and no more transactional
-ids than slots.
+Exit status 1 unless every row was read once, by a reader of its own, with nothing left open, no more transactional ids
+than slots, and nothing that grows while the application lives (soak.usage).
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 from committed_rows import held_back, open_transactions, read, transactions
 from kafka_sink.broker import LocalKafka
+from reliability.campaign import Campaign, Figure
+from soak import usage
+from soak.chart import svg
 from soak.supervisor import Figures, Supervisor
 
 # FileStreamSource writes its own log before the offset log: killed in between, Spark takes the next files along.
@@ -38,6 +43,7 @@ CLUSTER = {"default.replication.factor": 3, "min.insync.replicas": 2}
 def main() -> int:
     arguments = _arguments()
     started_s = time.monotonic()
+    apart = (arguments.apart[0], arguments.apart[1])
     with (
         tempfile.TemporaryDirectory(prefix="soak-") as scratch,
         LocalKafka(nodes=3, kafka_version=arguments.kafka_version, config=CLUSTER) as kafka,
@@ -45,13 +51,36 @@ def main() -> int:
         folder = Path(scratch)
         kafka.create_topic(TOPIC, PARTITIONS, replication_factor=3)
         _write_files(folder / "incoming", arguments.batches * SLOTS)
-        supervisor = Supervisor(kafka, TOPIC, folder, batches=arguments.batches, slots=SLOTS, seed=arguments.seed)
+        supervisor = Supervisor(
+            kafka, TOPIC, folder, batches=arguments.batches, slots=SLOTS, apart=apart, seed=arguments.seed
+        )
         with closing(supervisor):
             figures = supervisor.run()
-        print(f"Kafka {arguments.kafka_version}, 3 brokers, seed {arguments.seed}")
-        passed = _report(kafka, figures, batches=arguments.batches)
-    print(f"{'duration':<36}{time.monotonic() - started_s:.0f} s")
+        told, passed = _counted(kafka, figures, batches=arguments.batches)
+    told = {"Kafka, 3 brokers": arguments.kafka_version, "seed": arguments.seed} | told
+    told["minutes"] = round((time.monotonic() - started_s) / 60)
+    for name, figure in told.items():
+        print(f"{name:<44}{figure}", flush=True)
+    if arguments.results:
+        _campaign(arguments, told, passed=passed).write(arguments.results)
+        chart = svg(figures.samples, figures.killed_at_s)
+        arguments.results.with_suffix(".svg").write_text(chart, encoding="utf-8")
     return 0 if passed else 1
+
+
+def _campaign(arguments: argparse.Namespace, told: Mapping[str, Figure], *, passed: bool) -> Campaign:
+    apart = "{} {}".format(*arguments.apart)
+    return Campaign(
+        name="soak",
+        title="Soak",
+        command=f"make soak BATCHES={arguments.batches} SEED={arguments.seed} ARGS='--apart {apart}'",
+        about="A stream into three brokers, exactly once, in which processes are killed (kill -9) about every minute; "
+        "then every row is counted by a client that is not ours. What the processes hold is the chart "
+        f"[{arguments.results.stem}.svg](reliability/{arguments.results.stem}.svg), with the kills as dashes; below, "
+        "medians of the second and of the last quarter of the application's longest life.",
+        figures=told,
+        passed=passed,
+    )
 
 
 def _write_files(folder: Path, files: int) -> None:
@@ -64,7 +93,7 @@ def _write_files(folder: Path, files: int) -> None:
         os.utime(arrived, (file, file))
 
 
-def _report(kafka: LocalKafka, figures: Figures, *, batches: int) -> bool:
+def _counted(kafka: LocalKafka, figures: Figures, *, batches: int) -> tuple[dict[str, Figure], bool]:
     rows = batches * SLOTS * ROWS_A_FILE
     committed, written = read(kafka, TOPIC, "read_committed"), read(kafka, TOPIC, "read_uncommitted")
     ids = transactions(kafka, TOPIC)
@@ -73,7 +102,8 @@ def _report(kafka: LocalKafka, figures: Figures, *, batches: int) -> bool:
     left_open = open_transactions(kafka, TOPIC)
     expected_ids = {f"{TOPIC}.{slot}" for slot in range(SLOTS)} | {f"{TOPIC}.driver"}
     behind = held_back(kafka, TOPIC)
-    told: list[tuple[str, object]] = [
+    growths = usage.growths(figures.samples)
+    told: dict[str, Figure] = dict([
         ("micro-batches", figures.batches),
         *((f"kill -9 of {kind}", count) for kind, count in sorted(figures.kills.items())),
         ("kills", figures.kills.total()),
@@ -87,11 +117,11 @@ def _report(kafka: LocalKafka, figures: Figures, *, batches: int) -> bool:
         ("open transactions", len(left_open)),
         ("offsets held back", behind),
         ("transactional ids: slots + driver", f"{len(ids)} ({SLOTS} + 1)"),
-    ]
-    for name, figure in told:
-        print(f"{name:<36}{figure}", flush=True)
+        *((f"{growth.role}: {growth.resource}", str(growth)) for growth in growths),
+    ])  # fmt: skip
     every_row_once = committed.total() == rows and not lost and not doubled
-    return every_row_once and not left_open and not behind and ids.keys() == expected_ids
+    nothing_left = not left_open and not behind and ids.keys() == expected_ids
+    return told, every_row_once and nothing_left and all(growth.flat for growth in growths)
 
 
 def _arguments() -> argparse.Namespace:
@@ -99,6 +129,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=210, help=BATCHES_HELP)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka-version", default="4.3.1")
+    parser.add_argument("--apart", type=int, nargs=2, default=(3, 7), help="micro-batches from one kill to the next")
+    parser.add_argument("--results", type=Path, help="where figures go as JSON, and the chart beside them")
     return parser.parse_args()
 
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import processes
 from kafka_sink.broker import LocalKafka
+from soak import usage
 from waiting import wait_until
 
 APP = Path(__file__).resolve().parents[1] / "support" / "exactly_once_app.py"
-KINDS = ("broker", "driver", "driver and workers", "worker")
-# Micro-batches from one kill to the next.
-APART = (3, 7)
+# What is killed, and how often. A driver is spared more often: what it holds is looked at while it lives.
+KINDS = {"broker": 4, "worker": 4, "driver": 1, "driver and workers": 1}
+SAMPLE_EVERY_S = 2.0
 # About as long as a micro-batch takes, so that a kill can come at any moment of one.
 MOMENT_S = 4.0
 DEADLINE_S = 300
@@ -35,15 +36,31 @@ class Figures:
     kills: Counter[str] = field(default_factory=Counter)
     # Of starts that ended by themselves, and not well: the errors of the sink in what the application said.
     endings: Counter[str] = field(default_factory=Counter)
+    killed_at_s: list[float] = field(default_factory=list)
+    samples: list[usage.Sample] = field(default_factory=list)
 
 
 class Supervisor:
-    """`folder` has `incoming`, and gets the checkpoint and what the application says."""
+    """`folder` has `incoming`, and gets the checkpoint and what the application says. `apart`: how many micro-batches
+    there are from one kill to the next, at least and at most."""
 
-    def __init__(self, kafka: LocalKafka, topic: str, folder: Path, *, batches: int, slots: int, seed: int) -> None:
+    def __init__(
+        self,
+        kafka: LocalKafka,
+        topic: str,
+        folder: Path,
+        *,
+        batches: int,
+        slots: int,
+        apart: tuple[int, int],
+        seed: int,
+    ) -> None:
         self._kafka = kafka
         self._folder = folder
         self._batches = batches
+        self._apart = apart
+        self._began_s = time.monotonic()
+        self._sampled_s = 0.0
         self._rng = random.Random(seed)
         self._command = [
             sys.executable, str(APP), kafka.bootstrap_servers, topic, str(folder / "incoming"),
@@ -56,7 +73,7 @@ class Supervisor:
     def run(self) -> Figures:
         """Until all is written. Fails when it does not get on."""
         application = self._start()
-        next_kill, since_progress = self._rng.randint(*APART), 0
+        next_kill, since_progress = self._rng.randint(*self._apart), 0
         while True:
             started_at = self._committed()
             wait_until(partial(self._due, application, next_kill), DEADLINE_S, f"micro-batch {next_kill}")
@@ -65,7 +82,7 @@ class Supervisor:
             if application.poll() is None:
                 self._kill(application)
                 # A broker takes micro-batches to come back; what was due meanwhile is made up for, one at a time.
-                next_kill = max(next_kill + self._rng.randint(*APART), self._committed() + 1)
+                next_kill = max(next_kill + self._rng.randint(*self._apart), self._committed() + 1)
                 since_progress = 0
             if application.poll() == 0:
                 break
@@ -76,8 +93,16 @@ class Supervisor:
         return self._figures
 
     def _due(self, application: subprocess.Popen[bytes], next_kill: int) -> bool:
-        """Whether there is something to do: a kill, or a start."""
+        """Whether there is something to do: a kill, or a start. Looks at what is held while there is not."""
+        self._sample(application)
         return application.poll() is not None or next_kill <= self._committed() < self._batches
+
+    def _sample(self, application: subprocess.Popen[bytes]) -> None:
+        at_s = time.monotonic() - self._began_s
+        if at_s - self._sampled_s >= SAMPLE_EVERY_S:
+            self._sampled_s = at_s
+            living = processes.of_session(application.pid)
+            self._figures.samples.append(usage.take(at_s, self._figures.starts, living))
 
     def close(self) -> None:
         """Ends the application."""
@@ -119,7 +144,8 @@ class Supervisor:
     # --- kills --------------------------------------------------------------------------------------------------------
 
     def _kill(self, application: subprocess.Popen[bytes]) -> None:
-        kind, moment = self._rng.choice(KINDS), time.monotonic() + self._rng.uniform(0, MOMENT_S)
+        kind = self._rng.choices(list(KINDS), list(KINDS.values()))[0]
+        moment = time.monotonic() + self._rng.uniform(0, MOMENT_S)
         wait_until(lambda: time.monotonic() >= moment, DEADLINE_S, "the moment")
         living = processes.of_session(application.pid)
         if kind == "broker":
@@ -136,4 +162,5 @@ class Supervisor:
             processes.send_signal(processes.drivers(living) if kind == "driver" else living, signal.SIGKILL)
             application.wait()
         self._figures.kills[kind] += 1
+        self._figures.killed_at_s.append(time.monotonic() - self._began_s)
         print(f"micro-batch {self._committed()} of {self._batches}: kill -9 of {kind}", flush=True)

@@ -1,0 +1,120 @@
+"""What the application's processes hold: memory, descriptors and threads, sampled while it runs, and whether they grow.
+
+Each life of the application is judged by itself, as a new one begins anew. The first quarter of the longest warms up;
+after it the last quarter is compared with the second. The largest worker stands for all of them: Spark starts and ends
+workers as it likes.
+
+Source: proc(5).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import processes
+
+JVM, DRIVER, WORKER = ROLES = ("JVM", "driver's Python", "largest worker")
+MB = 1_000_000
+# Less than a quarter has in which to grow: no verdict.
+FEWEST_SAMPLES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """By one process."""
+
+    memory_mb: float
+    descriptors: int
+    threads: int
+
+
+RESOURCES = ("memory_mb", "descriptors", "threads")
+# By how much a median may be larger: by a tenth, and by this much in any case.
+SLACK: Mapping[str, float] = {"memory_mb": 15, "descriptors": 5, "threads": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`life`: which start of the application it is of. `held`: by role; without a role that has no process."""
+
+    at_s: float
+    life: int
+    held: Mapping[str, Held]
+
+
+def take(at_s: float, life: int, living: Sequence[processes.Process]) -> Sample:
+    by_role: dict[str, list[Held]] = {}
+    workers = set(processes.workers(living))
+    for process in living:
+        role = WORKER if process in workers else role_of_driver(process)
+        held = held_by(process.process_id) if role else None
+        if role and held:
+            by_role.setdefault(role, []).append(held)
+    return Sample(at_s, life, {role: largest(held) for role, held in by_role.items()})
+
+
+def role_of_driver(process: processes.Process) -> str | None:
+    """None: the daemon, which does nothing but fork."""
+    if processes.WORKERS_COMMAND in process.command:
+        return None
+    return JVM if "org.apache.spark.deploy" in process.command else DRIVER
+
+
+def held_by(process_id: int) -> Held | None:
+    """None if it has ended."""
+    folder = Path("/proc", str(process_id))
+    try:
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+        descriptors = len(list((folder / "fd").iterdir()))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if "VmRSS" not in status:  # it is ending
+        return None
+    return Held(int(status["VmRSS"].split()[0]) * 1024 / MB, descriptors, int(status["Threads"]))
+
+
+def largest(held: Iterable[Held]) -> Held:
+    """The most of each."""
+    held = list(held)
+    return Held(*(max(getattr(each, resource) for each in held) for resource in RESOURCES))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Of one resource of one role: medians of the second and of the last quarter of the longest life."""
+
+    role: str
+    resource: str
+    before: float
+    after: float
+
+    @property
+    def flat(self) -> bool:
+        """The JVM's memory is not judged: it takes its heap as it needs it, until it has all of it."""
+        room = max(self.before / 10, SLACK[self.resource])
+        return self.after <= self.before + room or (self.role == JVM and self.resource == "memory_mb")
+
+    def __str__(self) -> str:
+        return f"{self.before:.0f} -> {self.after:.0f}" + ("" if self.flat else ", GROWS")
+
+
+def growths(samples: Sequence[Sample]) -> list[Growth]:
+    """Of every role and resource; nothing when no life was long enough to tell."""
+    lives = [list(life) for _, life in groupby(samples, lambda sample: sample.life)]
+    longest = max(lives, key=len, default=[])
+    quarter = len(longest) // 4
+    if len(longest) < FEWEST_SAMPLES:
+        return []
+    found = []
+    for role in ROLES:
+        early = [sample.held[role] for sample in longest[quarter : 2 * quarter] if role in sample.held]
+        late = [sample.held[role] for sample in longest[-quarter:] if role in sample.held]
+        if early and late:
+            for resource in RESOURCES:
+                before, after = (statistics.median(getattr(each, resource) for each in part) for part in (early, late))
+                found.append(Growth(role, resource, before, after))
+    return found
