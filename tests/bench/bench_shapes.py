@@ -20,7 +20,6 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,24 +28,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-
 from bench_memory import MB, OVER_BUFFER_MEMORY_BYTES
 from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
 from kafka_sink.config import sink_config
 from process_tree import memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
-from spark_environment import spark_environment
 from spark_jars import resolve_spark_jars
 from spark_peers import JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
+from spark_process import SparkProcess, Topics
 from spark_report import markdown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ADMIN_TIMEOUT_S = 60.0
 ARROW_BATCH_BYTES = 16 * 1024 * 1024
 
 OURS, THEIRS = PEERS = (Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME))
@@ -177,73 +172,18 @@ def drive(arguments: argparse.Namespace) -> None:
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-class Driver:
-    """The Spark application, as another process."""
-
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        self._log = log
-        with log.open("w") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, "--driver", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=spark_environment(os.environ),
-            )
-        self._answer()
-
-    def write(self, shape: Shape, peer: Peer, topic: str) -> Cost:
-        assert self._process.stdin is not None
-        request = {"shape": SHAPES.index(shape), "peer": PEERS.index(peer), "topic": topic}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        return Cost(**json.loads(self._answer()))
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"Spark ended with status {self._process.wait()}; its log is {self._log}")
-        return line
-
-    def stop(self) -> None:
-        """The end of its input ends it."""
-        with contextlib.suppress(BrokenPipeError):
-            self._process.communicate()
-
-
-class Topics:
-    """The topics of one write at a time."""
-
-    def __init__(self, kafka: LocalKafka) -> None:
-        self._kafka = kafka
-        self._written = 0
-        servers: dict[str, str | int | float | bool] = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2}
-        self._admin = AdminClient(servers)
-        self._consumer = Consumer(servers | {"group.id": "bench"})
-
-    def write(self, driver: Driver, shape: Shape, peer: Peer) -> Cost:
-        """Raises SystemExit if the rows are not there afterwards."""
-        self._written += 1
-        name = f"bench-{self._written}"
-        names = [name] if shape.topics == 1 else [f"{name}-{number}" for number in range(shape.topics)]
-        for each in names:
-            # Deleted at once and not after a minute: before the system writes to the disk what nobody will read.
-            self._kafka.create_topic(each, shape.partitions, config={"file.delete.delay.ms": 0})
-        cost = driver.write(shape, peer, name)
-        found = sum(self._end_offset(each, partition) for each in names for partition in range(shape.partitions))
-        if found != shape.rows:
-            raise SystemExit(f"{peer} wrote {shape.rows} rows of {shape.name}, and there are {found}")
-        for deleted in self._admin.delete_topics(names, operation_timeout=ADMIN_TIMEOUT_S).values():
-            deleted.result(ADMIN_TIMEOUT_S)
-        return cost
-
-    def _end_offset(self, topic: str, partition: int) -> int:
-        _, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ADMIN_TIMEOUT_S)
-        return high
-
-    def close(self) -> None:
-        self._consumer.close()
+def write(spark: SparkProcess, topics: Topics, shape: Shape, peer: Peer) -> Cost:
+    """Raises SystemExit if the rows are not there afterwards."""
+    names = topics.create(shape.partitions, shape.topics)
+    # The rows of several topics have the number that follows.
+    name = names[0] if shape.topics == 1 else names[0].removesuffix("-0")
+    request = {"shape": SHAPES.index(shape), "peer": PEERS.index(peer), "topic": name}
+    cost = Cost(**spark.ask(request))
+    found = topics.row_count(names, shape.partitions)
+    if found != shape.rows:
+        raise SystemExit(f"{peer} wrote {shape.rows} rows of {shape.name}, and there are {found}")
+    topics.delete(names)
+    return cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +226,13 @@ def table(lines: Sequence[Line]) -> str:
     return markdown(head, cells)
 
 
-def measure(driver: Driver, topics: Topics, shapes: Sequence[Shape], rounds: int) -> dict[Shape, list[Round]]:
+def measure(spark: SparkProcess, topics: Topics, shapes: Sequence[Shape], rounds: int) -> dict[Shape, list[Round]]:
     costs: dict[Shape, list[Round]] = {shape: [] for shape in shapes}
     for number in range(rounds + 1):
         started_s = time.monotonic()
         for shape in shapes:
             turn = number % len(PEERS)
-            found = {peer: topics.write(driver, shape, peer) for peer in (*PEERS[turn:], *PEERS[:turn])}
+            found = {peer: write(spark, topics, shape, peer) for peer in (*PEERS[turn:], *PEERS[:turn])}
             if number > 0:  # the first warms up
                 costs[shape].append(found)
         print(f"round {number} of {rounds}: {time.monotonic() - started_s:.0f} s", file=sys.stderr)
@@ -332,9 +272,9 @@ def main() -> None:
             f"--folder={folder}",
             "--first-topic=nothing",
         ]
-        driver = Driver(arguments, options.output / "shapes.log")
-        stack.callback(driver.stop)
-        costs = measure(driver, topics, shapes, options.rounds)
+        spark = SparkProcess([__file__, "--driver", *arguments], options.output / "shapes.log")
+        stack.callback(spark.stop)
+        costs = measure(spark, topics, shapes, options.rounds)
     lines = [line_of(shape, costs[shape], defaults.buffer_memory) for shape in shapes]
     print(table(lines))
     report = {"cores": os.cpu_count(), "kafka broker": kafka.kafka_version, "lines": [asdict(line) for line in lines]}

@@ -18,12 +18,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import platform
-import select
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,9 +28,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from bar_chart import Bar, Panel, svg
 from bench_core import processor
@@ -44,91 +38,25 @@ from kafka_sink.config import sink_config
 from kafka_sink.records.kernel import KERNEL
 from process_tree import cpu_s
 from spark_driver import Cost
-from spark_environment import HERE, spark_environment
+from spark_environment import HERE
 from spark_jars import MODULES, resolve_spark_jars
 from spark_peers import PEERS, PYKAFKA, SAME, TCP, UNIX, Peer, SameSettings, Servers
-from spark_report import Figure, figure, ratio_table, ratios, table, tls_cost
+from spark_process import SparkProcess, Topics
+from spark_report import Figure, figure, own_cost, ratio_table, ratios, table, tls_cost
 
 PARTITIONS = 4
 TLS = "ENCRYPTED"
-ANSWER_TIMEOUT_S = 900.0
-ADMIN_TIMEOUT_S = 30.0
 
 
 class Driver:
     """One spark_driver.py."""
 
     def __init__(self, sockets: str, arguments: Sequence[str], log: Path) -> None:
-        self._log = log
-        with log.open("w") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, HERE / "spark_driver.py", f"--sockets={sockets}", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=spark_environment(os.environ),
-            )
-        self._answer()
+        self._process = SparkProcess([HERE / "spark_driver.py", f"--sockets={sockets}", *arguments], log)
+        self.stop = self._process.stop
 
     def write(self, peer: Peer, topic: str, *, small: bool) -> Cost:
-        assert self._process.stdin is not None
-        print(json.dumps({"peer": PEERS.index(peer), "topic": topic, "small": small}), file=self._process.stdin)
-        self._process.stdin.flush()
-        return Cost(**json.loads(self._answer()))
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)[0]:
-            raise SystemExit(f"Spark did not answer within {ANSWER_TIMEOUT_S:.0f} s; its log is {self._log}")
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"Spark ended with status {self._process.wait()}; its log is {self._log}")
-        return line
-
-    def stop(self) -> None:
-        """The end of its input ends it."""
-        with contextlib.suppress(BrokenPipeError):
-            self._process.communicate()
-
-
-class Topics:
-    """Makes a topic for each write, and deletes it when its rows have been counted."""
-
-    def __init__(self, kafka: LocalKafka) -> None:
-        self._kafka = kafka
-        self._broker_pid = kafka.pid(1)
-        self._numbers = itertools.count(1)
-        # Silent when the broker ends before them.
-        servers: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "log_level": 2,
-        }
-        self._admin = AdminClient(servers)
-        self._consumer = Consumer(servers | {"group.id": "bench"})
-
-    def create(self) -> str:
-        name = f"bench-{next(self._numbers)}"
-        # Deleted at once and not after a minute: before the system writes to the disk what nobody will read.
-        self._kafka.create_topic(name, PARTITIONS, config={"file.delete.delay.ms": 0})
-        return name
-
-    def broker_cpu_s(self) -> float:
-        return cpu_s(self._broker_pid)
-
-    def row_count(self, name: str) -> int:
-        ends = (
-            self._consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=ADMIN_TIMEOUT_S)
-            for partition in range(PARTITIONS)
-        )
-        return sum(high for _, high in ends)
-
-    def delete(self, name: str) -> None:
-        for deleted in self._admin.delete_topics([name], operation_timeout=ADMIN_TIMEOUT_S).values():
-            deleted.result(ADMIN_TIMEOUT_S)
-
-    def close(self) -> None:
-        self._consumer.close()
+        return Cost(**self._process.ask({"peer": PEERS.index(peer), "topic": topic, "small": small}))
 
 
 def broker(authority: Authority) -> LocalKafka:
@@ -140,15 +68,15 @@ def broker(authority: Authority) -> LocalKafka:
 
 
 def measure(
-    drivers: Mapping[str, Driver], topics: Topics, peers: Sequence[Peer], rounds: int, rows: int
+    drivers: Mapping[str, Driver], broker_pid: int, topics: Topics, peers: Sequence[Peer], rounds: int, rows: int
 ) -> dict[Peer, list[Cost]]:
     costs: dict[Peer, list[Cost]] = {peer: [] for peer in peers}
     for number in range(rounds + 1):
         started_s = time.monotonic()
         for peer in turned(peers, number):
             driver = drivers[peer.sockets]
-            once(driver, topics, peer, small=True)
-            cost = once(driver, topics, peer, small=False, expected_rows=rows)
+            once(driver, broker_pid, topics, peer, small=True)
+            cost = once(driver, broker_pid, topics, peer, small=False, expected_rows=rows)
             if number > 0:  # the first warms up
                 costs[peer].append(cost)
         print(f"round {number} of {rounds}: {time.monotonic() - started_s:.0f} s", file=sys.stderr)
@@ -160,17 +88,19 @@ def turned(peers: Sequence[Peer], number: int) -> list[Peer]:
     return [*peers[start:], *peers[:start]]
 
 
-def once(driver: Driver, topics: Topics, peer: Peer, *, small: bool, expected_rows: int | None = None) -> Cost:
+def once(
+    driver: Driver, broker_pid: int, topics: Topics, peer: Peer, *, small: bool, expected_rows: int | None = None
+) -> Cost:
     if not peer.writes_to_kafka:
         return driver.write(peer, "", small=small)
-    topic = topics.create()
-    before_s = topics.broker_cpu_s()
+    (topic,) = topics.create(PARTITIONS)
+    before_s = cpu_s(broker_pid)
     cost = driver.write(peer, topic, small=small)
-    cost = replace(cost, broker_cpu_s=topics.broker_cpu_s() - before_s)
-    found = topics.row_count(topic)
+    cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s)
+    found = topics.row_count([topic], PARTITIONS)
     if expected_rows is not None and found != expected_rows:
         raise SystemExit(f"{peer} wrote {expected_rows} rows, and the topic has {found}")
-    topics.delete(topic)
+    topics.delete([topic])
     return cost
 
 
@@ -244,11 +174,11 @@ def main() -> None:
                 log = options.output / f"spark-{sockets.replace(' ', '-').lower()}.log"
                 drivers[sockets] = Driver(sockets, arguments if drivers else [*arguments, "--make-rows"], log)
                 stack.callback(drivers[sockets].stop)
-        costs = measure(drivers, topics, peers, options.rounds, options.rows)
+        costs = measure(drivers, kafka.pid(1), topics, peers, options.rounds, options.rows)
     figures = [figure(peer, costs[peer], options.rows) for peer in peers]
     found = ratios(costs)
-    tls = tls_cost(costs)
-    print(*filter(None, (table(figures), ratio_table(found), tls and str(tls))), sep="\n\n")
+    own, tls = own_cost(costs, options.rows), tls_cost(costs)
+    print(*filter(None, (table(figures), ratio_table(found), own and str(own), tls and str(tls))), sep="\n\n")
     report = {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -265,6 +195,7 @@ def main() -> None:
         "same_settings": asdict(same),
         "figures": [asdict(each) for each in figures],
         "ratios": [asdict(each) for each in found],
+        "own_cost": own and asdict(own),
         "tls": tls and asdict(tls),
     }
     (options.output / "spark.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import types as spark_types
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -37,13 +42,28 @@ class DiscardingWriter(DataSourceArrowWriter):
         return RowCount(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        rows = sum(message.rows for message in messages if isinstance(message, RowCount))
-        if rows != self.expected_rows:
-            raise AssertionError(f"{self.expected_rows} rows were written, {rows} arrived")
+        check_rows(messages, self.expected_rows)
+
+
+class DiscardingStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, expected_rows: int) -> None:
+        self.expected_rows = expected_rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowCount:
+        return RowCount(sum(batch.num_rows for batch in iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        check_rows(messages, self.expected_rows)
+
+
+def check_rows(messages: Sequence[WriterCommitMessage | None], expected_rows: int) -> None:
+    rows = sum(message.rows for message in messages if isinstance(message, RowCount))
+    if rows != expected_rows:
+        raise AssertionError(f"{expected_rows} rows were written, {rows} arrived")
 
 
 class DiscardingDataSource(DataSource):
-    """`format("discard")`; option `rows`: how many there will be."""
+    """`format("discard")`; option `rows`: how many there will be, in each micro-batch of a stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,6 +71,9 @@ class DiscardingDataSource(DataSource):
 
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> DiscardingWriter:
         return DiscardingWriter(int(self.options["rows"]))
+
+    def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> DiscardingStreamWriter:
+        return DiscardingStreamWriter(int(self.options["rows"]))
 
 
 def confluent_sink(topic: str, options: Options) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

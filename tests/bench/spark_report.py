@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_driver import Cost
-from spark_peers import CONFLUENT, JVM, PYKAFKA, SAME, Peer
+from spark_peers import CONFLUENT, DISCARD, JVM, PYKAFKA, SAME, Peer
 
 # By compression: (rows/s, CPU a row) of pykafka as multiples of another sink's, with the same settings.
 GOALS: Mapping[tuple[str, str], tuple[float, float]] = {
@@ -59,6 +59,24 @@ class TlsCost:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """What pykafka takes, uncompressed and with the same settings, beyond a Python writer that discards its rows:
+    medians of the rounds' own differences and ratios. CPU is seconds per million rows. The broker takes its share of
+    the same cores, and so of the rows/s; the writer that discards has none."""
+
+    cpu_s_per_million_rows: float
+    rows_per_s: float
+    broker_cpu_s_per_million_rows: float
+
+    def __str__(self) -> str:
+        return (
+            f"{PYKAFKA} beside a Python writer that discards, uncompressed: {self.cpu_s_per_million_rows:.2f} CPU s "
+            f"per million rows more (goal at 100 bytes: <= 0.15), {self.rows_per_s:.2f} x the rows/s (goal at 1 KB: "
+            f">= 0.8); the broker takes {self.broker_cpu_s_per_million_rows:.2f} of the same cores"
+        )
+
+
 def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
     rates = [rows / cost.wall_s for cost in costs]
     return Figure(
@@ -102,6 +120,19 @@ def tls_cost(costs: Mapping[Peer, Sequence[Cost]]) -> TlsCost | None:
         rows_per_s=statistics.median(without.wall_s / over.wall_s for without, over in pairs),
         cpu_per_row=statistics.median(over.cpu_s / without.cpu_s for without, over in pairs),
         broker_cpu_per_row=statistics.median(over.broker_cpu_s / without.broker_cpu_s for without, over in pairs),
+    )
+
+
+def own_cost(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> OwnCost | None:
+    """None unless both were measured."""
+    ours, discarding = costs.get(Peer(PYKAFKA, "none", SAME)), costs.get(Peer(DISCARD))
+    if not ours or not discarding:
+        return None
+    pairs = list(zip(ours, discarding, strict=True))
+    return OwnCost(
+        cpu_s_per_million_rows=statistics.median(our.cpu_s - least.cpu_s for our, least in pairs) / rows * 1e6,
+        rows_per_s=statistics.median(least.wall_s / our.wall_s for our, least in pairs),
+        broker_cpu_s_per_million_rows=statistics.median(our.broker_cpu_s for our in ours) / rows * 1e6,
     )
 
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 import bench_exactly_once
+import bench_latency
 import bench_memory
 import bench_shapes
 import process_tree
@@ -41,11 +42,43 @@ from spark_peers import (
     kafka_settings,
     librdkafka_settings,
 )
-from spark_report import figure, ratio_table, ratios, table, tls_cost
+from spark_process import SparkProcess
+from spark_report import figure, own_cost, ratio_table, ratios, table, tls_cost
 
 MIB = 1024 * 1024
 SAME_SETTINGS = SameSettings(linger_ms=100, batch_bytes=MIB, buffer_bytes=64 * MIB)
 SERVERS = Servers("h:1", "h:2", "/ca.pem")
+
+
+# --- spark_process ----------------------------------------------------------------------------------------------------
+
+
+def application(tmp_path: Path, code: str, answer_timeout_s: float = 30.0) -> SparkProcess:
+    return SparkProcess(["-c", code], tmp_path / "log", answer_timeout_s=answer_timeout_s)
+
+
+ECHO = "import sys; print('0', flush=True); [print(line, end='', flush=True) for line in sys.stdin]"
+
+
+def test_an_application_answers_each_request_and_ends_when_it_is_told() -> None:
+    spark = SparkProcess(["-c", ECHO], Path(os.devnull))
+    assert [spark.ask({"number": number}) for number in range(3)] == [{"number": 0}, {"number": 1}, {"number": 2}]
+    spark.stop()
+    with pytest.raises(ValueError, match="closed"):
+        spark.ask({})
+
+
+def test_an_application_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"status 3; its log is .*/log"):
+        application(tmp_path, "raise SystemExit(3)")
+    once = application(tmp_path, "print('0', flush=True); input(); raise SystemExit(4)")
+    with pytest.raises(SystemExit, match="status 4"):
+        once.ask({})
+
+
+def test_an_application_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"within 0\.1 s"):
+        application(tmp_path, "input()", answer_timeout_s=0.1)
 
 
 # --- process_tree -----------------------------------------------------------------------------------------------------
@@ -216,6 +249,17 @@ def test_what_tls_costs_is_one_line_of_ratios_within_a_round() -> None:
     assert ratios(costs) == []
 
 
+def test_our_own_cost_is_what_a_round_takes_more_than_a_writer_that_discards() -> None:
+    costs = {
+        OURS: [Cost(2.0, 3.0, 1.0), Cost(20.0, 13.0, 2.0), Cost(4.0, 5.0, 1.0)],
+        Peer(DISCARD): [Cost(1.0, 2.0), Cost(10.0, 12.0), Cost(3.0, 1.0)],
+    }
+    found = own_cost(costs, rows=4_000_000)
+    assert found is not None
+    assert (found.cpu_s_per_million_rows, found.rows_per_s, found.broker_cpu_s_per_million_rows) == (0.25, 0.5, 0.25)
+    assert own_cost({OURS: costs[OURS]}, rows=1) is None
+
+
 def test_tables_are_markdown() -> None:
     figures = [figure(peer, [Cost(2.0, 1.0, 0.5)], rows=4_000_000) for peer in (OURS, THEIRS)]
     lines = table(figures).splitlines()
@@ -322,3 +366,13 @@ def test_a_peak_is_counted_anew_after_a_reset() -> None:
         process_tree.reset_peak(process.pid)
         assert process_tree.memory_of(process.pid)["VmHWM"] < before - 60 * MIB
         process.stdin.close()
+
+
+# --- bench_latency ----------------------------------------------------------------------------------------------------
+
+
+def test_a_latency_is_shown_with_what_is_more_than_discarding_takes() -> None:
+    line = bench_latency.Line("one row", measured_ms=61.25, discarding_ms=57.0, goal_ms=5)
+    shown = bench_latency.table([line]).splitlines()[2]
+    cells = [cell.strip() for cell in shown.strip("|").split("|")]
+    assert cells == ["one row", "61.2 ms", "57.0 ms", "4.2 ms", "<= 5 ms"]
