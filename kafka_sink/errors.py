@@ -53,8 +53,9 @@
     │   ├── CheckpointBehind
     │   ├── TransactionTimedOut
     │   ├── StateExpired
-    │   ├── AbortedRowsOpen
-    │   ├── PreparedRowsGone
+    │   ├── LeaderDisagrees          ... about which rows are in a slot's transaction
+    │   │   ├── AbortedRowsOpen
+    │   │   └── PreparedRowsGone
     │   ├── HangingTransaction
     │   ├── VerificationRefused
     │   ├── DecisionPending
@@ -910,37 +911,10 @@ class StateExpired(ExactlyOnceError):
         super().__init__(message)
 
 
-class AbortedRowsOpen(ExactlyOnceError):
-    """`open_since_offset`: what a commit would make visible begins there; `first_offset`: the rows of the attempt begin
-    here, None where no answer said."""
-
-    def __init__(
-        self,
-        *,
-        micro_batch_id: int,
-        topic: str,
-        partition: int,
-        transactional_id: str,
-        open_since_offset: int,
-        first_offset: int | None,
-    ) -> None:
-        self.micro_batch_id = micro_batch_id
-        self.topic = topic
-        self.partition = partition
-        self.transactional_id = transactional_id
-        self.open_since_offset = open_since_offset
-        self.first_offset = first_offset
-        super().__init__(
-            f"micro-batch {micro_batch_id} was not committed: the leader of {topic}-{partition} has transaction "
-            f"{transactional_id!r} open since offset {open_since_offset}, and the task's rows begin at {first_offset}. "
-            "It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit would make visible as "
-            f"well. The sink aborts both. {NOTHING_VISIBLE}"
-        )
-
-
-class PreparedRowsGone(ExactlyOnceError):
-    """`first_offset`: the rows of the attempt began here, None where no answer said; `open_since_offset`: what the
-    leader has open of their transaction begins there, None where it has nothing open."""
+class LeaderDisagrees(ExactlyOnceError):
+    """A partition's leader has other rows in a slot's transaction than those its task was told are in the log.
+    `first_offset`: the rows of the attempt begin here, None where no answer said; `open_since_offset`: what the leader
+    has open of their transaction begins there, None where it has nothing open."""
 
     def __init__(
         self,
@@ -958,12 +932,35 @@ class PreparedRowsGone(ExactlyOnceError):
         self.transactional_id = transactional_id
         self.open_since_offset = open_since_offset
         self.first_offset = first_offset
-        has = "nothing" if open_since_offset is None else f"only what begins at offset {open_since_offset}"
-        super().__init__(
-            f"micro-batch {micro_batch_id} was not committed: acknowledged rows of transaction {transactional_id!r}, "
-            f"which begin at offset {first_offset} of {topic}-{partition}, are in it no more: its coordinator has it "
-            f"open, and the partition's leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), "
-            f"or an unclean leader election lost them. The sink aborts the rest. {NOTHING_VISIBLE}"
+        super().__init__(f"micro-batch {micro_batch_id} was not committed: {self._disagreement()} {NOTHING_VISIBLE}")
+
+    def _disagreement(self) -> str:
+        """What the leader has, how that comes, and what becomes of it."""
+        raise AssertionError(f"{type(self).__name__} says nothing")
+
+
+class AbortedRowsOpen(LeaderDisagrees):
+    """More: a commit would make rows of an earlier attempt visible as well."""
+
+    def _disagreement(self) -> str:
+        return (
+            f"the leader of {self.topic}-{self.partition} has transaction {self.transactional_id!r} open since offset "
+            f"{self.open_since_offset}, and the task's rows begin at {self.first_offset}. It did not hear of the end "
+            "of an earlier attempt (KAFKA-20734), whose rows a commit would make visible as well. The sink aborts both."
+        )
+
+
+class PreparedRowsGone(LeaderDisagrees):
+    """Fewer: a commit would leave acknowledged rows out."""
+
+    def _disagreement(self) -> str:
+        since = self.open_since_offset
+        has = "nothing" if since is None else f"only what begins at offset {since}"
+        return (
+            f"acknowledged rows of transaction {self.transactional_id!r}, which begin at offset {self.first_offset} of "
+            f"{self.topic}-{self.partition}, are in it no more: its coordinator has it open, and the partition's "
+            f"leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an unclean leader "
+            "election lost them. The sink aborts the rest."
         )
 
 
