@@ -123,7 +123,7 @@ def compare(kafka: LocalKafka, kind: Kind, name: str, scenario: Callable[[Trace]
     kafka.create_topic(name, 2)
     client = real_client(kafka, kind.versions)
     wait_until_led(client, name)
-    # A real broker times transactions out by its own clock, which only real time moves; the model has a clock of its own.
+    # A real broker times transactions out by its own clock, which only real time moves; the model's is virtual.
     wait_s = (TIMEOUT_MS + 2 * SWEEP_MS) / 1_000
     real = Trace(client, name, name, lambda: time.sleep(wait_s), lambda: spend_epochs(kafka, name))
     scenario(real)

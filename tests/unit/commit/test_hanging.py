@@ -15,6 +15,7 @@ from exchange import (
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
+from kafka_sink.commit.sink import Facts
 from kafka_sink.errors import (
     AbortedRowsOpen,
     DriverFenced,
@@ -154,6 +155,16 @@ def test_a_later_transaction_of_the_producer_and_none_are_not_ours_that_hangs(
     assert exchange.pauses_ms == []
 
 
+def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) -> None:
+    """Which first aborts, as Spark does when a commit fails."""
+    assert exchange.asked["EndTxn"] == 0
+    assert exchange.kafka.visible == []
+    exchange.answer = lambda request: None
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
 @pytest.mark.parametrize("first_offset", [18, None])
 def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first_offset: int | None) -> None:
     exchange = Exchange()
@@ -165,12 +176,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.open_since_offset, error.first_offset) == (17, first_offset)
-    assert exchange.asked["EndTxn"] == 0
-    assert exchange.kafka.visible == []
-    exchange.answer = lambda request: None
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
-    exchange.micro_batch(2)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
+    nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
 def test_what_begins_with_the_slots_own_row_is_committed_whatever_hangs_where_it_did_not_write() -> None:
@@ -198,12 +204,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.open_since_offset, error.first_offset) == (since, 17)
-    assert exchange.asked["EndTxn"] == 0
-    assert exchange.kafka.visible == []
-    exchange.answer = lambda request: None
-    exchange.run(two_phase.abort(exchange.sink, found.generation))
-    exchange.micro_batch(2)
-    assert exchange.kafka.visible == ["0/0", "0/1"]
+    nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
