@@ -44,7 +44,9 @@ from confluent_kafka import (
 from record_digest import Checksum, Record
 
 MESSAGES_A_CALL = 10_000
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.05
+# The end of a partition is an answer without records, for which a broker waits so long for some to come.
+END_WAIT_MS = 10
 ASSIGNMENTS = ("range", "roundrobin", "cooperative-sticky")
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
@@ -178,7 +180,8 @@ def read_topic(
 
     Raises ReadTimeout when that takes longer than `timeout_s`, KafkaException for the client's own errors.
     """
-    consumer = Consumer(settings(bootstrap_servers, isolation_level) | {"group.id": "read_back"})
+    reading = {"group.id": "read_back", "fetch.wait.max.ms": END_WAIT_MS}
+    consumer = Consumer(settings(bootstrap_servers, isolation_level) | reading)
     deadline = time.monotonic() + timeout_s
     try:
         partitions = partitions_of(consumer, topic, timeout_s)

@@ -178,6 +178,7 @@ def read_committed(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])

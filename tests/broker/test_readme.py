@@ -44,6 +44,7 @@ def committed(kafka: LocalKafka, topic: str) -> Counter[str]:
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": "readme", "enable.auto.commit": False,
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 10,
     })  # fmt: skip
     partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])

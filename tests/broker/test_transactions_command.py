@@ -154,6 +154,7 @@ class Query:
         consumer = Consumer({
             "bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False,
             "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,
         })  # fmt: skip
         consumer.assign([TopicPartition(self.name, partition, 0) for partition in range(PARTITIONS)])
         values: list[str] = []

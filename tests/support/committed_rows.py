@@ -22,6 +22,7 @@ def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Co
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
         "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
     })  # fmt: skip
     partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
