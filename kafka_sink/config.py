@@ -137,7 +137,7 @@ class ProducerConfig:
     compression_type: str
     compression_gzip_level: int
     compression_lz4_level: int
-    compression_zstd_level: int
+    compression_zstd_level: int | None
     security: SecurityConfig = SecurityConfig()
 
     @property
@@ -148,8 +148,8 @@ class ProducerConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """The level of `compression_type`; None for one that has no levels."""
-        levels = {
+        """The level of `compression_type`; None for one that has no levels, and for what zstd does by default."""
+        levels: dict[str, int | None] = {
             "gzip": self.compression_gzip_level,
             "lz4": self.compression_lz4_level,
             "zstd": self.compression_zstd_level,

@@ -471,8 +471,9 @@ SECTIONS: tuple[Section, ...] = (
                "1 is fast, 9 small; -1: zlib's default, 6"),
         Option("kafka.compression.lz4.level", "compression_lz4_level", _integer(1, 17), 9,
                "9: lz4's fast mode, as in Kafka; any other: its high-compression mode, which ends at 12"),
-        Option("kafka.compression.zstd.level", "compression_zstd_level", _integer(-131_072, 22), 3,
-               "-131072 is fast, 22 small"),
+        Option("kafka.compression.zstd.level", "compression_zstd_level", _integer(-131_072, 22), None,
+               "-131072 is fast, 22 small, as zstd itself has them; without one, 0.9 to 1.1 times the ratio of 3, "
+               "Kafka's default, at 1.4 to 2 times its speed"),
     )),
     Section("How long to wait", "All in milliseconds.", (
         Option("kafka.max.block.ms", "max_block_ms", MILLISECONDS_OR_NONE, 60_000,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import lz4.frame
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
@@ -116,6 +117,33 @@ def test_defaults_are_those_of_the_options() -> None:
     defaults = {option.name: option.default for option in OPTIONS}
     for name in ("gzip", "lz4", "zstd"):
         assert compress(name, RECORDS) == compress(name, RECORDS, defaults[f"kafka.compression.{name}.level"])
+
+
+def test_a_level_of_zstd_is_its_own() -> None:
+    for level in (1, 3, 19):
+        assert compress("zstd", RECORDS, level) == zstandard.ZstdCompressor(level=level).compress(RECORDS)
+
+
+def orders() -> bytes:
+    """1 MiB of JSON around numbers that differ."""
+    numbers = np.random.default_rng(7).integers(0, 10**6, (10_000, 3))
+    return b"".join(
+        b'{"order": %d, "customer": %d, "amount": %d, "status": "paid", "currency": "EUR"}' % (row, customer, amount)
+        for row, customer, amount in numbers.tolist()
+    )
+
+
+def test_without_a_level_zstd_compresses_about_as_kafkas_default() -> None:
+    kafkas, ours = (len(compress("zstd", orders(), level)) for level in (3, None))
+    assert 0.9 < kafkas / ours < 1.1
+    assert ours < 0.95 * len(compress("zstd", orders(), -1))
+
+
+def test_without_a_level_a_window_of_zstd_is_256_kib() -> None:
+    records = noise(200_000)
+    near = len(compress("zstd", records + bytes(10_000) + records))
+    far = len(compress("zstd", records + bytes(100_000) + records))
+    assert near < 210_000 < 390_000 < far
 
 
 def test_gzip_has_no_time_or_name_in_it() -> None:
