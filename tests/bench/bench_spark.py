@@ -96,7 +96,7 @@ def once(
     (topic,) = topics.create(PARTITIONS)
     before_s = cpu_s(broker_pid)
     cost = driver.write(peer, topic, small=small)
-    cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s)
+    cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s, log_bytes=topics.log_bytes([topic]))
     found = topics.row_count([topic], PARTITIONS)
     if expected_rows is not None and found != expected_rows:
         raise SystemExit(f"{peer} wrote {expected_rows} rows, and the topic has {found}")

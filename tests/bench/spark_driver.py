@@ -32,11 +32,13 @@ SMALL_ROWS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one write, in seconds. `cpu_s`: of this process and all below it, so not the broker's, which is apart."""
+    """Of one write, in seconds. `cpu_s`: of this process and all below it, so not the broker's, which is apart.
+    `log_bytes`: what the broker's log of it takes."""
 
     wall_s: float
     cpu_s: float
     broker_cpu_s: float = 0.0
+    log_bytes: int = 0
 
 
 def session(sockets: str, jars: str, scratch: Path) -> SparkSession:

@@ -1,8 +1,10 @@
 """Who is measured: each sink with its settings, and how a DataFrame of `key` and `value` is written with it.
 
 *The same* settings are pykafka's defaults, given to every client in its own names: batch size, linger, memory, acks=all
-and idempotence, zstd's level 3. `buffer.memory` is a limit of each producer: the JVM sink has one for all tasks of an
-executor, Python workers have one each. *Defaults* gives each client its own, compression and guarantees aside.
+and idempotence. zstd has level 3 everywhere but in pykafka, whose default compresses about as much (see Zstd in
+records/compression.py); how much, each line says. `buffer.memory` is a limit of each producer: the JVM sink has one for
+all tasks of an executor, Python workers have one each. *Defaults* gives each client its own, compression and guarantees
+aside.
 
 What TLS costs shows a pair of pykafka with the same settings, one of them over the same broker's encrypted listener.
 

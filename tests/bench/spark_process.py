@@ -101,6 +101,12 @@ class Topics:
         )
         return sum(high for _, high in ends)
 
+    def log_bytes(self, names: Sequence[str]) -> int:
+        """What the segments of the topics take on the broker's disk."""
+        return sum(
+            segment.stat().st_size for name in names for segment in self._kafka.dir.rglob(f"{name}-[0-9]*/*.log")
+        )
+
     def delete(self, names: Sequence[str]) -> None:
         for deleted in self._admin.delete_topics(list(names), operation_timeout=ADMIN_TIMEOUT_S).values():
             deleted.result(ADMIN_TIMEOUT_S)

@@ -29,6 +29,7 @@ class Figure:
     fastest_rows_per_s: float
     cpu_s_per_million_rows: float
     broker_cpu_s_per_million_rows: float
+    log_bytes_per_row: float
     rounds: tuple[Cost, ...]
 
 
@@ -86,6 +87,7 @@ def figure(peer: Peer, costs: Sequence[Cost], rows: int) -> Figure:
         fastest_rows_per_s=max(rates),
         cpu_s_per_million_rows=statistics.median(cost.cpu_s for cost in costs) / rows * 1e6,
         broker_cpu_s_per_million_rows=statistics.median(cost.broker_cpu_s for cost in costs) / rows * 1e6,
+        log_bytes_per_row=statistics.median(cost.log_bytes for cost in costs) / rows,
         rounds=tuple(costs),
     )
 
@@ -138,7 +140,8 @@ def own_cost(costs: Mapping[Peer, Sequence[Cost]], rows: int) -> OwnCost | None:
 
 def table(figures: Sequence[Figure]) -> str:
     """Markdown, aligned for a terminal."""
-    head = ("sink", "compression", "settings", "workers by", "M rows/s", "(range)", "CPU s per M rows", "broker's")
+    of_peer = ("sink", "compression", "settings", "workers by")
+    head = (*of_peer, "M rows/s", "(range)", "CPU s per M rows", "broker's", "bytes a row")
     cells = [
         (
             each.peer.sink,
@@ -149,6 +152,7 @@ def table(figures: Sequence[Figure]) -> str:
             f"{each.slowest_rows_per_s / 1e6:.2f} - {each.fastest_rows_per_s / 1e6:.2f}",
             f"{each.cpu_s_per_million_rows:.2f}",
             f"{each.broker_cpu_s_per_million_rows:.2f}" if each.peer.writes_to_kafka else "",
+            f"{each.log_bytes_per_row:.1f}" if each.peer.writes_to_kafka else "",
         )
         for each in figures
     ]

@@ -261,11 +261,11 @@ def test_our_own_cost_is_what_a_round_takes_more_than_a_writer_that_discards() -
 
 
 def test_tables_are_markdown() -> None:
-    figures = [figure(peer, [Cost(2.0, 1.0, 0.5)], rows=4_000_000) for peer in (OURS, THEIRS)]
+    figures = [figure(peer, [Cost(2.0, 1.0, 0.5, 200_000_000)], rows=4_000_000) for peer in (OURS, THEIRS)]
     lines = table(figures).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
-        *("pykafka", "none", "same", "Unix sockets", "2.00", "2.00 - 2.00", "0.25", "0.12")
+        *("pykafka", "none", "same", "Unix sockets", "2.00", "2.00 - 2.00", "0.25", "0.12", "50.0")
     ]
     assert "Unix sockets" not in lines[3]  # the JVM sink has no Python workers
     told = ratio_table(ratios({OURS: [Cost(2.0, 1.0)], THEIRS: [Cost(3.0, 2.0)]}))
