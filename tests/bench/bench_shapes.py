@@ -3,10 +3,12 @@
     this process ─┬─> a local Kafka broker
                   └─> itself with --driver: one Spark application, two tasks
 
-A round writes every shape with both sinks and the same settings, in turned order; medians of the rounds after the
-first, which warms up. Uncompressed, over Unix sockets, to a topic made for the write and deleted after its end offsets
-were compared with the rows. (The JVM sink's own defaults, batches of 16 KiB in 32 MiB, do not get through 2,000
-partitions on two cores: its requests time out, their batches come back out of order, and it sends them again.)
+A round writes every shape with both sinks and the same settings, and gives it to a Python writer that discards it, in
+turned order; medians of the rounds after the first, which warms up. What the writer that discards reaches is the limit
+of every Python sink: Spark's part, which reads the rows and brings them to Python. Uncompressed, over Unix sockets, to
+a topic made for the write and deleted after its end offsets were compared with the rows. (The JVM sink's own defaults,
+batches of 16 KiB in 32 MiB, do not get through 2,000 partitions on two cores: its requests time out, their batches come
+back out of order, and it sends them again.)
 
 Memory is the peak of what is resident in a Python worker during the write (VmHWM, reset before), over what is resident
 when it has imported the sink and written nothing: at most `kafka.buffer.memory` and 100 MB, as bench_memory.py says.
@@ -35,7 +37,7 @@ from kafka_sink.config import sink_config
 from process_tree import memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
 from spark_jars import resolve_spark_jars
-from spark_peers import JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
+from spark_peers import DISCARD, JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
 from spark_process import SparkProcess, Topics
 from spark_report import markdown
 
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
 
 ARROW_BATCH_BYTES = 16 * 1024 * 1024
 
-OURS, THEIRS = PEERS = (Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME))
-FORMATS: Mapping[str, str] = {PYKAFKA: "pykafka", JVM: "kafka"}
+OURS, THEIRS, NOBODY = PEERS = (Peer(PYKAFKA, "none", SAME), Peer(JVM, "none", SAME), Peer(DISCARD))
+FORMATS: Mapping[str, str] = {PYKAFKA: "pykafka", JVM: "kafka", DISCARD: "discard"}
 
 KEY = "unhex(lpad(hex(xxhash64(id)), 16, '0'))"
 
@@ -85,6 +87,10 @@ SHAPES = (
 )
 
 
+def chosen(words: Sequence[str]) -> list[Shape]:
+    return [shape for shape in SHAPES if any(word in shape.name for word in words)]
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Of one write. `peak_bytes`: of the largest worker, over one that has written nothing; 0 where none has a part."""
@@ -110,17 +116,17 @@ class Application:
         self._servers = servers
         self._base_bytes = 0
 
-    def make_rows(self) -> None:
-        for number, shape in enumerate(SHAPES):
+    def make_rows(self, shapes: Sequence[Shape]) -> None:
+        for shape in shapes:
             rows = self._spark.range(0, shape.rows, 1, TASKS)
             columns = [f"{sql} AS {name}" for name, sql in shape.columns.items()]
             # Which topic is known when it is written; a number that says so is not.
             columns += [f"id % {shape.topics} AS topic_number"] if shape.topics > 1 else []
-            rows.selectExpr(*columns).write.parquet(str(self._folder / str(number)))
+            rows.selectExpr(*columns).write.parquet(str(self._folder_of(shape)))
 
-    def write_nothing(self, topic: str) -> None:
+    def write_nothing(self, shape: Shape, topic: str) -> None:
         """Spark would see through `limit(0)`."""
-        self._save(self._rows(SHAPES[0]).where("rand() > 1"), SHAPES[0], OURS, topic)
+        self._save(self._rows(shape).where("rand() > 1"), shape, OURS, topic)
         self._base_bytes = max(memory_of(pid)["VmRSS"] for pid in python_workers(os.getpid()))
 
     def write(self, shape: Shape, peer: Peer, topic: str) -> Cost:
@@ -136,7 +142,10 @@ class Application:
         return Cost(wall_s, max(peaks) - self._base_bytes)
 
     def _rows(self, shape: Shape) -> DataFrame:
-        return self._spark.read.parquet(str(self._folder / str(SHAPES.index(shape))))
+        return self._spark.read.parquet(str(self._folder_of(shape)))
+
+    def _folder_of(self, shape: Shape) -> Path:
+        return self._folder / str(SHAPES.index(shape))
 
     def _save(self, rows: DataFrame, shape: Shape, peer: Peer, topic: str) -> None:
         if shape.topics > 1:
@@ -147,20 +156,25 @@ class Application:
         if peer.sink == JVM:
             # Without it headers are dropped without a word.
             writer = writer.option("includeHeaders", "true")
-        settings = kafka_settings(peer, self._same, self._servers)
-        writer = writer.options(**{f"kafka.{name}": value for name, value in settings.items()})
+        if peer.writes_to_kafka:
+            settings = kafka_settings(peer, self._same, self._servers)
+            writer = writer.options(**{f"kafka.{name}": value for name, value in settings.items()})
+        else:
+            writer = writer.option("rows", shape.rows)
         writer.format(FORMATS[peer.sink]).mode("append").save()
 
 
 def drive(arguments: argparse.Namespace) -> None:
     """Answers each request of a line on stdin, `{"shape": 1, "peer": 0, "topic": "t"}`, with a Cost on stdout."""
     folder = Path(arguments.folder)
+    # Registers the writer that discards as well.
     spark = session(UNIX, arguments.jars, folder)
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BATCH_BYTES))
     same = SameSettings(**json.loads(arguments.same))
     application = Application(spark, folder / "rows", same, Servers(arguments.bootstrap_servers, "", ""))
-    application.make_rows()
-    application.write_nothing(arguments.first_topic)
+    shapes = chosen(arguments.only)
+    application.make_rows(shapes)
+    application.write_nothing(shapes[0], arguments.first_topic)
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -174,11 +188,13 @@ def drive(arguments: argparse.Namespace) -> None:
 
 def write(spark: SparkProcess, topics: Topics, shape: Shape, peer: Peer) -> Cost:
     """Raises SystemExit if the rows are not there afterwards."""
-    names = topics.create(shape.partitions, shape.topics)
+    names = topics.create(shape.partitions, shape.topics) if peer.writes_to_kafka else ["nowhere-0"]
     # The rows of several topics have the number that follows.
     name = names[0] if shape.topics == 1 else names[0].removesuffix("-0")
     request = {"shape": SHAPES.index(shape), "peer": PEERS.index(peer), "topic": name}
     cost = Cost(**spark.ask(request))
+    if not peer.writes_to_kafka:
+        return cost
     found = topics.row_count(names, shape.partitions)
     if found != shape.rows:
         raise SystemExit(f"{peer} wrote {shape.rows} rows of {shape.name}, and there are {found}")
@@ -251,7 +267,7 @@ def main() -> None:
     if options.driver:
         drive(options)
         return
-    shapes = [shape for shape in SHAPES if any(word in shape.name for word in options.only)]
+    shapes = chosen(options.only)
     defaults = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
     same = SameSettings(defaults.linger_ms, defaults.batch_size, defaults.buffer_memory)
     java = find_java(os.environ)
@@ -271,6 +287,8 @@ def main() -> None:
             f"--same={json.dumps(asdict(same))}",
             f"--folder={folder}",
             "--first-topic=nothing",
+            "--only",
+            *options.only,
         ]
         spark = SparkProcess([__file__, "--driver", *arguments], options.output / "shapes.log")
         stack.callback(spark.stop)

@@ -337,20 +337,24 @@ def test_a_bound_holds_up_to_its_value_and_says_so() -> None:
 
 
 def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
-    ours, theirs = bench_shapes.OURS, bench_shapes.THEIRS
+    ours, theirs, nobody = bench_shapes.PEERS
 
     def costs(our_s: float, their_s: float, peak_bytes: int) -> bench_shapes.Round:
-        return {ours: bench_shapes.Cost(our_s, peak_bytes), theirs: bench_shapes.Cost(their_s, 0)}
+        return {
+            ours: bench_shapes.Cost(our_s, peak_bytes),
+            theirs: bench_shapes.Cost(their_s, 0),
+            nobody: bench_shapes.Cost(1.0, 0),
+        }
 
     shape = bench_shapes.Shape("a few", 1_000, {"value": "binary(string(id))"})
     line = bench_shapes.line_of(
         shape, [costs(1.0, 3.0, 7_000_000), costs(2.0, 2.0, 9_000_000), costs(4.0, 8.0, 8_000_000)], 64_000_000
     )
-    assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0)}
+    assert line.rows_per_s == {PYKAFKA: 500.0, JVM: pytest.approx(1_000 / 3.0), DISCARD: 1_000.0}
     assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
     (_, _, cells) = bench_shapes.table([line]).splitlines()
     assert [cell.strip() for cell in cells.strip("|").split("|")] == [
-        "a few", "0.5", "0.3", "2.00 x", ">= 1 x", "9 MB", "<= 164 MB",
+        "a few", "0.5", "0.3", "1.0", "2.00 x", ">= 1 x", "9 MB", "<= 164 MB",
     ]  # fmt: skip
 
 
