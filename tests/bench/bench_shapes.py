@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from bench_memory import MB, OVER_BUFFER_MEMORY_BYTES
 from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
 from kafka_sink.config import sink_config
-from process_tree import memory_of, python_workers, reset_peak
+from process_tree import cpu_s, memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
 from spark_jars import resolve_spark_jars
 from spark_peers import DISCARD, JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
@@ -97,6 +97,7 @@ class Cost:
 
     wall_s: float
     peak_bytes: int
+    broker_cpu_s: float = 0.0
 
 
 # What each peer's write of a shape cost.
@@ -186,30 +187,33 @@ def drive(arguments: argparse.Namespace) -> None:
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-def write(spark: SparkProcess, topics: Topics, shape: Shape, peer: Peer) -> Cost:
+def write(spark: SparkProcess, broker_pid: int, topics: Topics, shape: Shape, peer: Peer) -> Cost:
     """Raises SystemExit if the rows are not there afterwards."""
     names = topics.create(shape.partitions, shape.topics) if peer.writes_to_kafka else ["nowhere-0"]
     # The rows of several topics have the number that follows.
     name = names[0] if shape.topics == 1 else names[0].removesuffix("-0")
     request = {"shape": SHAPES.index(shape), "peer": PEERS.index(peer), "topic": name}
+    before_s = cpu_s(broker_pid)
     cost = Cost(**spark.ask(request))
     if not peer.writes_to_kafka:
         return cost
     found = topics.row_count(names, shape.partitions)
     if found != shape.rows:
         raise SystemExit(f"{peer} wrote {shape.rows} rows of {shape.name}, and there are {found}")
+    cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s)
     topics.delete(names)
     return cost
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of one shape: medians of rows/s, by sink, and of the rounds' ratios; the largest peak of a worker, in MB, and the
-    bound on it."""
+    """Of one shape: medians of rows/s, by sink, and of the rounds' ratios; how many cores the broker had work for while
+    ours wrote; the largest peak of a worker, in MB, and the bound on it."""
 
     shape: str
     rows_per_s: Mapping[str, float]
     ratio: float
+    broker_cores: float
     peak_mb: float
     peak_bound_mb: float
 
@@ -221,19 +225,21 @@ def line_of(shape: Shape, rounds: Sequence[Round], buffer_memory: int) -> Line:
             peer.sink: statistics.median(shape.rows / costs[peer].wall_s for costs in rounds) for peer in PEERS
         },
         ratio=statistics.median(costs[THEIRS].wall_s / costs[OURS].wall_s for costs in rounds),
+        broker_cores=statistics.median(costs[OURS].broker_cpu_s / costs[OURS].wall_s for costs in rounds),
         peak_mb=max(costs[OURS].peak_bytes for costs in rounds) / MB,
         peak_bound_mb=(buffer_memory + OVER_BUFFER_MEMORY_BYTES) / MB,
     )
 
 
 def table(lines: Sequence[Line]) -> str:
-    head = ("thousand rows/s", *lines[0].rows_per_s, "ratio", "goal", "worker's peak", "bound")
+    head = ("thousand rows/s", *lines[0].rows_per_s, "ratio", "goal", "broker", "worker's peak", "bound")
     cells = [
         (
             line.shape,
             *(f"{rate / 1e3:,.1f}" for rate in line.rows_per_s.values()),
             f"{line.ratio:.2f} x",
             ">= 1 x",
+            f"{line.broker_cores:.1f} cores",
             f"{line.peak_mb:.0f} MB",
             f"<= {line.peak_bound_mb:.0f} MB",
         )
@@ -242,13 +248,15 @@ def table(lines: Sequence[Line]) -> str:
     return markdown(head, cells)
 
 
-def measure(spark: SparkProcess, topics: Topics, shapes: Sequence[Shape], rounds: int) -> dict[Shape, list[Round]]:
+def measure(
+    spark: SparkProcess, broker_pid: int, topics: Topics, shapes: Sequence[Shape], rounds: int
+) -> dict[Shape, list[Round]]:
     costs: dict[Shape, list[Round]] = {shape: [] for shape in shapes}
     for number in range(rounds + 1):
         started_s = time.monotonic()
         for shape in shapes:
             turn = number % len(PEERS)
-            found = {peer: write(spark, topics, shape, peer) for peer in (*PEERS[turn:], *PEERS[:turn])}
+            found = {peer: write(spark, broker_pid, topics, shape, peer) for peer in (*PEERS[turn:], *PEERS[:turn])}
             if number > 0:  # the first warms up
                 costs[shape].append(found)
         print(f"round {number} of {rounds}: {time.monotonic() - started_s:.0f} s", file=sys.stderr)
@@ -292,7 +300,7 @@ def main() -> None:
         ]
         spark = SparkProcess([__file__, "--driver", *arguments], options.output / "shapes.log")
         stack.callback(spark.stop)
-        costs = measure(spark, topics, shapes, options.rounds)
+        costs = measure(spark, kafka.pid(1), topics, shapes, options.rounds)
     lines = [line_of(shape, costs[shape], defaults.buffer_memory) for shape in shapes]
     print(table(lines))
     report = {"cores": os.cpu_count(), "kafka broker": kafka.kafka_version, "lines": [asdict(line) for line in lines]}
