@@ -114,11 +114,11 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with pla
 
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
-	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_shapes.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_shapes.py $(ARGS)
 
 .PHONY: bench-latency
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
-	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_latency.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_latency.py $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time

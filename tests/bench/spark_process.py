@@ -16,14 +16,16 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka_sink.broker import LocalKafka
 from spark_environment import spark_environment
+from waiting import wait_until
 
 ANSWER_TIMEOUT_S = 900.0
 ADMIN_TIMEOUT_S = 60.0
@@ -85,13 +87,21 @@ class Topics:
         self._consumer = Consumer(servers | {"group.id": "bench"})
 
     def create(self, partitions: int, topics: int = 1) -> list[str]:
-        """Their names: one that no other has, with -0, -1, ... behind it if there are several."""
+        """Their names: one that no other has, with -0, -1, ... behind it if there are several. Returns when every
+        leader has made its log: it is known to lead before, and 2,000 logs take many seconds."""
         name = f"bench-{next(self._numbers)}"
         names = [name] if topics == 1 else [f"{name}-{number}" for number in range(topics)]
         for each in names:
             # Deleted at once and not after a minute: before the system writes to the disk what nobody will read.
             self._kafka.create_topic(each, partitions, config={"file.delete.delay.ms": 0})
+        wait_until(partial(self._has_logs, names, partitions), ADMIN_TIMEOUT_S, f"logs of {name}")
         return names
+
+    def _has_logs(self, names: Sequence[str], partitions: int) -> bool:
+        try:
+            return self.row_count(names, partitions) == 0
+        except KafkaException:  # not the leader yet
+            return False
 
     def row_count(self, names: Sequence[str], partitions: int) -> int:
         ends = (
