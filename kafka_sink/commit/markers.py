@@ -30,6 +30,11 @@ METADATA_MAX_CHARACTERS = 4096
 NO_OFFSET = -1
 # What tells a topic from a pin: no topic's name has one.
 TOPIC_SIGN = "@"
+# Of 150 slots or more each: far beyond any micro-batch, so that somebody else's text has not us ask for a billion.
+MAX_PARTS = 99_999
+# What the fields of a request hold.
+_MAX_PRODUCER_ID = 2**63 - 1
+_MAX_PRODUCER_EPOCH = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,12 @@ class Ids:
 
     @classmethod
     def read(cls, text: str) -> Ids:
-        producer_id, _, producer_epoch = text.partition(":")
-        return cls(int(producer_id), int(producer_epoch))
+        """Raises ValueError."""
+        id_text, _, epoch_text = text.partition(":")
+        producer_id, producer_epoch = int(id_text), int(epoch_text)
+        if not (0 <= producer_id <= _MAX_PRODUCER_ID and 0 <= producer_epoch <= _MAX_PRODUCER_EPOCH):
+            raise ValueError(text)
+        return cls(producer_id, producer_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Names:
         return f"{self.sink}.decision" + (f"-{part}" if part else "")
 
     def is_slot(self, transactional_id: str) -> bool:
-        return re.fullmatch(re.escape(self.sink) + r"\.\d+", transactional_id) is not None
+        return re.fullmatch(re.escape(self.sink) + r"\.[0-9]{1,10}", transactional_id) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +127,8 @@ class Decision:
         another's."""
         items = ["-" if ids is None else str(ids) for ids in self.pinned]
         items += [f"{TOPIC_SIGN}{topic}" for topic in self.topics]
-        # As long as a head can get: 5-digit numbers of parts.
-        room = max_characters - len(self._head(99_999, 99_999))
+        # As long as a head can get.
+        room = max_characters - len(self._head(MAX_PARTS, MAX_PARTS))
         parts: list[list[str]] = [[]]
         used = 0
         for item in items:
@@ -144,7 +153,7 @@ class Decision:
         try:
             version, *_, place, _items = text.split("|")
             part, _, parts = place.partition("/")
-            if version != VERSION or int(part) != 0 or int(parts) < 1:
+            if version != VERSION or int(part) != 0 or not 1 <= int(parts) <= MAX_PARTS:
                 raise ValueError(place)
             return int(parts)
         except ValueError:

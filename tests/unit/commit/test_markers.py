@@ -33,6 +33,7 @@ def test_names_of_a_sink() -> None:
     [
         ("orders.0", True), ("orders.417", True), ("orders.driver", False), ("orders.", False), ("orders", False),
         ("orders.1.0", False), ("my.orders.1", False), ("ordersX1", False), ("orders.-1", False), ("orders.1 ", False),
+        ("orders." + "1" * 5_000, False), ("orders.\u0663", False),
     ],
 )  # fmt: skip
 def test_the_slots_of_a_sink_are_told_from_those_of_another(transactional_id: str, is_slot: bool) -> None:
@@ -90,6 +91,13 @@ def test_a_first_part_of_somebody_else_is_not_guessed_at(text: str) -> None:
         Decision.parts("orders.decision", 1, text)
 
 
+@pytest.mark.parametrize("parts", ["0", "-1", "100000", "9999999999"])
+def test_a_number_of_parts_that_nobody_wrote(parts: str) -> None:
+    """Found by fuzzing: a text of 24 characters had a billion groups asked for."""
+    with pytest.raises(UnreadableState):
+        Decision.parts("orders.decision", 1, f"1|q|1:0|2|3|0/{parts}|1:0")
+
+
 def test_parts_of_two_decisions_are_no_decision() -> None:
     one = decision(*[Ids(2**63 - 1, n) for n in range(300)]).texts()
     other = decision(*[Ids(2**62, n) for n in range(300)])
@@ -105,3 +113,12 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
 def test_pins_that_nobody_wrote(pins: str) -> None:
     with pytest.raises(UnreadableState):
         Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{pins}")])
+
+
+@pytest.mark.parametrize("ids", [f"{2**63}:0", "-1:0", "1:32768", "1:-1"])
+def test_ids_that_no_request_holds(ids: str) -> None:
+    """Found by fuzzing: they would be sent, and struct does not pack them."""
+    with pytest.raises(UnreadableState):
+        Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{ids}")])
+    with pytest.raises(UnreadableState):
+        Decision.read([("orders.decision", 7, f"1|q|{ids}|2|3|0/1|1:0")])
