@@ -37,6 +37,8 @@ ATTEMPT_TIMEOUT_S = 4.0
 REFRESH_FACTOR = 0.8
 # What is said of a token that tells no lifetime, neither itself nor who gave it out.
 UNKNOWN_LIFETIME_S = 300.0
+# Thirty thousand years. JSON's numbers go further than a float does, and "exp" is written by a stranger.
+_MAX_SECONDS = 1e12
 # A token takes a few KB; brokers take 512 KB (sasl.server.max.receive.size).
 MAX_ANSWER_BYTES = 256 * 1024
 # RFC 6750, section 2.1.
@@ -102,12 +104,18 @@ class TokenEndpoint:
 
     def _token_in(self, answer: bytes, now_s: float) -> Fetched:
         message = _json_object(answer)
-        token, lifetime_s = message.get("access_token"), message.get("expires_in")
+        token, lifetime_s = message.get("access_token"), _seconds(message.get("expires_in"))
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise TokenUnavailable(source=self.url, reason="its answer has no access_token")
-        if isinstance(lifetime_s, int | float) and lifetime_s > 0:
-            return token, float(lifetime_s)
+        if lifetime_s is not None and lifetime_s > 0:
+            return token, lifetime_s
         return token, lifetime_of(token, now_s)
+
+
+def _seconds(value: object) -> float | None:
+    """None for what is no number of seconds; NaN is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= _MAX_SECONDS else None
 
 
 def _why(error: OSError | http.client.HTTPException) -> str:
@@ -131,8 +139,8 @@ def _json_object(text: bytes) -> Mapping[str, Any]:
 
 def lifetime_of(token: str, now_s: float) -> float:
     """Seconds until the time that a JWT says it expires; `UNKNOWN_LIFETIME_S` if it says none."""
-    expires_s = _claims(token).get("exp")
-    return expires_s - now_s if isinstance(expires_s, int | float) else UNKNOWN_LIFETIME_S
+    expires_s = _seconds(_claims(token).get("exp"))
+    return UNKNOWN_LIFETIME_S if expires_s is None else expires_s - now_s
 
 
 def subject_of(token: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -71,6 +72,15 @@ def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
     idp.answers = [(200, body(access_token=jwt(exp=NOW_S + 120)))]
     assert endpoint(idp).fetch(lambda: NOW_S)[1] == 120
     idp.answers = [(200, body(access_token="opaque"))]
+    assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
+
+
+@pytest.mark.parametrize("lifetime", ["1" + "0" * 400, "1e999", "-1e999", "NaN", "true", '"60"', "null"])
+def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
+    """Found by fuzzing: no float holds an integer of 400 digits."""
+    idp.answers = [(200, f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode())]
+    assert endpoint(idp).fetch(lambda: NOW_S) == ("opaque", UNKNOWN_LIFETIME_S)
+    idp.answers = [(200, body(access_token=jwt(exp=json.loads(lifetime))))]
     assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
 
 
