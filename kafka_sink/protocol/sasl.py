@@ -175,12 +175,17 @@ class _OAuthBearer:
 
     def __init__(self, login: TokenLogin) -> None:
         self._login = login
+        self._was_refused = False
 
     def respond(self, challenge: bytes | None) -> bytes | None:
         if challenge is None:
             pairs = [("auth", f"Bearer {self._login.token}"), *self._login.extensions]
             said = "".join(f"{key}={value}{_SEPARATOR}" for key, value in pairs)
             return f"n,,{_SEPARATOR}{said}{_SEPARATOR}".encode()
+        if self._was_refused:
+            reason = "the peer breaks the exchange: it goes on after it has refused the token"
+            raise SaslRefused(mechanism="OAUTHBEARER", user=self._login.name, reason=reason)
+        self._was_refused = bool(challenge)
         return _SEPARATOR.encode() if challenge else None
 
 

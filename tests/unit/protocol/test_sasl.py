@@ -164,6 +164,15 @@ def test_oauthbearer_that_is_refused_has_to_be_acknowledged() -> None:
     assert exchange.respond(b'{"status":"invalid_token"}') == b"\x01"
 
 
+@pytest.mark.parametrize("more", [b'{"status":"invalid_token"}', b""])
+def test_oauthbearer_ends_with_the_refusal(more: bytes) -> None:
+    """Found by fuzzing: a broker could have its challenges acknowledged for ever."""
+    exchange, _ = begun("OAUTHBEARER", TokenLogin("app", "abc.def"))
+    exchange.respond(b'{"status":"invalid_token"}')
+    with pytest.raises(SaslRefused, match="goes on after it has refused the token"):
+        exchange.respond(more)
+
+
 def test_nothing_shows_a_secret() -> None:
     assert "hunter2" not in repr(TokenLogin("app", "abc", (("tenant", "hunter2"),)))
     for login in (ALICE, TokenLogin("app", "hunter2")):
