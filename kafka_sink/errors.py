@@ -100,6 +100,8 @@ COMMITS_THE_REST = (
     "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots again if "
     "their rows are the same. Nothing is lost."
 )
+# Of what a peer says; the rest would only fill a log.
+MAX_QUOTED_CHARACTERS = 1_000
 NOT_BEGUN = "No row is lost, and none of this run was written: once that is mended, run it again."
 STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
 WRITE_STOPPED = "No row of this run becomes visible."
@@ -640,11 +642,14 @@ class ProducerClosed(DeliveryError):
 
 
 class ProtocolError(KafkaSinkError):
-    """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere."""
+    """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere.
+
+    `detail` may quote the peer: it is kept printable and short, as it goes into logs.
+    """
 
     def __init__(self, detail: str) -> None:
-        self.detail = detail
-        super().__init__(f"not a Kafka response: {detail}")
+        self.detail = "".join(c if c.isprintable() else " " for c in detail[:MAX_QUOTED_CHARACTERS])
+        super().__init__(f"not a Kafka response: {self.detail}")
 
 
 class TlsExpected(ProtocolError):

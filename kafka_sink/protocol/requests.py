@@ -565,8 +565,15 @@ def _join_small(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 def decode_response(request: Request, version: int, frame: bytes) -> Response:
     """The answer to `request` in `frame` (without its size), header included; the correlation id is the caller's to
-    check. Raises ProtocolError for anything that is not exactly such an answer."""
+    check. Raises ProtocolError, which names API and version, for anything that is not exactly such an answer."""
     api = api_of(request)
+    try:
+        return _decoded(api, request, version, frame)
+    except ProtocolError as error:
+        raise ProtocolError(f"{api.name} version {version}: {error.detail}") from None
+
+
+def _decoded(api: Api, request: Request, version: int, frame: bytes) -> Response:
     message_type = getattr(_kio_module(api, version, "response"), f"{api.name}Response")
     _, position = read_message(message_type.__header_schema__, frame)
     if isinstance(request, ApiVersionsRequest) and frame[position : position + 2] == _UNSUPPORTED_VERSION:

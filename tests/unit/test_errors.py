@@ -50,6 +50,14 @@ def test_the_drawing_is_the_tree() -> None:
     assert drawn == actual
 
 
+def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
+    """Found by fuzzing: the name of a topic that nobody asked for, which may be anything."""
+    error = ProtocolError("topic a\nERROR all is lost\x1b[2J" + "x" * 16_000_000)
+    assert error.detail.startswith("topic a ERROR all is lost [2Jxxx")
+    assert str(error).isprintable()
+    assert len(str(error)) < 1_100
+
+
 @pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
 def test_an_error_keeps_its_facts_through_pickling(cls: type[KafkaSinkError]) -> None:
     error = example(cls)

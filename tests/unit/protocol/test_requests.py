@@ -265,7 +265,7 @@ class TestDecode:
         assert response == ApiVersionsResponse(0, 35, {}, {})
 
     def test_bytes_that_follow(self) -> None:
-        with pytest.raises(ProtocolError, match="1 bytes follow a Produce answer"):
+        with pytest.raises(ProtocolError, match="Produce version 13: 1 bytes follow a Produce answer"):
             decode_response(PRODUCE, 13, produce_answer(13, ALL_ASKED) + b"\0")
 
     @settings(max_examples=200, deadline=None)
