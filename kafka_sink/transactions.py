@@ -394,7 +394,11 @@ def since(description: TransactionDescription) -> str:
 
 
 def at(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        # No year of the calendar.
+        return f"{time_ms} ms"
 
 
 def lasted(start_ms: int, end_ms: int | None = None) -> str:

@@ -14,7 +14,7 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable
-from kafka_sink.transactions import configuration, main, parser
+from kafka_sink.transactions import at, configuration, main, parser
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
@@ -242,6 +242,15 @@ def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
 )
 def test_how_long(elapsed_ms: int, words: str) -> None:
     assert transactions.lasted(1_000, 1_000 + elapsed_ms) == words
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "words"),
+    [(1_760_000_000_123, "2025-10-09 08:53:20"), (2**63 - 1, f"{2**63 - 1} ms"), (-(2**63), f"{-(2**63)} ms")],
+)
+def test_when(time_ms: int, words: str) -> None:
+    """Found by fuzzing: a coordinator may tell a time that no calendar has."""
+    assert at(time_ms) == words
 
 
 def test_the_first_of_many_are_shown() -> None:
