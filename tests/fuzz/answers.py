@@ -1,0 +1,241 @@
+"""Valid answers to our requests, every version that we speak, in kio's bytes: what the fuzzer begins with.
+
+A table says of each API which request is asked and what makes an answer one to it; fields that it leaves out are filled
+with something of their type, so that no part of a message is absent from the seeds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import io
+import types
+import typing
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, is_dataclass
+from typing import Any
+
+import kio.serial
+from kio.schema.errors import ErrorCode
+
+from kafka_sink.protocol import transactions as txn
+from kafka_sink.protocol.requests import (
+    APIS,
+    Api,
+    ApiVersionsRequest,
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+    Request,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    api_of,
+)
+
+Said = Mapping[str, Any]
+
+ORDERS = uuid.UUID(int=9)
+PRODUCER_ID = 2**40
+PARTITIONS = (("orders", 0), ("orders", 2))
+SETTING = "transaction.max.timeout.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """`answers`: what each says, as far as it matters."""
+
+    request: Request
+    answers: Sequence[Said]
+
+    @property
+    def api(self) -> Api:
+        return api_of(self.request)
+
+    def versions(self) -> range:
+        lowest, highest = self.api.versions(self.request)
+        return range(lowest, highest + 1)
+
+    def frames(self, version: int, correlation_id: int = 0) -> Iterator[bytes]:
+        for said in self.answers:
+            yield answer(self.request, version, said, correlation_id)
+
+
+def answer(request: Request, version: int, said: Said, correlation_id: int = 0) -> bytes:
+    """A frame without its size."""
+    api = api_of(request)
+    kio_version = importlib.import_module(f"kio.schema.{api.kio_package}.v{version}.response")
+    message_type = getattr(kio_version, f"{api.name}Response")
+    header_type = message_type.__header_schema__
+    buffer = io.BytesIO()
+    for entity in (header_type(correlation_id=correlation_id), _filled(message_type, said)):
+        kio.serial.entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+# --- kio's entities from plain values ---------------------------------------------------------------------------------
+
+_SOMETHING: Mapping[str, Any] = {
+    "bool": True,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": datetime.timedelta(milliseconds=7),
+    "timedelta_i64": datetime.timedelta(milliseconds=7),
+    "datetime_i64": datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC),
+    "uuid": ORDERS,
+    "string": "why",
+    "bytes": b"bytes",
+}
+
+
+def _filled(entity_type: Any, said: Said) -> Any:
+    return entity_type(**{field.name: _value(field, said) for field in fields(entity_type)})
+
+
+def _value(field: Field[Any], said: Said) -> Any:
+    of_type = _inner(field.type)
+    value = said.get(field.name)
+    if typing.get_origin(of_type) is tuple:
+        element_type = _inner(typing.get_args(of_type)[0])
+        if is_dataclass(element_type):
+            return tuple(_filled(element_type, each) for each in ([{}] if value is None else value))
+        return tuple([_something(field)] if value is None else value)
+    if is_dataclass(of_type):
+        return _filled(of_type, value or {})
+    if value is None:
+        return None if field.name in said else _something(field)
+    return ErrorCode(value) if field.metadata["kafka_type"] == "error_code" else value
+
+
+def _something(field: Field[Any]) -> Any:
+    return _SOMETHING.get(field.metadata["kafka_type"], 1)
+
+
+def _inner(of_type: Any) -> Any:
+    if typing.get_origin(of_type) not in (types.UnionType, typing.Union):
+        return of_type
+    return next(argument for argument in typing.get_args(of_type) if argument is not types.NoneType)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def _by_topic(
+    of_topics: str, of_partitions: str, index: str, code: str, *, numbers: Sequence[int] = (0, 2)
+) -> list[Said]:
+    """For the partitions `numbers` of topic orders: a success and an error."""
+    return [
+        {of_topics: [{"name": "orders", of_partitions: [{index: number, code: each} for number in numbers]}]}
+        for each in (0, 6)
+    ]
+
+
+def _groups(metadata: str | None, code: int, group_code: int) -> Said:
+    partition = {"partition_index": 0, "committed_offset": 5, "metadata": metadata, "error_code": code}
+    topics = [{"name": "state", "partitions": [partition]}]
+    return {"groups": [{"group_id": name, "topics": topics, "error_code": group_code} for name in ("s.0", "s.1")]}
+
+
+def _transactions(**said: Any) -> Said:
+    topics = [{"topic": "orders", "partitions": [0, 2]}]
+    return {"transaction_states": [said | {"transactional_id": name, "topics": topics} for name in ("s.0", "s.driver")]}
+
+
+_PRODUCED = [{"index": number} for _, number in PARTITIONS]
+_TOPIC = {"name": "orders", "topic_id": ORDERS}
+_LEADERLESS = {"error_code": 5, "partition_index": 1, "leader_id": -1}
+_ID = {"transactional_id": "s.0", "producer_id": PRODUCER_ID, "producer_epoch": 3}
+_UNKNOWN = {"error_code": 3, "name": "nope", "topic_id": None, "partitions": []}
+
+EXCHANGES: tuple[Exchange, ...] = (
+    Exchange(
+        ProduceRequest(-1, 1_000, tuple(ProducePartition("orders", number, ORDERS, b"") for _, number in PARTITIONS)),
+        [
+            {"responses": [_TOPIC | {"partition_responses": _PRODUCED}]},
+            {"responses": [_TOPIC | {"partition_responses": [each | {"error_code": 10} for each in _PRODUCED]}]},
+        ],
+    ),
+    Exchange(
+        MetadataRequest(("nope", "orders"), True),
+        [
+            {"topics": [_UNKNOWN, _TOPIC | {"partitions": [_LEADERLESS, {"partition_index": 0}]}]},
+            {"topics": [_UNKNOWN, _TOPIC | {"error_code": 29, "partitions": []}], "brokers": [], "cluster_id": None},
+        ],
+    ),
+    Exchange(MetadataRequest(None, False), [{"topics": [_TOPIC | {"partitions": [{"partition_index": 0}]}]}]),
+    Exchange(InitProducerIdRequest(1, "s.0"), [{}, {"error_code": 51, "producer_id": -1, "producer_epoch": -1}]),
+    Exchange(
+        ApiVersionsRequest("test", "1"),
+        [
+            {
+                "api_keys": [
+                    {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version} for api in APIS
+                ],
+                "finalized_features": [{"name": "transaction.version", "max_version_level": 2}],
+            },
+            {"error_code": 35, "api_keys": [{}]},
+        ],
+    ),
+    Exchange(SaslHandshakeRequest("PLAIN"), [{"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}]),
+    Exchange(SaslAuthenticateRequest(b"\0a\0b"), [{"error_message": None}, {"error_code": 58, "auth_bytes": b""}]),
+    Exchange(
+        txn.FindCoordinatorRequest(txn.CoordinatorKind.TRANSACTION, ("s.0", "s.1")),
+        [
+            {"coordinators": [{"key": "s.0"}, {"key": "s.1"}]},
+            {"coordinators": [{"key": name, "error_code": 15, "node_id": -1, "port": -1} for name in ("s.0", "s.1")]},
+        ],
+    ),
+    Exchange(
+        txn.AddPartitionsToTxnRequest(**_ID, partitions=PARTITIONS),
+        _by_topic(
+            "results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code"
+        ),
+    ),
+    Exchange(txn.AddOffsetsToTxnRequest(**_ID, group_id="g"), [{}, {"error_code": 47}]),
+    Exchange(txn.EndTxnRequest(**_ID, committed=True, transaction_version=2), [{}, {"error_code": 90}]),
+    Exchange(txn.EndTxnRequest(**_ID, committed=False, transaction_version=1), [{}, {"error_code": 48}]),
+    Exchange(
+        txn.WriteTxnMarkersRequest(PRODUCER_ID, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS),
+        [
+            {"markers": [{"producer_id": PRODUCER_ID} | said]}
+            for said in _by_topic("topics", "partitions", "partition_index", "error_code")
+        ],
+    ),
+    *(
+        Exchange(
+            txn.TxnOffsetCommitRequest(
+                **_ID, group_id="g", topic="orders", partition=0, offset=5, metadata="m", transaction_version=version
+            ),
+            _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
+        )
+        for version in (1, 2)
+    ),
+    Exchange(
+        txn.OffsetFetchRequest(("s.0", "s.1"), "state", 0),
+        [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
+    ),
+    Exchange(
+        txn.DescribeTransactionsRequest(("s.0", "s.driver")),
+        [_transactions(transaction_state="Ongoing"), _transactions(error_code=105, transaction_state="")],
+    ),
+    Exchange(
+        txn.ListTransactionsRequest(transactional_id_prefix="s."),
+        [
+            {"transaction_states": [{"transactional_id": name} for name in ("s.0", "s.12", "s.driver", "other.1")]},
+            {"error_code": 14, "transaction_states": []},
+        ],
+    ),
+    Exchange(
+        txn.ListTransactionsRequest((1,), ("Ongoing",)),
+        [{"transaction_states": [{"transaction_state": "Ongoing"}]}],
+    ),
+    Exchange(
+        txn.DescribeProducersRequest(PARTITIONS),
+        _by_topic("topics", "partitions", "partition_index", "error_code"),
+    ),
+    Exchange(txn.CreateTopicsRequest("state", 1, 1_000), [{"topics": [{"name": "state"}]}]),
+    Exchange(
+        txn.DescribeConfigsRequest(3, SETTING),
+        [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],
+    ),
+)

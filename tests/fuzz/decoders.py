@@ -1,0 +1,421 @@
+"""Everything that takes bytes from a peer, as functions of bytes, with valid bytes to begin from.
+
+    an API's answer    the first byte chooses request and version; the rest is a frame, whose meaning is then used
+    connection, ...    the first byte chooses how many bytes come at a time; the rest is all that a broker says
+    client, ...        the same, to the client of all brokers
+    challenges, ...    lines, each what a broker says at one step of SASL
+    decision, marker   texts that a broker has kept for us
+    token endpoint     what is answered to an HTTP request
+
+What a decoder may raise is in its row: the project's own errors, or nothing at all where trouble has to be an event.
+
+Non-obvious: SCRAM's key is derived with one iteration, whatever the broker asks for. 4,096 of them would take ten
+thousand times as long as the rest; that there are never more than `sasl.MAX_ITERATIONS`, test_sasl.py checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import io
+import random
+import socket
+import struct
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from unittest import mock
+
+from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
+from kafka_sink import transactions
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.sink import Sink
+from kafka_sink.commit.survey import Seen
+from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
+from kafka_sink.metrics import Metrics
+from kafka_sink.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.oauth import TokenEndpoint, Tokens, subject_of
+from kafka_sink.producer.metadata import Metadata
+from kafka_sink.protocol import transactions as txn
+from kafka_sink.protocol.connection import Connection, State
+from kafka_sink.protocol.requests import (
+    APIS,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    InitProducerIdRequest,
+    MetadataRequest,
+    MetadataResponse,
+    Response,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+    decode_response,
+    encode_request,
+    select_version,
+)
+from kafka_sink.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
+
+NAMES = Names("s", "state")
+SINK = Sink(NAMES, timeout_ms=60_000, transaction_version=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """`decode` may raise `errors`. `seeds` it understands. `share`: of all inputs, beside those of the others."""
+
+    name: str
+    decode: Callable[[bytes], object]
+    errors: tuple[type[KafkaSinkError], ...]
+    seeds: Sequence[bytes] = field(repr=False)
+    share: int = 3
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _api(name: str) -> Decoder:
+    asked = [
+        (exchange, version) for exchange in EXCHANGES if exchange.api.name == name for version in exchange.versions()
+    ]
+
+    def decode(data: bytes) -> None:
+        exchange, version = asked[data[0] % len(asked)] if data else asked[0]
+        _use(exchange, decode_response(exchange.request, version, data[1:]))
+
+    seeds = [
+        bytes([choice]) + frame
+        for choice, (exchange, version) in enumerate(asked)
+        for frame in exchange.frames(version)
+    ]
+    return Decoder(name, decode, (ProtocolError, UnreadableState), seeds)
+
+
+def _use(exchange: Exchange, response: Response) -> None:
+    """What is made of an answer first, wherever that depends on what is in it."""
+    match response:
+        case ApiVersionsResponse(ranges=ranges):
+            for other in EXCHANGES:
+                select_version(other.request, ranges)
+        case MetadataResponse():
+            metadata = Metadata(
+                max_age_ms=1, max_idle_ms=1, backoff_initial_ms=1, backoff_max_ms=1, rng=random.Random(1)
+            )
+            metadata.update(response, now_ms=0)
+            metadata.update(response, now_ms=1)
+        case txn.OffsetFetchResponse(groups=groups):
+            for group in groups:
+                Marker.read(group.group_id, group.offset, group.metadata)
+        case txn.ListTransactionsResponse(transactions=listed):
+            seen = Seen({each.transactional_id: _description(each) for each in listed}, (), {})
+            seen.of(SINK)
+            seen.busy_sinks()
+        case txn.DescribeTransactionsResponse(transactions=described):
+            for each in described:
+                transactions.since(each)
+
+
+def _description(listed: txn.ListedTransaction) -> txn.TransactionDescription:
+    return txn.TransactionDescription(
+        listed.transactional_id, 0, "Ongoing", 1, 1, listed.producer_id, 0, (("orders", 0),)
+    )
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+SOFTWARE = ApiVersionsRequest("test", "1")
+ASKED = (InitProducerIdRequest(1), MetadataRequest(("orders",), False))
+NONCE = "fyko+d2lbbFgONRv9qkxdawL"
+PASSWORD = PasswordLogin("alice", "hunter2")
+TOKEN = TokenLogin("app", "abc.def.ghi")
+# ApiVersions, SaslHandshake, and two SaslAuthenticates: no mechanism has more to say, whatever a broker says.
+MOST_OWN_REQUESTS = 4
+
+
+class Endless(Exception):
+    """A broker could keep the client busy for ever."""
+
+
+def _begun(mechanism: str) -> Authentication:
+    login: Login = TOKEN if mechanism == "OAUTHBEARER" else PASSWORD
+    return authentication(mechanism, login, lambda: NONCE)
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """As many bytes at a time as the first one says; 0: as many as a frame says that it has."""
+    position = 1
+    while position < len(data):
+        of_frame = 4 + int.from_bytes(data[position : position + 4], "big")
+        size = data[0] or of_frame
+        yield data[position : position + size]
+        position += size
+
+
+def _connection(mechanism: str | None) -> Decoder:
+    def decode(data: bytes) -> None:
+        connection = Connection(
+            client_id="me", software=SOFTWARE, authentication=None if mechanism is None else _begun(mechanism)
+        )
+        connection.start()
+        connection.sent()
+        own_requests, asked, is_renewed = 1, False, mechanism is None
+        for chunk in _chunks(data):
+            connection.receive(chunk)
+            while connection.next_answer() is not None:
+                pass
+            if connection.own_request():
+                connection.sent()
+                own_requests += 1
+                if own_requests > MOST_OWN_REQUESTS:
+                    raise Endless(f"request {own_requests} of the connection itself")
+            elif connection.state is State.OPEN and not asked:
+                asked = True
+                for request in ASKED:
+                    if connection.version_for(request) is not None:
+                        connection.send(request)
+                        connection.sent()
+            elif connection.state is State.OPEN and connection.session_lifetime_ms > 0 and not is_renewed:
+                assert mechanism is not None
+                is_renewed, own_requests = True, 2
+                connection.reauthenticate(_begun(mechanism))
+                connection.sent()
+
+    with _one_iteration():
+        seeds = [bytes([size]) + b"".join(_stream(mechanism)) for size in (0, 1)]
+    # Some twenty times as slow as an answer.
+    return Decoder(f"connection {mechanism or 'in plaintext'}", _cheaply(decode), (ProtocolError,), seeds, share=1)
+
+
+def _stream(mechanism: str | None) -> Iterator[bytes]:
+    """All that a broker says to a connection that is used as above."""
+    correlation_id = 0
+    ranges = [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version} for api in APIS]
+    yield _framed(answer(SOFTWARE, 3, {"api_keys": ranges}, correlation_id))
+    for is_again in (False, True) if mechanism is not None else ():
+        assert mechanism is not None
+        correlation_id += 1
+        yield _framed(answer(SaslHandshakeRequest(mechanism), 1, {"mechanisms": [mechanism]}, correlation_id))
+        for challenge in _right_challenges(mechanism):
+            correlation_id += 1
+            said = {"auth_bytes": challenge, "error_message": None}
+            yield _framed(answer(SaslAuthenticateRequest(b""), 2, said, correlation_id))
+        if not is_again:
+            yield from _answers(correlation_id + 1)
+            correlation_id += len(ASKED)
+    if mechanism is None:
+        yield from _answers(correlation_id + 1)
+
+
+def _answers(correlation_id: int) -> Iterator[bytes]:
+    topic = {"name": "orders", "topic_id": ORDERS, "partitions": [{"partition_index": 0}]}
+    yield _framed(answer(ASKED[0], 5, {}, correlation_id))
+    yield _framed(answer(ASKED[1], 13, {"topics": [topic]}, correlation_id + 1))
+
+
+def _framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+# --- a client ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Script:
+    """A transport that says what it is told to say."""
+
+    events: list[Event] = field(default_factory=list)
+    key: int = -1
+
+    def connect(self, key: int, address: Address) -> None:
+        self.key = key
+
+    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+        self.events.append(Sent(key))
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        assert timeout_ms >= 0
+        events, self.events = self.events, []
+        return events
+
+    def close(self, key: int) -> None:
+        pass
+
+    def wakeup(self) -> None:
+        pass
+
+    def close_all(self) -> None:
+        pass
+
+
+def _client(mechanism: str | None) -> Decoder:
+    settings = NetworkSettings(bootstrap_servers=(("boot", 9092),), client_id="me")
+    address = Address(socket.AF_INET, ("10.0.0.1", 9092))
+
+    def decode(data: bytes) -> None:
+        transport = _Script()
+        client = NetworkClient(
+            transport,
+            clock_ms=lambda: 0,
+            rng=random.Random(1),
+            settings=settings,
+            metrics=Metrics(),
+            resolve=lambda host, port: [address],
+            authenticate=None if mechanism is None else lambda: _begun(mechanism),
+        )
+        client.ready(-1, 0)
+        transport.events.append(Connected(transport.key))
+        asked = iter(ASKED)
+        for chunk in _chunks(data):
+            client.poll(0)
+            if client.can_send(-1, 0) and (request := next(asked, None)):
+                client.send(-1, request, 0)
+                client.poll(0)
+            transport.events.append(Received(transport.key, chunk))
+            for answered in client.poll(0):
+                if isinstance(answered.response, MetadataResponse):
+                    client.update_brokers(answered.response.brokers)
+                    client.least_loaded_node(0)
+        transport.events.append(Disconnected(transport.key, "the end"))
+        client.poll(0)
+        client.close()
+
+    with _one_iteration():
+        seeds = [bytes([size]) + b"".join(_stream(mechanism)) for size in (0, 9)]
+    # Trouble with a broker is news, not an exception.
+    return Decoder(f"client {mechanism or 'in plaintext'}", _cheaply(decode), (), seeds, share=1)
+
+
+# --- SASL -------------------------------------------------------------------------------------------------------------
+
+_DERIVE = hashlib.pbkdf2_hmac
+
+
+@contextlib.contextmanager
+def _one_iteration() -> Iterator[None]:
+    def derived(digest: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        return _DERIVE(digest, password, salt, 1)
+
+    with mock.patch.object(hashlib, "pbkdf2_hmac", derived):
+        yield
+
+
+def _cheaply(decode: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    def decoded(data: bytes) -> None:
+        with _one_iteration():
+            decode(data)
+
+    return decoded
+
+
+def _right_challenges(mechanism: str) -> Iterable[bytes]:
+    if not mechanism.startswith("SCRAM"):
+        return [b""]
+    digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    exchange = _begun(mechanism).exchange
+    first_bare = (exchange.respond(None) or b"").removeprefix(b"n,,")
+    server_first = f"r={NONCE}3rfcNHYJY1ZVvWVs7j,s={b64encode(b'some salt').decode()},i=4096".encode()
+    final_bare = (exchange.respond(server_first) or b"").rpartition(b",p=")[0]
+    salted = hashlib.pbkdf2_hmac(digest, PASSWORD.password.encode(), b"some salt", 4096)
+    key = hmac.digest(salted, b"Server Key", digest)
+    signature = hmac.digest(key, b",".join((first_bare, server_first, final_bare)), digest)
+    return [server_first, b"v=" + b64encode(signature)]
+
+
+def _challenges(mechanism: str) -> Decoder:
+    def decode(data: bytes) -> None:
+        begun = _begun(mechanism)
+        challenges = iter(data.split(b"\n"))
+        challenge: bytes | None = None
+        for _ in range(MOST_OWN_REQUESTS - 1):
+            if begun.exchange.respond(challenge) is None:
+                return
+            challenge = next(challenges, b"")
+            begun.shown(challenge.decode("utf-8", "replace"))
+        raise Endless(f"{mechanism} goes on after {MOST_OWN_REQUESTS - 2} challenges")
+
+    with _one_iteration():
+        seeds = [b"\n".join(_right_challenges(mechanism))]
+    return Decoder(f"challenges of {mechanism}", _cheaply(decode), (ProtocolError,), seeds)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+class _Answered:
+    """A socket on which somebody has said something."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._said)
+
+    def setsockopt(self, *option: int) -> None:
+        pass
+
+    def sendall(self, data: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _token_endpoint() -> Decoder:
+    endpoint = TokenEndpoint(
+        url="http://idp/token", client_id="me", client_secret="hunter2", scope=None, header_urlencode=False,
+        context=None,
+    )  # fmt: skip
+
+    def decode(data: bytes) -> None:
+        with mock.patch.object(socket, "create_connection", lambda *args: _Answered(data)):
+            tokens = Tokens(lambda: endpoint.fetch(lambda: 1_700_000_000.5), clock_s=lambda: 1.0)
+            subject_of(tokens.current())
+
+    claims = b64encode(b'{"sub":"app","exp":1700000300}').decode().rstrip("=")
+    bodies = ['{"access_token":"abc.def","expires_in":60}', f'{{"access_token":"abc.{claims}.ghi"}}']
+    answers = [f"Content-Length: {len(body)}\r\n\r\n{body}" for body in bodies]
+    answers.append(f"Transfer-Encoding: chunked\r\n\r\n{len(bodies[0]):x}\r\n{bodies[0]}\r\n0\r\n\r\n")
+    seeds = [f"HTTP/1.1 200 OK\r\n{answer}".encode() for answer in answers]
+    return Decoder("token endpoint", decode, (TokenUnavailable,), seeds)
+
+
+# --- what the commit wrote down ---------------------------------------------------------------------------------------
+
+
+def _decision() -> Decoder:
+    def decode(data: bytes) -> None:
+        texts = data.decode("utf-8", "replace").split("\n")
+        # As `exchanges.read_decision` asks for the others.
+        for _ in [NAMES.decision(part) for part in range(1, Decision.parts("g", 7, texts[0]))]:
+            pass
+        decision = Decision.read([("g", 7, text) for text in texts])
+        # As `two_phase.finish` ends what it names.
+        for ids in decision.pinned:
+            if ids is not None:
+                encode_request(
+                    txn.EndTxnRequest("s.0", ids.producer_id, ids.producer_epoch, True, decision.transaction_version),
+                    version=5, correlation_id=1, client_id="me",
+                )  # fmt: skip
+
+    decision = Decision(7, "q", Ids(4000, 3), 2, 1_760_000_000_000, (Ids(1, 1), None, Ids(2**40, 2)), ("orders", "t"))
+    seeds = ["\n".join(decision.texts(room)).encode() for room in (4096, 70)]
+    return Decoder("decision", decode, (UnreadableState,), seeds)
+
+
+def _marker() -> Decoder:
+    def decode(data: bytes) -> None:
+        Marker.read("g", 7, data.decode("utf-8", "replace"))
+
+    return Decoder("marker", decode, (UnreadableState,), [Marker(7, "q", "f" * 32).text.encode()])
+
+
+DECODERS: tuple[Decoder, ...] = (
+    *(_api(api.name) for api in APIS),
+    *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
+    *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
+    *(_challenges(mechanism) for mechanism in MECHANISMS),
+    _token_endpoint(),
+    _decision(),
+    _marker(),
+)
+BY_NAME = {decoder.name: decoder for decoder in DECODERS}

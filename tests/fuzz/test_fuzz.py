@@ -1,0 +1,117 @@
+"""The decoders with a few thousand damaged inputs and with all that were faults once; and that a fault is seen."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from fuzz.__main__ import Fuzzed, campaign
+from fuzz.decoders import BY_NAME, DECODERS, Decoder
+from fuzz.judge import MOST_SECONDS, Fault, judge, peak_bytes
+from fuzz.kept import Kept, kept_inputs
+from fuzz.mutations import damaged
+from fuzz.reached import Lines
+from kafka_sink.errors import KafkaSinkError, ProtocolError
+from kafka_sink.protocol.requests import APIS
+
+INPUTS = 150
+BY_ITS_NAME = pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
+
+
+@BY_ITS_NAME
+def test_a_decoder_understands_its_seeds(decoder: Decoder) -> None:
+    """Else all that is made of them would be refused at the first byte."""
+    for seed in decoder.seeds:
+        decoder.decode(seed)
+
+
+@BY_ITS_NAME
+def test_damage_is_understood_or_refused(decoder: Decoder) -> None:
+    rng = random.Random(zlib.crc32(decoder.name.encode()))
+    outcomes = Counter(judge(decoder, damaged(decoder.seeds, rng)) for _ in range(INPUTS))
+    assert outcomes.total() == INPUTS
+    if decoder.errors and decoder.name != "challenges of PLAIN":
+        assert set(outcomes) != {"understood"}
+
+
+@pytest.mark.parametrize("kept", list(kept_inputs()), ids=lambda kept: f"{kept.decoder}: {kept.why}")
+def test_what_was_a_fault_once(kept: Kept) -> None:
+    judge(BY_NAME[kept.decoder], kept.data)
+    peak_bytes(BY_NAME[kept.decoder], kept.data)
+
+
+def test_every_api_is_there() -> None:
+    assert {api.name for api in APIS} <= set(BY_NAME)
+
+
+# --- the judge --------------------------------------------------------------------------------------------------------
+
+
+def decoder_that(decode: Callable[[bytes], object]) -> Decoder:
+    return Decoder("any", decode, (KafkaSinkError,), [b""])
+
+
+def raising(error: Exception) -> Decoder:
+    def decode(data: bytes) -> None:
+        raise error
+
+    return decoder_that(decode)
+
+
+def test_an_answer_and_a_refusal_are_no_faults() -> None:
+    assert judge(decoder_that(len), b"x") == "understood"
+    assert judge(raising(ProtocolError("it is cut off")), b"x") == "ProtocolError"
+
+
+def test_another_exception_comes_out() -> None:
+    with pytest.raises(KeyError):
+        judge(raising(KeyError("topics")), b"x")
+
+
+@pytest.mark.parametrize("words", ["x" * 3_000, "a\nline", "\x1b[2J"])
+def test_words_that_a_peer_should_not_choose(words: str) -> None:
+    with pytest.raises(Fault, match="error message"):
+        judge(raising(KafkaSinkError(words)), b"x")
+
+
+def test_an_input_that_takes_too_long() -> None:
+    def decode(data: bytes) -> None:
+        until_s = time.process_time() + MOST_SECONDS
+        while time.process_time() <= until_s:
+            pass
+
+    with pytest.raises(Fault, match="s for 1 bytes"):
+        judge(decoder_that(decode), b"x")
+
+
+def test_an_input_that_takes_too_much_memory() -> None:
+    assert peak_bytes(decoder_that(lambda data: bytes(1_000)), b"x") >= 1_000
+    with pytest.raises(Fault, match="bytes of memory for 1 bytes"):
+        peak_bytes(decoder_that(lambda data: bytes(1_000_000)), b"x")
+
+
+# --- the campaign -----------------------------------------------------------------------------------------------------
+
+
+def test_lines_are_counted_while_they_are() -> None:
+    lines = Lines()
+    BY_NAME["marker"].decode(b"1|q|f")
+    assert lines.counts[0] == 0
+    with lines.counting():
+        BY_NAME["marker"].decode(b"1|q|f")
+    assert 0 < lines.counts[0] < lines.counts[1]
+    assert "markers.py" in dict(lines.missed())
+    assert sys.gettrace() is None
+
+
+def test_a_fault_fails_the_campaign() -> None:
+    some = Fuzzed(DECODERS[0], inputs=7, outcomes=Counter(understood=3, ProtocolError=4))
+    good = campaign([some], 60.0, Lines(), "make fuzz")
+    assert (good.passed, good.figures["inputs"], good.figures["understood"]) == (True, 7, 3)
+    assert not campaign([some, Fuzzed(DECODERS[1], fault="KeyError")], 60.0, Lines(), "make fuzz").passed
