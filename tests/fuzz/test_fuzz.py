@@ -12,15 +12,18 @@ from collections.abc import Callable
 import pytest
 
 from fuzz.__main__ import Fuzzed, campaign
+from fuzz.arrays import largest_arrays, response_type
 from fuzz.decoders import BY_NAME, DECODERS, Decoder
 from fuzz.judge import MOST_SECONDS, Fault, judge, peak_bytes
 from fuzz.kept import Kept, kept_inputs
 from fuzz.mutations import damaged
 from fuzz.reached import Lines
 from kafka_sink.errors import KafkaSinkError, ProtocolError
-from kafka_sink.protocol.requests import APIS
+from kafka_sink.protocol.message_reader import read_message
+from kafka_sink.protocol.requests import APIS, Api
 
 INPUTS = 150
+BIG_ARRAYS = {api.name: list(largest_arrays(api, api.min_version, 4_000)) for api in APIS}
 BY_ITS_NAME = pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
 
 
@@ -44,6 +47,16 @@ def test_damage_is_understood_or_refused(decoder: Decoder) -> None:
 def test_what_was_a_fault_once(kept: Kept) -> None:
     judge(BY_NAME[kept.decoder], kept.data)
     peak_bytes(BY_NAME[kept.decoder], kept.data)
+
+
+@pytest.mark.parametrize("api", [api for api in APIS if BIG_ARRAYS[api.name]], ids=lambda api: api.name)
+def test_arrays_of_the_smallest_elements(api: Api) -> None:
+    """65 bytes for one of the wire's at most, so that no frame takes more than a GiB (`connection.MAX_FRAME_BYTES`)."""
+    for path, frame in BIG_ARRAYS[api.name]:
+        message_type = response_type(api, api.min_version)
+        _, position = read_message(message_type.__header_schema__, frame)
+        assert read_message(message_type, frame, position)[1] == len(frame), path
+        assert peak_bytes(BY_NAME[api.name], b"\0" + frame) < 70 * len(frame), path
 
 
 def test_every_api_is_there() -> None:
