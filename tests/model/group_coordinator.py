@@ -93,7 +93,8 @@ class GroupCoordinator:
         if self._is_new and knows_group_id_not_found:
             unknown_group = ErrorCode.group_id_not_found
         try:
-            shard = self._check_commit(group, member, unknown_group)
+            shard, _ = self._shards.get(group)
+            self._check_member(shard, group, member, unknown_group)
         except Refused as refused:
             on_done(dict.fromkeys(offsets, refused.code))
             return
@@ -108,30 +109,37 @@ class GroupCoordinator:
         write: TransactionalWrite,
         on_done: OnCodes,
     ) -> None:
-        """The transaction must have the group's partition; one of version 2 gets it now."""
+        """The transaction must have the group's partition; one of version 2 gets it now, whatever becomes of the
+        offsets. The old coordinator makes the group first of all, so that it never is an unknown one."""
         try:
             if not group:
                 raise Refused(ErrorCode.invalid_group_id, "an empty group")
-            unknown_group = ErrorCode.illegal_generation if self._is_new else ErrorCode.unknown_member_id
-            shard = self._check_commit(group, member, unknown_group)
+            shard, known = self._shards.get(group)
+            if not self._is_new:
+                known.hear_of(group, self._timeline.now_ms)
             verification = self._begin_verification(shard, write)
         except Refused as refused:
             on_done(dict.fromkeys(offsets, COORDINATOR_CODES.get(refused.code, refused.code)))
             return
+
         def append() -> None:
+            try:
+                self._check_member(shard, group, member, ErrorCode.illegal_generation)
+            except Refused as refused:
+                on_done(dict.fromkeys(offsets, refused.code))
+                return
             codes, records = self._records(group, offsets)
             data = encode_state(records, self._timeline.now_ms, write.producer_id, write.producer_epoch)
-            if not self._shards.is_current(shard):
-                on_done(dict.fromkeys(offsets, ErrorCode.not_coordinator))
-            else:
-                self._write(shard, codes, data if records else b"", on_done, verification)
+            self._write(shard, codes, data if records else b"", on_done, verification)
 
         def verified(answers: Mapping[TopicPartition, ErrorCode]) -> None:
             (code,) = answers.values()
-            if code is ErrorCode.none:
-                append()
-            else:
+            if code is not ErrorCode.none:
                 on_done(dict.fromkeys(offsets, _as_committers_know(code)))
+            elif not self._shards.is_current(shard):
+                on_done(dict.fromkeys(offsets, ErrorCode.not_coordinator))
+            else:
+                append()
 
         if verification is None:
             append()
@@ -147,13 +155,16 @@ class GroupCoordinator:
             return None
         return partition.verify(write.producer_id, write.producer_epoch, -1, False, self._timeline.now_ms)
 
-    def _check_commit(self, group: str, member: Member, unknown_group: ErrorCode) -> Shard[CommittedOffsets]:
+    def _check_member(
+        self, shard: Shard[CommittedOffsets], group: str, member: Member, unknown_group: ErrorCode
+    ) -> None:
         """Raises Refused."""
-        shard, _ = self._shards.get(group)
+        assert shard.state is not None
         # Without a generation anybody may commit for a group that has no members.
         if member.generation < 0:
-            return shard
-        if self._all_of(shard).has_group(group, self._expired_before_ms()):
+            shard.state.hear_of(group, self._timeline.now_ms)
+            return
+        if self._all_of(shard).has_group(group, self._expired_before_ms(), self._last_check_ms()):
             raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
         raise Refused(unknown_group, f"no group {group}")
 
@@ -258,9 +269,11 @@ class GroupCoordinator:
         return offsets
 
     def _expired_before_ms(self) -> int:
+        return self._last_check_ms() - self._settings.offsets_retention_ms
+
+    def _last_check_ms(self) -> int:
         now_ms = self._timeline.now_ms
-        last_check_ms = now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
-        return last_check_ms - self._settings.offsets_retention_ms
+        return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
 
     # --- topics that go -----------------------------------------------------------------------------------------------
 

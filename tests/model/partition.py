@@ -162,8 +162,7 @@ class Partition:
             if duplicate is not None:
                 return Appended(duplicate.base_offset, duplicate.next_offset)
             self._check_verified(batch, verification, now_ms)
-            starts_at_0 = verification is not None and verification.starts_at_0
-            self._producers.check(batch, now_ms, starts_at_0=starts_at_0)
+            self._producers.check(batch, now_ms, self._verifications.of(batch.producer_id))
         return self._place(batch, now_ms)
 
     def append_as_coordinator(
@@ -212,21 +211,28 @@ class Partition:
         """What the coordinator's word is to be kept with, until the batch comes to be appended. None: the transaction
         is known to be open here, nobody need be asked. Raises Refused for an epoch that is known to be over: since
         Kafka 4.0 no coordinator is asked about that."""
-        if self._settings.generation.transaction_version is not None:
+        if self._knows_epochs:
             self._producers.check_epoch(producer_id, producer_epoch, now_ms)
-        if self._producers.has_open_transaction(producer_id, producer_epoch, now_ms):
+        if self._has_open_transaction(producer_id, producer_epoch, now_ms):
             return None
         return self._verifications.begin(producer_id, producer_epoch, base_sequence, starts_at_0)
 
     def _check_verified(self, batch: RecordBatch, verification: Verification | None, now_ms: int) -> None:
         if not batch.is_transactional or not self._settings.generation.verifies_transactions:
             return
-        if self._producers.has_open_transaction(batch.producer_id, batch.producer_epoch, now_ms):
+        if self._has_open_transaction(batch.producer_id, batch.producer_epoch, now_ms):
             return
         if verification is None or not self._verifications.holds(batch.producer_id, verification):
             raise Refused(ErrorCode.invalid_txn_state, "not part of an open transaction")
-        if batch.base_sequence > verification.lowest_sequence:
-            raise Refused(ErrorCode.out_of_order_sequence_number, f"{verification.lowest_sequence} came before")
+
+    @property
+    def _knows_epochs(self) -> bool:
+        """Before Kafka 4.0 a transaction of any epoch of the producer counted as open."""
+        return self._settings.generation.transaction_version is not None
+
+    def _has_open_transaction(self, producer_id: int, producer_epoch: int, now_ms: int) -> bool:
+        epoch = producer_epoch if self._knows_epochs else None
+        return self._producers.has_open_transaction(producer_id, epoch, now_ms)
 
     def active_producers(self, now_ms: int) -> dict[int, ProducerEntry]:
         """By producer id."""

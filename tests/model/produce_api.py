@@ -39,6 +39,13 @@ _COORDINATOR_IS_AWAY = frozenset(
         ErrorCode.not_coordinator,
     }
 )  # fmt: skip
+# What is refused without a word on where the log starts; what the log's own rules refuse comes with it.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition, ErrorCode.not_leader_or_follower, ErrorCode.message_too_large,
+        ErrorCode.corrupt_message, ErrorCode.invalid_required_acks,
+    }
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -52,6 +59,7 @@ class ProduceResult:
     records: bytes
     code: ErrorCode
     appended: Appended | None = None
+    log_start_offset: int = -1
     verification: Verification | None = None
 
 
@@ -134,16 +142,14 @@ class ProduceApi:
         self, request: Request, results: Iterable[ProduceResult]
     ) -> dict[TopicPartition, ProduceResult]:
         """What a coordinator is to be asked about. Raises Refused for the whole request."""
-        transactional = [
-            (result, batch)
-            for result in results
-            if (batch := _batch_of(result)) is not None and batch.is_transactional
-        ]
+        batches = [(result, batch) for result in results if (batch := _batch_of(result)) is not None]
+        transactional = [(result, batch) for result, batch in batches if batch.is_transactional]
         if not transactional:
             return {}
-        # A transaction without a name is taken for one that its client has no right to.
+        # A transaction without a name is taken for one that its client has no right to, wherever it was to be written.
         if request.message.transactional_id is None:
             raise Refused(ErrorCode.transactional_id_authorization_failed, "no transactional id")
+        transactional = [(result, batch) for result, batch in transactional if result.code is ErrorCode.none]
         if len({(batch.producer_id, batch.producer_epoch) for _, batch in transactional}) > 1:
             raise Refused(ErrorCode.invalid_producer_id_mapping, "batches of several producers")
         if not self._verifies:
@@ -170,10 +176,14 @@ class ProduceApi:
         acks = request.message.acks
         for result in results:
             if result.code is ErrorCode.none and result.key is not None:
+                is_batch = _batch_of(result) is not None
                 try:
                     result.appended = self._replicas.append(result.key, result.records, acks, result.verification)
+                    result.log_start_offset = 0
                 except Refused as refused:
                     result.code = refused.code
+                    if is_batch and refused.code not in _WITHOUT_LOG_START:
+                        result.log_start_offset = 0
         required_offsets = {
             result.key: result.appended.next_offset
             for result in results
@@ -228,7 +238,7 @@ class ProduceApi:
             error_code=result.code,
             base_offset=result.appended.base_offset if result.appended is not None else -1,
             log_append_time=None,
-            log_start_offset=0 if result.appended is not None else -1,
+            log_start_offset=result.log_start_offset,
             record_errors=(),
             error_message=None,
             **fields,
@@ -247,6 +257,6 @@ def _transactional_write(request: Request, results: Iterable[ProduceResult]) -> 
 def _batch_of(result: ProduceResult) -> RecordBatch | None:
     """None for bytes that the log will refuse."""
     try:
-        return parse_batch(result.records) if result.code is ErrorCode.none else None
+        return parse_batch(result.records)
     except Refused:
         return None

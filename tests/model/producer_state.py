@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from model.control_batches import EndTransactionMarker, decode_marker
 from model.record_batches import RecordBatch, Refused, next_sequence
+from model.verification import Verification
 
 REMEMBERED_BATCHES = 5
 NO_OFFSET = -1
@@ -69,13 +70,17 @@ class ProducerState:
         wanted = (batch.base_sequence, batch.last_sequence)
         return next((known for known in entry.batches if known[:2] == wanted), None)
 
-    def check(self, batch: RecordBatch, now_ms: int, *, starts_at_0: bool = False) -> None:
+    def check(self, batch: RecordBatch, now_ms: int, verification: Verification | None = None) -> None:
         """Raises Refused unless `batch`, which is no duplicate, follows on what its producer wrote last. Of a producer
-        without state anything is taken, or with `starts_at_0` only its first batch."""
+        without state anything is taken. `verification`: of this producer, whether or not `batch` came under it."""
         entry = self._entry(batch.producer_id, now_ms)
         self._check_epoch(entry, batch.producer_epoch)
-        if starts_at_0 and batch.base_sequence != 0 and (entry is None or not entry.batches):
-            raise Refused(ErrorCode.out_of_order_sequence_number, f"{batch.base_sequence} without a state")
+        if verification is not None:
+            is_new = entry is None or not entry.batches
+            if verification.starts_at_0 and batch.base_sequence != 0 and is_new:
+                raise Refused(ErrorCode.out_of_order_sequence_number, f"{batch.base_sequence} without a state")
+            if batch.base_sequence > verification.lowest_sequence:
+                raise Refused(ErrorCode.out_of_order_sequence_number, f"{verification.lowest_sequence} came before")
         if entry is None:
             return
         is_fresh = batch.producer_epoch > entry.producer_epoch or not entry.batches
@@ -106,9 +111,12 @@ class ProducerState:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise Refused(ErrorCode.transaction_coordinator_fenced, f"{marker.coordinator_epoch}")
 
-    def has_open_transaction(self, producer_id: int, producer_epoch: int, now_ms: int) -> bool:
+    def has_open_transaction(self, producer_id: int, producer_epoch: int | None, now_ms: int) -> bool:
+        """`producer_epoch`: None for any."""
         entry = self._entry(producer_id, now_ms)
-        return entry is not None and entry.producer_epoch == producer_epoch and entry.has_open_transaction
+        if entry is None or producer_epoch not in (None, entry.producer_epoch):
+            return False
+        return entry.has_open_transaction
 
     def update(self, batch: RecordBatch, now_ms: int) -> None:
         """`batch` is in the log. A follower, or a log that is read again, gets here without `check`."""

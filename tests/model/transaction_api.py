@@ -56,14 +56,16 @@ class TransactionApi:
             )  # fmt: skip
 
         message = request.message
+        producer_id, producer_epoch = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
         refusal = self._broker.next_refusal(INIT_PRODUCER_ID)
+        if refusal is ErrorCode.none and (producer_id == -1) != (producer_epoch == -1):
+            refusal = ErrorCode.invalid_request
         if refusal is not ErrorCode.none:
             answer(refusal, -1, -1)
         elif message.transactional_id is None:
             answer(ErrorCode.none, self._new_producer_id(), 0)
         else:
-            producer_id, producer_epoch = getattr(message, "producer_id", -1), getattr(message, "producer_epoch", -1)
-            expected = (producer_id, producer_epoch) if producer_id != -1 and producer_epoch != -1 else None
+            expected = (producer_id, producer_epoch) if producer_id != -1 else None
             timeout_ms = round(message.transaction_timeout.total_seconds() * 1_000)
             self._coordinator.init_producer_id(message.transactional_id, timeout_ms, expected, answer)
 

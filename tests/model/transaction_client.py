@@ -8,6 +8,7 @@ as the producer.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -56,6 +57,14 @@ class Producer(NamedTuple):
 NOBODY = Producer(-1, -1)
 
 
+class Produced(NamedTuple):
+    """One partition's part of a Produce answer; -1 for an offset that it does not tell."""
+
+    code: int
+    base_offset: int
+    log_start_offset: int
+
+
 class Ended(NamedTuple):
     """`producer`: what goes on; None where EndTxn does not say, and after an error."""
 
@@ -69,6 +78,14 @@ class Offset(NamedTuple):
     code: int
     offset: int
     metadata: str | None
+
+
+class ActiveProducer(NamedTuple):
+    """As DescribeProducers tells it; `transaction_start_offset` is -1 without an open transaction."""
+
+    producer: Producer
+    last_sequence: int
+    transaction_start_offset: int
 
 
 class Described(NamedTuple):
@@ -90,11 +107,11 @@ class TransactionClient:
     leader_of: Callable[[str, int], int]
     pause: Callable[[], None]
     versions: Versions = VERSION_2
-    _coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
+    _coordinators: dict[tuple[int, str | None], int] = field(default_factory=dict)
 
     # --- coordinators -------------------------------------------------------------------------------------------------
 
-    def find_coordinator(self, key: str, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
+    def find_coordinator(self, key: str | None, key_type: int = TRANSACTION, version: int = 4) -> tuple[int, int]:
         """Code and node id."""
         kio_version = kio_module(FIND_COORDINATOR, version, "request")
         message = build(kio_version.FindCoordinatorRequest, key=key, key_type=key_type, coordinator_keys=(key,))
@@ -102,7 +119,7 @@ class TransactionClient:
         found = answer.coordinators[0] if version >= 4 else answer
         return int(found.error_code), int(found.node_id)
 
-    def coordinator(self, key: str, key_type: int = TRANSACTION) -> int:
+    def coordinator(self, key: str | None, key_type: int = TRANSACTION) -> int:
         """Asked for once, until `forget_coordinators`."""
         while (key_type, key) not in self._coordinators:
             code, node_id = self.find_coordinator(key, key_type)
@@ -120,7 +137,7 @@ class TransactionClient:
 
     def try_init(
         self,
-        transactional_id: str,
+        transactional_id: str | None,
         *,
         timeout_ms: int = 60_000,
         expected: Producer = NOBODY,
@@ -185,23 +202,41 @@ class TransactionClient:
         *,
         base_sequence: int = 0,
         values: Sequence[bytes] = (b"v",),
-        acks: int = -1,
         is_transactional: bool = True,
-        version: int | None = None,
+        **fields: Any,
     ) -> int:
         """The partition's code. Of a partition that the transaction does not have yet, under version 1, too."""
-        version = version if version is not None else self.versions.produce
-        kio_version = kio_module(PRODUCE, version, "request")
         records = record_batch(
             *values, base_sequence=base_sequence, is_transactional=is_transactional, **producer._asdict()
         )
+        return self.append(transactional_id, records, topic, partition, **fields).code
+
+    def append(
+        self,
+        transactional_id: str | None,
+        records: bytes,
+        topic: str,
+        partition: int = 0,
+        *,
+        acks: int = -1,
+        version: int | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Produced:
+        """Produce of any bytes. `topic_id`: from version 13 on, in place of the name."""
+        version = version if version is not None else self.versions.produce
+        kio_version = kio_module(PRODUCE, version, "request")
         data = kio_version.PartitionProduceData(index=partition, records=records)
         message = kio_version.ProduceRequest(
             transactional_id=transactional_id, acks=acks, timeout=timedelta(seconds=10),
-            topic_data=(build(kio_version.TopicProduceData, name=topic, partition_data=(data,)),),
+            topic_data=(
+                build(kio_version.TopicProduceData, name=topic, topic_id=topic_id, partition_data=(data,)),
+            ),
         )  # fmt: skip
         answer = self.call(self.leader_of(topic, partition), PRODUCE, version, message)
-        return int(answer.responses[0].partition_responses[0].error_code)
+        produced = answer.responses[0].partition_responses[0]
+        return Produced(
+            int(produced.error_code), int(produced.base_offset), int(getattr(produced, "log_start_offset", -1))
+        )
 
     def write(
         self, transactional_id: str, producer: Producer, topic: str, partition: int = 0, **fields: Any
@@ -257,12 +292,14 @@ class TransactionClient:
         """The partition's code of TxnOffsetCommit. Under version 1 the group is to be added before."""
         version = version if version is not None else self.versions.txn_offset_commit
         kio_version = kio_module(TXN_OFFSET_COMMIT, version, "request")
-        asked = kio_version.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
-        )
-        message = kio_version.TxnOffsetCommitRequest(
-            transactional_id=transactional_id, group_id=group, generation_id=generation, member_id=member_id,
-            group_instance_id=None, topics=(kio_version.TxnOffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
+        asked = build(
+            kio_version.TxnOffsetCommitRequestPartition, partition_index=partition, committed_offset=offset,
+            committed_leader_epoch=-1, committed_metadata=metadata,
+        )  # fmt: skip
+        message = build(
+            kio_version.TxnOffsetCommitRequest, transactional_id=transactional_id, group_id=group,
+            generation_id=generation, member_id=member_id, group_instance_id=None,
+            topics=(kio_version.TxnOffsetCommitRequestTopic(name=topic, partitions=(asked,)),),
             **producer._asdict(),
         )  # fmt: skip
         answer = self.call(self.coordinator(group, GROUP), TXN_OFFSET_COMMIT, version, message)
@@ -292,9 +329,10 @@ class TransactionClient:
     ) -> int:  # fmt: skip
         """The partition's code of OffsetCommit."""
         kio_version = kio_module(OFFSET_COMMIT, version, "request")
-        asked = kio_version.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
-        )
+        asked = build(
+            kio_version.OffsetCommitRequestPartition, partition_index=partition, committed_offset=offset,
+            committed_leader_epoch=-1, committed_metadata=metadata,
+        )  # fmt: skip
         message = build(
             kio_version.OffsetCommitRequest, group_id=group, generation_id_or_member_epoch=generation,
             member_id=member_id, group_instance_id=None,
@@ -358,16 +396,27 @@ class TransactionClient:
 
     def open_producers(self, topic: str, partition: int = 0) -> tuple[int, dict[Producer, int]]:
         """Code, and of each producer with an open transaction there its first offset."""
+        code, producers = self.active_producers(topic, partition)
+        return code, {
+            active.producer: active.transaction_start_offset
+            for active in producers
+            if active.transaction_start_offset >= 0
+        }
+
+    def active_producers(self, topic: str, partition: int = 0) -> tuple[int, tuple[ActiveProducer, ...]]:
+        """Code, and every producer that the leader remembers."""
         kio_version = kio_module(DESCRIBE_PRODUCERS, 0, "request")
         asked = kio_version.TopicRequest(name=topic, partition_indexes=(partition,))
         message = kio_version.DescribeProducersRequest(topics=(asked,))
         answer = self.call(self.leader_of(topic, partition), DESCRIBE_PRODUCERS, 0, message)
         described = answer.topics[0].partitions[0]
-        return int(described.error_code), {
-            Producer(int(producer.producer_id), int(producer.producer_epoch)): int(producer.current_txn_start_offset)
-            for producer in described.active_producers
-            if producer.current_txn_start_offset >= 0
-        }
+        return int(described.error_code), tuple(
+            ActiveProducer(
+                Producer(int(active.producer_id), int(active.producer_epoch)), int(active.last_sequence),
+                int(active.current_txn_start_offset),
+            )
+            for active in described.active_producers
+        )  # fmt: skip
 
     def write_marker(
         self, producer: Producer, is_commit: bool, topic: str, partition: int = 0, *, coordinator_epoch: int = 0,

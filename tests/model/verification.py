@@ -35,6 +35,9 @@ class Verifications:
             begun.lowest_sequence = min(begun.lowest_sequence, base_sequence)
         return begun
 
+    def of(self, producer_id: int) -> Verification | None:
+        return self._begun.get(producer_id)
+
     def holds(self, producer_id: int, verification: Verification) -> bool:
         return self._begun.get(producer_id) is verification
 

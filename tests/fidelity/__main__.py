@@ -1,0 +1,62 @@
+"""`make fidelity`: traces of the model, replayed on real brokers.
+
+    PYTHONPATH=tests python -m fidelity --traces 500 --kafka-version 4.3.1 3.9.2 --seed 1 --results FILE
+
+Seeds count up from --seed; a seed is a trace, on every machine. Exit status 1 if a broker answers otherwise than the
+model anywhere; for each such trace, the steps up to there, both answers, and the command that runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from fidelity.kinds import BROKER_CONFIG
+from fidelity.report import Findings, campaign
+from fidelity.traces import PROTOCOLS, make_trace, replay
+from kafka_sink.broker import LocalKafka
+
+
+def main() -> int:
+    arguments = _arguments()
+    # One trace at a time on each broker: one that asks coordinators about several producers at once lets the first of
+    # them decide by which codes all are answered (AddPartitionsToTxnManager), so traces would meddle with each other.
+    with ThreadPoolExecutor() as pool:
+        findings = list(pool.map(lambda version: _run(version, arguments), arguments.kafka_version))
+    for found in findings:
+        print("\n".join(found.told()))
+    if arguments.results is not None:
+        versions = " ".join(arguments.kafka_version)
+        options = f"--kafka-version {versions} --seed {arguments.seed}"
+        campaign(findings, f"make fidelity TRACES={arguments.traces} ARGS='{options}'").write(arguments.results)
+    return 1 if any(found.differences for found in findings) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="fidelity", description=__doc__.partition("\n")[0])
+    parser.add_argument("--traces", type=int, default=500, help="how many, on each version")
+    parser.add_argument("--kafka-version", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), help="brokers")
+    parser.add_argument("--seed", type=int, default=1, help="of the first trace")
+    parser.add_argument("--results", type=Path, help="the file of the campaign")
+    return parser.parse_args()
+
+
+def _run(kafka_version: str, arguments: argparse.Namespace) -> Findings:
+    findings = Findings(kafka_version)
+    with LocalKafka(kafka_version=kafka_version, config=BROKER_CONFIG) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        for seed in range(arguments.seed, arguments.seed + arguments.traces):
+            trace = make_trace(seed, kafka_version)
+            difference = replay(trace, kafka, admin)
+            findings.count(trace, difference)
+            if difference is not None:
+                print(difference, flush=True)
+    return findings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,414 @@
+"""What a trace does next: mostly what a producer would do, often what it should not, as chance has it.
+
+    Notebook: what has been answered so far ──> choose ──> a Step ──> its answer ──> Notebook
+
+Weights are such that the codes that producers live by (sequences, epochs, states of transactions) come often, and that
+transactions get somewhere nevertheless. What would be a race on a real broker is kept out: where a transaction may run
+out of time, the next step waits for that.
+
+Pure: the same seed and answers give the same steps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fidelity.player import EMPTY, NO_ONE, NOBODY, NOBODY_ELSE, UNKNOWN, Who
+from fidelity.steps import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    Answer,
+    DescribeProducers,
+    DescribeTransactions,
+    EndTxn,
+    FindCoordinator,
+    InitProducerId,
+    Metadata,
+    OffsetCommit,
+    OffsetFetch,
+    Produce,
+    Step,
+    TimedOut,
+    TopicDeleted,
+    TopicMade,
+    TxnOffsetCommit,
+)
+from model.settings import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+)
+
+# Partitions of each slot's first topic.
+TOPICS = {0: 2, 1: 1}
+TRANSACTIONAL_IDS = GROUPS = (0, 1)
+SHORT_TIMEOUT_MS = 1_000
+_SEQUENCES = 2**31
+_LAST_EPOCH = 2**15 - 1
+# From these on, requests are those of transaction version 2.
+_VERSION_2 = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+_FIRST_BY_ID = {PRODUCE: 13, METADATA: 12}
+# Older ones know no record batches of version 2, or none of what the steps have.
+_LOWEST = {PRODUCE: 3, METADATA: 1, OFFSET_COMMIT: 5, FIND_COORDINATOR: 1}
+
+Place = tuple[int, int, int]
+"""Of a partition: slot and generation of its topic, and number."""
+
+
+class Written(NamedTuple):
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.base_sequence + self.record_count) % _SEQUENCES
+
+
+@dataclass
+class Notebook:
+    """What a client could know. `producers`: by slot of the transactional id all that were handed out, the current one
+    last. `added`, `groups`: of the open transaction, as far as its client has reason to believe it is open.
+    `generations`: of the topics that are there. `marked`: offsets that went into transactions. `is_short`: the
+    transaction of that id runs out of time."""
+
+    producers: dict[int, list[Who]] = field(default_factory=lambda: {slot: [] for slot in TRANSACTIONAL_IDS})
+    idempotent: list[Who] = field(default_factory=list)
+    written: dict[tuple[int, Place], list[Written]] = field(default_factory=dict)
+    added: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: {slot: set() for slot in TRANSACTIONAL_IDS})
+    groups: dict[int, set[int]] = field(default_factory=lambda: {slot: set() for slot in TRANSACTIONAL_IDS})
+    is_open: dict[int, bool] = field(default_factory=lambda: dict.fromkeys(TRANSACTIONAL_IDS, False))
+    is_short: dict[int, bool] = field(default_factory=lambda: dict.fromkeys(TRANSACTIONAL_IDS, False))
+    partitions: dict[int, int] = field(default_factory=lambda: dict(TOPICS))
+    generations: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
+    marked: list[TxnOffsetCommit] = field(default_factory=list)
+    last: Step | None = None
+
+    def note(self, step: Step, answer: Answer) -> None:
+        self.last = step
+        is_done = answer.codes[:1] == (0,)
+        match step:
+            case InitProducerId(slot=None) if is_done:
+                self.idempotent.append(answer.told[0])
+            case InitProducerId(slot=slot) if slot in self.producers:
+                if is_done:
+                    self.producers[slot].append(answer.told[0])
+                    self.is_short[slot] = step.timeout_ms == SHORT_TIMEOUT_MS
+                if answer.codes in {(0,), (51,)}:
+                    self._ended(slot)
+            case EndTxn(slot=slot) if slot in self.producers and is_done:
+                self._ended(slot)
+                if answer.told[0] not in (None, self.producers[slot][-1]):
+                    self.producers[slot].append(answer.told[0])
+            case TimedOut(slot=slot):
+                self._ended(slot)
+                self.is_short[slot] = False
+            case AddPartitionsToTxn(slot=slot) if slot in self.producers and is_done:
+                self.is_open[slot] = True
+                self.added[slot].update(step.partitions)
+            case AddOffsetsToTxn(slot=slot) | TxnOffsetCommit(slot=slot) if slot in self.producers and is_done:
+                self.is_open[slot] = True
+                self.groups[slot].add(step.group)
+                if isinstance(step, TxnOffsetCommit):
+                    self.marked.append(step)
+            case Produce() if is_done:
+                self._produced(step)
+            case TopicDeleted(topic=topic):
+                self.partitions[topic] = 0
+            case TopicMade():
+                self.partitions[step.topic] = step.partitions
+                self.generations[step.topic] = step.generation
+
+    def _ended(self, slot: int) -> None:
+        self.is_open[slot] = False
+        self.added[slot].clear()
+        self.groups[slot].clear()
+
+    def _produced(self, step: Produce) -> None:
+        if step.slot in self.producers and step.is_transactional:
+            self.is_open[step.slot] = True
+            self.added[step.slot].add((step.topic, step.partition))
+        written = self.batches(step.who, (step.topic, self.generations[step.topic], step.partition))
+        batch = Written(step.who.producer_epoch, step.base_sequence, step.count)
+        if step.who.place != NO_ONE and batch not in written:
+            written.append(batch)
+
+    def batches(self, who: Who, place: Place) -> list[Written]:
+        return self.written.setdefault((who.place, place), [])
+
+    def next_sequence(self, who: Who, place: Place) -> int:
+        written = self.batches(who, place)
+        if not written or written[-1].producer_epoch != who.producer_epoch:
+            return 0
+        return written[-1].next_sequence
+
+
+@dataclass
+class Generator:
+    """`api_versions`: of the broker. `protocol`: the transaction version by which most requests are chosen, None for
+    either."""
+
+    rng: random.Random
+    api_versions: Mapping[int, tuple[int, int]]
+    protocol: int | None
+    notebook: Notebook = field(default_factory=Notebook)
+
+    def next_step(self) -> Step:
+        forced = self._due()
+        if forced is not None:
+            return forced
+        choices: list[tuple[Callable[[], Step], float]] = [
+            (self._produce_in_transaction, 34), (self._produce, 20), (self._init, 6), (self._init_anybody, 2),
+            (self._add_partitions, 6), (self._add_offsets, 4), (self._commit_in_transaction, 11), (self._end, 14),
+            (self._commit_offset, 3), (self._fetch_offsets, 7), (self._find_coordinator, 2), (self._metadata, 3),
+            (self._describe, 3), (self._describe_producers, 4), (self._change_topic, 1.5),
+        ]  # fmt: skip
+        methods, weights = zip(*choices, strict=True)
+        chosen: Callable[[], Step] = self.rng.choices(methods, weights)[0]
+        return chosen()
+
+    def _due(self) -> Step | None:
+        """What comes before anything else: the end of what is about to run out of time, topics that were deleted, and
+        producers."""
+        for slot, is_short in self.notebook.is_short.items():
+            if is_short and self.notebook.is_open[slot]:
+                return TimedOut(slot)
+        for topic, partitions in self.notebook.partitions.items():
+            if not partitions and self._chance(0.2):
+                return TopicMade(topic, TOPICS[topic], self.notebook.generations[topic] + 1)
+        for slot, producers in self.notebook.producers.items():
+            if not producers:
+                return InitProducerId(slot, self._version(INIT_PRODUCER_ID))
+        return None
+
+    # --- chance -------------------------------------------------------------------------------------------------------
+
+    def _chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def _version(self, api_key: int) -> int:
+        lowest, highest = self.api_versions[api_key]
+        lowest = max(lowest, _LOWEST.get(api_key, 0))
+        first_of_2 = _VERSION_2.get(api_key)
+        if first_of_2 is not None and first_of_2 <= highest and self.protocol is not None:
+            if (self.protocol == 2) != self._chance(0.05):
+                lowest = first_of_2
+            else:
+                highest = first_of_2 - 1
+        # The newest is what producers send.
+        return highest if self._chance(0.4) else self.rng.randint(lowest, highest)
+
+    def _slot(self) -> int:
+        return self.rng.choices([0, 1, UNKNOWN, EMPTY], [60, 36, 2, 2])[0]
+
+    def _group(self) -> int:
+        return self.rng.choices([0, 1, EMPTY], [65, 33, 2])[0]
+
+    def _partition(self) -> tuple[int, int]:
+        """Slot of a topic, and number."""
+        topic = self.rng.choices([0, 1, UNKNOWN], [72, 25, 3])[0]
+        if topic == UNKNOWN:
+            return topic, 0
+        if self._chance(0.03):
+            return topic, 9
+        return topic, self.rng.randrange(TOPICS[topic])
+
+    def _who(self, slot: int) -> Who:
+        """Whom a request of a transactional id is said to come from."""
+        history = self.notebook.producers.get(slot) or [NOBODY]
+        current = history[-1]
+        kind = self.rng.choices(
+            ["current", "before", "earlier", "later", "other id", "nobody else", "idempotent", "nobody"],
+            [72, 9, 5, 4, 4, 2, 2, 2],
+        )[0]
+        others = [producers[-1] for other, producers in self.notebook.producers.items() if other != slot and producers]
+        if kind == "before" and len(history) > 1:
+            return history[-2]
+        if kind == "earlier":
+            return self.rng.choice(history)
+        if kind == "later" and current.producer_epoch < _LAST_EPOCH:
+            return current._replace(producer_epoch=current.producer_epoch + 1)
+        if kind == "other id" and others:
+            return self.rng.choice(others)
+        if kind == "nobody else":
+            return Who(NOBODY_ELSE, 0)
+        if kind == "idempotent" and self.notebook.idempotent:
+            return self.rng.choice(self.notebook.idempotent)
+        return NOBODY if kind == "nobody" else current
+
+    def _sequence(self, who: Who, place: Place) -> tuple[int, int]:
+        """Base sequence and count of a batch."""
+        following = self.notebook.next_sequence(who, place)
+        count = self.rng.choice([1, 1, 1, 2, 3])
+        if who.place == NO_ONE:
+            return -1, count
+        kind = self.rng.choices(
+            ["next", "last again", "one of five again", "older", "gap", "overlap", "other count", "zero", "wrap"],
+            [56, 12, 8, 6, 6, 3, 4, 3, 2],
+        )[0]
+        written = self.notebook.batches(who, place)
+        if kind in ("last again", "one of five again", "older", "overlap", "other count") and written:
+            older = written[:-5] or written
+            batch = self.rng.choice({"one of five again": written[-5:], "older": older}.get(kind, written[-1:]))
+            if kind == "overlap":
+                return (batch.next_sequence - 1) % _SEQUENCES, count
+            return batch.base_sequence, batch.record_count + (1 if kind == "other count" else 0)
+        if kind == "gap":
+            return (following + self.rng.randint(1, 3)) % _SEQUENCES, count
+        if kind == "wrap":
+            return _SEQUENCES - 2, count
+        return 0 if kind == "zero" else following, count
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def _produce_in_transaction(self) -> Step:
+        slot = self._slot()
+        who = self._who(slot)
+        version = self._version(PRODUCE)
+        topic, partition = self._partition()
+        added = self.notebook.added.get(slot, set())
+        if version < _VERSION_2[PRODUCE] and (topic, partition) not in added and self._chance(0.75):
+            if added and self._chance(0.5):
+                topic, partition = self.rng.choice(sorted(added))
+            else:
+                version_of_add = self._version(ADD_PARTITIONS_TO_TXN)
+                return AddPartitionsToTxn(slot, who, ((topic, partition),), version_of_add)
+        without_id = None if self._chance(0.03) else slot
+        return self._batch(without_id, who, topic, partition, version, not self._chance(0.05))
+
+    def _produce(self) -> Step:
+        """Without a transaction."""
+        if not self.notebook.idempotent:
+            return InitProducerId(None, self._version(INIT_PRODUCER_ID))
+        who = self.rng.choice(self.notebook.idempotent)
+        if self._chance(0.08):
+            who = who._replace(producer_epoch=who.producer_epoch + 1)
+        elif self._chance(0.08):
+            who = self.rng.choice([NOBODY, Who(NOBODY_ELSE, 0), self._who(0)])
+        else:
+            # The epoch that the partition has seen last is the one that goes on.
+            seen = [batches for (place, _), batches in self.notebook.written.items() if place == who.place and batches]
+            if seen and self._chance(0.7):
+                who = who._replace(producer_epoch=max(batches[-1].producer_epoch for batches in seen))
+        topic, partition = self._partition()
+        slot = self._slot() if self._chance(0.04) else None
+        return self._batch(slot, who, topic, partition, self._version(PRODUCE), self._chance(0.03))
+
+    def _batch(
+        self, slot: int | None, who: Who, topic: int, partition: int, version: int, is_transactional: bool
+    ) -> Produce:
+        generation = self.notebook.generations.get(topic, 0)
+        base_sequence, count = self._sequence(who, (topic, generation, partition))
+        flaw = self.rng.choices(["none", "too large", "damaged", "control", "acks"], [92, 3, 2, 1, 2])[0]
+        return Produce(
+            slot, who, topic, max(0, generation - self._chance(0.1)), partition, base_sequence, version, count,
+            is_transactional, acks=self.rng.choice([2, -2]) if flaw == "acks" else 1 if self._chance(0.1) else -1,
+            is_too_large=flaw == "too large", is_damaged=flaw == "damaged", is_control=flaw == "control",
+        )  # fmt: skip
+
+    def _init(self) -> Step:
+        slot = self._slot()
+        version = self._version(INIT_PRODUCER_ID)
+        timeout_ms = self.rng.choices([60_000, SHORT_TIMEOUT_MS, 0, -1, 900_001], [88, 3, 3, 2, 4])[0]
+        expected = NOBODY
+        if version >= 3 and self._chance(0.45):
+            expected = self._who(slot)
+            if self._chance(0.1):
+                expected = self.rng.choice([expected._replace(producer_epoch=-1), Who(NO_ONE, 0)])
+        return InitProducerId(slot, version, timeout_ms, expected)
+
+    def _init_anybody(self) -> Step:
+        expected = self._who(0) if self._chance(0.2) else NOBODY
+        return InitProducerId(None, max(3, self._version(INIT_PRODUCER_ID)), expected=expected)
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def _add_partitions(self) -> Step:
+        slot = self._slot()
+        partitions = tuple(sorted({self._partition() for _ in range(self.rng.choice([1, 1, 2, 3]))}))
+        return AddPartitionsToTxn(slot, self._who(slot), partitions, self._version(ADD_PARTITIONS_TO_TXN))
+
+    def _add_offsets(self) -> Step:
+        slot = self._slot()
+        return AddOffsetsToTxn(slot, self._who(slot), self._group(), self._version(ADD_OFFSETS_TO_TXN))
+
+    def _commit_in_transaction(self) -> Step:
+        slot, version = self._slot(), self._version(TXN_OFFSET_COMMIT)
+        who, group = self._who(slot), self._group()
+        added = sorted(self.notebook.groups.get(slot, ()))
+        if version < _VERSION_2[TXN_OFFSET_COMMIT] and not added and self._chance(0.6):
+            return AddOffsetsToTxn(slot, who, group, self._version(ADD_OFFSETS_TO_TXN))
+        if added and self._chance(0.8):
+            group = self.rng.choice(added)
+        generation_id, member_id = self._member(version >= 3)
+        topic, partition = self._partition()
+        return TxnOffsetCommit(
+            slot, who, group, topic, partition, self.rng.randrange(100), version,
+            self._metadata_length(), generation_id, member_id,
+        )  # fmt: skip
+
+    def _member(self, is_told: bool) -> tuple[int, str]:
+        if not is_told or self._chance(0.88):
+            return -1, ""
+        return self.rng.choice([(3, "m"), (-1, "m"), (0, ""), (3, "")])
+
+    def _metadata_length(self) -> int | None:
+        return self.rng.choices([0, None, 10, 4_096, 4_097], [60, 15, 15, 4, 6])[0]
+
+    def _end(self) -> Step:
+        slot = self._slot()
+        last = self.notebook.last
+        if isinstance(last, EndTxn) and last.slot in self.notebook.producers and self._chance(0.6):
+            # The same again, or the opposite, by the ids of then.
+            return EndTxn(last.slot, last.who, last.is_commit != self._chance(0.3), self._version(END_TXN))
+        return EndTxn(slot, self._who(slot), self._chance(0.6), self._version(END_TXN))
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _commit_offset(self) -> Step:
+        generation_id, member_id = self._member(True)
+        topic, partition = self._partition()
+        return OffsetCommit(
+            self._group(), topic, partition, self.rng.randrange(100), self._version(OFFSET_COMMIT),
+            self._metadata_length(), generation_id, member_id,
+        )  # fmt: skip
+
+    def _fetch_offsets(self) -> Step:
+        topic, partition = self._partition()
+        group = self._group()
+        if self.notebook.marked and self._chance(0.6):
+            marked = self.notebook.marked[-1]
+            group, topic, partition = marked.group, marked.topic, marked.partition
+        asked = None if self._chance(0.2) else topic
+        return OffsetFetch(group, asked, partition, self._chance(0.7), self._version(OFFSET_FETCH))
+
+    def _find_coordinator(self) -> Step:
+        key_type = self.rng.choices([0, 1, 7], [45, 45, 10])[0]
+        return FindCoordinator(key_type, self._slot(), self._version(FIND_COORDINATOR))
+
+    def _metadata(self) -> Step:
+        topic = self.rng.choice([*TOPICS, UNKNOWN])
+        version = self._version(METADATA)
+        by_id = version >= _FIRST_BY_ID[METADATA] and self._chance(0.5)
+        generation = max(0, self.notebook.generations.get(topic, 0) - self._chance(0.3)) if by_id else None
+        return Metadata(topic, generation, version)
+
+    def _describe(self) -> Step:
+        return DescribeTransactions(self._slot())
+
+    def _describe_producers(self) -> Step:
+        return DescribeProducers(*self._partition())
+
+    def _change_topic(self) -> Step:
+        there = [topic for topic, partitions in self.notebook.partitions.items() if partitions]
+        return TopicDeleted(self.rng.choice(there)) if there else self._metadata()

@@ -1,0 +1,144 @@
+"""A trace: what the model is asked and answers by one seed, and whether a real broker answers the same.
+
+    seed ──> Generator <──> the model ──> Trace ──> replay ──> a real broker ──> None, or the first Difference
+
+Nothing of a real broker goes into the steps, so a seed is a trace wherever it is replayed. After a difference the two
+are in different states: the trace ends there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass
+
+from confluent_kafka.admin import AdminClient
+
+from fidelity.generator import TOPICS, Generator
+from fidelity.kinds import DEADLINE_S, KINDS, BrokerConnection, Kind, address_of, model_client, real_client
+from fidelity.player import MAX_MESSAGE_BYTES, OneBroker, Player
+from fidelity.steps import READING, Answer, Step
+from kafka_sink.broker import LocalKafka
+from model.cluster import Cluster
+from model.transaction_client import COMES_TO_PASS
+
+STEPS = 60
+# Kafka version -> what of KINDS its traces are played as, and by which transaction version most of their requests are.
+PROTOCOLS = {
+    "4.3.1": (("4.3.1, version 2", 2), ("4.3.1, version 2", 2), ("4.3.1, version 1", 1), ("4.3.1, version 2", None)),
+    "3.9.2": (("3.9.2, version 1", 1),),
+}
+# Of the model: a look at a busy coordinator costs as much as a request.
+_PAUSE_MS = 20
+# Five seconds of a real broker, at 5 ms each, in which what may still come to pass has to.
+_MOST_LOOKS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """`name` begins the names of its topics, ids and groups."""
+
+    name: str
+    seed: int
+    kind: Kind
+    steps: tuple[Step, ...]
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`place`: of the step that a broker answered otherwise than the model."""
+
+    trace: Trace
+    place: int
+    answer: Answer
+
+    def __str__(self) -> str:
+        steps = zip(self.trace.steps, self.trace.answers, strict=True)
+        before = [f"    {number:>2} {step}\n       {answer}" for number, (step, answer) in enumerate(steps)]
+        version = self.trace.kind.kafka_version
+        return (
+            f"Kafka {version}, seed {self.trace.seed}: the broker answers step {self.place} otherwise\n"
+            + "\n".join(before[: self.place + 1])
+            + f"\n    broker {self.answer}\n"
+            f"again: make fidelity TRACES=1 ARGS='--kafka-version {version} --seed {self.trace.seed}'"
+        )
+
+
+# --- the model's side -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTopics:
+    cluster: Cluster
+
+    def create(self, name: str, partitions: int) -> None:
+        self.cluster.create_topic(name, partitions, 1, max_message_bytes=MAX_MESSAGE_BYTES)
+
+    def delete(self, name: str) -> None:
+        self.cluster.delete_topic(name)
+
+
+def model_player(kind: Kind, name: str) -> Player:
+    """On a model of its own."""
+    client, cluster = model_client(kind)
+    one_broker = OneBroker(client.call, client.leader_of, lambda: cluster.run(_PAUSE_MS), client.versions)
+    return Player(one_broker, ModelTopics(cluster.cluster), name, lambda: cluster.cluster.now_ms)
+
+
+def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
+    rng = random.Random(f"{kafka_version} {seed}")
+    kind_name, protocol = rng.choice(PROTOCOLS[kafka_version])
+    kind, name = KINDS[kind_name], f"trace-{seed}"
+    player = model_player(kind, name)
+    player.begin(TOPICS)
+    generator = Generator(rng, kind.generation.api_versions, protocol)
+    played: list[tuple[Step, Answer]] = []
+    while len(played) < steps:
+        step = generator.next_step()
+        answer = step.play(player)
+        generator.notebook.note(step, answer)
+        played.append((step, answer))
+    chosen, answers = zip(*played, strict=True)
+    return Trace(name, seed, kind, chosen, answers)
+
+
+# --- a broker's side --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTopics:
+    kafka: LocalKafka
+    admin: AdminClient
+
+    def create(self, name: str, partitions: int) -> None:
+        # Records of 1970, with which leaders are tried, are kept: nothing is ever deleted in the model.
+        config = {"max.message.bytes": MAX_MESSAGE_BYTES, "retention.ms": -1}
+        self.kafka.create_topic(name, partitions, config=config)
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name], operation_timeout=DEADLINE_S)[name].result()
+
+
+def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | None:
+    with contextlib.closing(BrokerConnection(address_of(kafka))) as connection:
+        client = real_client(connection, trace.kind.versions)
+        one_broker = OneBroker(client.call, client.leader_of, client.pause, client.versions)
+        player = Player(one_broker, BrokerTopics(kafka, admin), trace.name, lambda: round(time.time() * 1_000))
+        return compare(trace, player)
+
+
+def compare(trace: Trace, player: Player) -> Difference | None:
+    player.begin(TOPICS)
+    for place, (step, expected) in enumerate(zip(trace.steps, trace.answers, strict=True)):
+        answer = step.play(player)
+        for _ in range(_MOST_LOOKS):
+            if answer == expected or not (isinstance(step, READING) or COMES_TO_PASS.intersection(answer.codes)):
+                break
+            # Neither a coordinator nor the offsets of a group tell when they have caught up.
+            player.client.pause()
+            answer = step.play(player)
+        if answer != expected:
+            return Difference(trace, place, answer)
+    return None
