@@ -4,6 +4,7 @@ change."""
 from __future__ import annotations
 
 import struct
+import uuid
 
 import pytest
 
@@ -279,6 +280,44 @@ def test_a_deleted_topic_is_unknown_by_name_and_by_id() -> None:
     assert client.code(client.produce(0, {("t", 0): record_batch(b"a")}, topic_id=topic_id)) == UNKNOWN_TOPIC_ID
     client.produce_version = 12
     assert client.code(client.produce(0, {("t", 0): record_batch(b"a")})) == UNKNOWN_TOPIC
+
+
+def test_metadata_knows_topics_by_id() -> None:
+    client = client_of_topic(1, 1, partitions=2)
+    topic_id, unknown = client.cluster.topic_id("t"), uuid.UUID(int=4711)
+    kio_version = kio_module(METADATA, 12, "request")
+    asked = tuple(kio_version.MetadataRequestTopic(topic_id=each, name=None) for each in (topic_id, unknown))
+    message = kio_version.MetadataRequest(topics=asked, include_topic_authorized_operations=False)
+    told = client.answers[client.send(0, METADATA, 12, message)].topics
+    assert [(topic.error_code, topic.topic_id, topic.name, len(topic.partitions)) for topic in told] == [
+        (NONE, topic_id, "t", 2),
+        (UNKNOWN_TOPIC_ID, unknown, None, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "log_start_offset"),
+    [
+        (record_batch(b"a"), 0),
+        (record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=-1), 0),
+        (changed(record_batch(b"a"), COUNT, 2), 0),
+        (changed(record_batch(b"a"), CRC, 1), -1),
+        (record_batch(bytes(2_000_000)), -1),
+        (record_batch(b"a") * 2, -1),
+    ],
+    ids=["appended", "no sequence", "count", "crc", "too large", "two batches"],
+)
+def test_what_the_rules_of_a_log_refuse_is_told_with_the_logs_start(records: bytes, log_start_offset: int) -> None:
+    client = client_of_topic(1, 1)
+    sent = client.produce(0, {("t", 0): records})
+    client.run(100)
+    assert client.answers[sent].responses[0].partition_responses[0].log_start_offset == log_start_offset
+
+
+def test_a_transactional_batch_without_an_id_is_refused_whatever_it_is_for() -> None:
+    client = client_of_topic(1, 1)
+    records = record_batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert client.code(client.produce(0, {("t", 9): records}), 9) == NO_RIGHT_TO_TRANSACTION
 
 
 def test_a_topic_made_again_is_another_by_id_and_the_same_by_name() -> None:

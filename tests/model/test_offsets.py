@@ -22,6 +22,7 @@ from model.transaction_client import (
 )
 
 NONE, UNKNOWN_TOPIC, METADATA_TOO_LARGE, NOT_COORDINATOR, ILLEGAL_GENERATION, UNSTABLE = 0, 3, 12, 16, 22, 88
+UNKNOWN_MEMBER = 25
 INVALID_EPOCH, INVALID_TXN_STATE, ABORTABLE = 47, 48, 120
 NOTHING, PENDING = Offset(NONE, -1, ""), Offset(UNSTABLE, -1, "")
 
@@ -131,6 +132,36 @@ def test_version_1_needs_the_group_in_the_transaction() -> None:
     producer = transactions.init("x")
     assert transactions.commit_offset("x", producer, "g", "t", 2, version=4) == ABORTABLE
     assert transactions.commit_offset("x", producer, "g", "t", 2, version=3) == INVALID_TXN_STATE
+
+
+def test_a_member_that_is_none_adds_the_group_to_the_transaction_before_it_is_found_out() -> None:
+    _, transactions = offsets()
+    producer = transactions.init("x")
+    assert transactions.mark("x", producer, "g", "t", 5, generation=3, member_id="m") == ILLEGAL_GENERATION
+    (partition,) = transactions.describe("x").partitions
+    assert partition[0] == CONSUMER_OFFSETS
+    assert transactions.end("x", producer, True).code == NONE
+
+
+@both_versions
+def test_a_group_is_known_until_the_check_after_an_aborted_commit(versions: Versions) -> None:
+    client, transactions = offsets(versions)
+    transactions.end("x", marked(transactions, 5), False)
+    client.run(100)
+    commit = transactions.commit_offset_outside
+    assert commit("g", "t", 6, generation=3, member_id="m") == UNKNOWN_MEMBER
+    client.run(600_000)
+    assert commit("g", "t", 6, generation=3, member_id="m") == ILLEGAL_GENERATION
+
+
+@both_versions
+def test_only_the_old_coordinator_makes_a_group_for_what_its_transaction_refuses(versions: Versions) -> None:
+    _, transactions = offsets(versions)
+    producer = marked(transactions, 5)
+    stranger = producer._replace(producer_id=4711)
+    assert transactions.commit_offset("x", stranger, "h", "t", 5) == 49
+    code = transactions.commit_offset_outside("h", "t", 6, generation=3, member_id="m")
+    assert code == (UNKNOWN_MEMBER if versions == VERSION_1 else ILLEGAL_GENERATION)
 
 
 @both_versions

@@ -186,6 +186,12 @@ def test_the_timeout_has_a_ceiling(timeout_ms: int, code: int) -> None:
     assert transactions.try_init("x", timeout_ms=timeout_ms)[0] == code
 
 
+@pytest.mark.parametrize("expected", [Producer(7, -1), Producer(-1, 0)], ids=["id", "epoch"])
+def test_a_producer_says_who_it_is_or_does_not(expected: Producer) -> None:
+    _, transactions = transactional()
+    assert transactions.try_init("x", expected=expected)[0] == 42
+
+
 def test_a_producer_that_says_who_it_is_gets_the_next_epoch_and_the_same_again() -> None:
     _, transactions = transactional()
     producer = transactions.init("x")
@@ -303,6 +309,22 @@ def test_a_batch_does_not_pass_one_that_came_before_it_to_be_verified() -> None:
     assert transactions.produce("x", producer, "t", other, base_sequence=1) == 45
     assert transactions.produce("x", producer, "t", other, base_sequence=0) == NONE
     assert transactions.produce("x", producer, "t", other, base_sequence=1) == NONE
+
+
+def test_a_batch_outside_of_transactions_does_not_pass_one_that_waits_to_be_verified_either() -> None:
+    _, transactions = transactional()
+    idempotent = transactions.init("y")
+    assert transactions.produce("x", idempotent, "t") == INVALID_MAPPING
+    assert transactions.produce(None, idempotent, "t", is_transactional=False) == NONE
+    assert transactions.produce(None, idempotent, "t", base_sequence=1, is_transactional=False) == 45
+
+
+@pytest.mark.parametrize(("versions", "code"), [(VERSION_1, NONE), (VERSION_2, INVALID_MAPPING)])
+def test_before_kafka_4_a_partition_with_an_open_transaction_asks_about_no_epoch(versions: Versions, code: int) -> None:
+    _, transactions = transactional(versions)
+    producer = begun(transactions)
+    later = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    assert transactions.produce("y", later, "t") == code
 
 
 def test_an_open_transaction_does_not_expire_with_its_producer() -> None:
