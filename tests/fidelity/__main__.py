@@ -20,6 +20,8 @@ from fidelity.report import Findings, campaign
 from fidelity.traces import PROTOCOLS, make_trace, replay
 from kafka_sink.broker import LocalKafka
 
+TRACES_A_LINE = 50
+
 
 def main() -> int:
     arguments = _arguments()
@@ -55,6 +57,8 @@ def _run(kafka_version: str, arguments: argparse.Namespace) -> Findings:
             findings.count(trace, difference)
             if difference is not None:
                 print(difference, flush=True)
+            if findings.traces % TRACES_A_LINE == 0:
+                print(f"Kafka {kafka_version}: {findings.traces} of {arguments.traces} traces", flush=True)
     return findings
 
 

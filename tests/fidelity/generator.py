@@ -4,7 +4,8 @@
 
 Weights are such that the codes that producers live by (sequences, epochs, states of transactions) come often, and that
 transactions get somewhere nevertheless. What would be a race on a real broker is kept out: where a transaction may run
-out of time, the next step waits for that.
+out of time, the next step waits for that. And no log is given an epoch that the producer's coordinator has not handed
+out: the markers of its transaction would be refused there, for ever, and nobody could wait for its end.
 
 Pure: the same seed and answers give the same steps.
 """
@@ -12,7 +13,7 @@ Pure: the same seed and answers give the same steps.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ from model.settings import (
     OFFSET_FETCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
+    Generation,
 )
 
 # Partitions of each slot's first topic.
@@ -155,11 +157,10 @@ class Notebook:
 
 @dataclass
 class Generator:
-    """`api_versions`: of the broker. `protocol`: the transaction version by which most requests are chosen, None for
-    either."""
+    """`protocol`: the transaction version by which most requests are chosen, None for either."""
 
     rng: random.Random
-    api_versions: Mapping[int, tuple[int, int]]
+    broker: Generation
     protocol: int | None
     notebook: Notebook = field(default_factory=Notebook)
 
@@ -197,7 +198,7 @@ class Generator:
         return self.rng.random() < probability
 
     def _version(self, api_key: int) -> int:
-        lowest, highest = self.api_versions[api_key]
+        lowest, highest = self.broker.api_versions[api_key]
         lowest = max(lowest, _LOWEST.get(api_key, 0))
         first_of_2 = _VERSION_2.get(api_key)
         if first_of_2 is not None and first_of_2 <= highest and self.protocol is not None:
@@ -223,8 +224,8 @@ class Generator:
             return topic, 9
         return topic, self.rng.randrange(TOPICS[topic])
 
-    def _who(self, slot: int) -> Who:
-        """Whom a request of a transactional id is said to come from."""
+    def _who(self, slot: int, *, is_written: bool = False) -> Who:
+        """Whom a request of a transactional id is said to come from. `is_written`: if taken, it gets into a log."""
         history = self.notebook.producers.get(slot) or [NOBODY]
         current = history[-1]
         kind = self.rng.choices(
@@ -236,7 +237,9 @@ class Generator:
             return history[-2]
         if kind == "earlier":
             return self.rng.choice(history)
-        if kind == "later" and current.producer_epoch < _LAST_EPOCH:
+        # Before Kafka 4.0 leaders did not ask about epochs where the producer had a transaction open.
+        is_later_refused = not is_written or self.broker.transaction_version is not None
+        if kind == "later" and is_later_refused and current.producer_epoch < _LAST_EPOCH:
             return current._replace(producer_epoch=current.producer_epoch + 1)
         if kind == "other id" and others:
             return self.rng.choice(others)
@@ -273,7 +276,7 @@ class Generator:
 
     def _produce_in_transaction(self) -> Step:
         slot = self._slot()
-        who = self._who(slot)
+        who = self._who(slot, is_written=True)
         version = self._version(PRODUCE)
         topic, partition = self._partition()
         added = self.notebook.added.get(slot, set())
@@ -284,7 +287,9 @@ class Generator:
                 version_of_add = self._version(ADD_PARTITIONS_TO_TXN)
                 return AddPartitionsToTxn(slot, who, ((topic, partition),), version_of_add)
         without_id = None if self._chance(0.03) else slot
-        return self._batch(without_id, who, topic, partition, version, not self._chance(0.05))
+        is_handed_out = who in self.notebook.producers.get(slot, ())
+        is_transactional = not (is_handed_out and self._chance(0.07))
+        return self._batch(without_id, who, topic, partition, version, is_transactional)
 
     def _produce(self) -> Step:
         """Without a transaction."""
@@ -294,7 +299,7 @@ class Generator:
         if self._chance(0.08):
             who = who._replace(producer_epoch=who.producer_epoch + 1)
         elif self._chance(0.08):
-            who = self.rng.choice([NOBODY, Who(NOBODY_ELSE, 0), self._who(0)])
+            who = self.rng.choice([NOBODY, Who(NOBODY_ELSE, 0), self.notebook.producers[0][-1]])
         else:
             # The epoch that the partition has seen last is the one that goes on.
             seen = [batches for (place, _), batches in self.notebook.written.items() if place == who.place and batches]
@@ -344,7 +349,7 @@ class Generator:
 
     def _commit_in_transaction(self) -> Step:
         slot, version = self._slot(), self._version(TXN_OFFSET_COMMIT)
-        who, group = self._who(slot), self._group()
+        who, group = self._who(slot, is_written=True), self._group()
         added = sorted(self.notebook.groups.get(slot, ()))
         if version < _VERSION_2[TXN_OFFSET_COMMIT] and not added and self._chance(0.6):
             return AddOffsetsToTxn(slot, who, group, self._version(ADD_OFFSETS_TO_TXN))

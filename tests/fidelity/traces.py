@@ -93,7 +93,7 @@ def make_trace(seed: int, kafka_version: str, steps: int = STEPS) -> Trace:
     kind, name = KINDS[kind_name], f"trace-{seed}"
     player = model_player(kind, name)
     player.begin(TOPICS)
-    generator = Generator(rng, kind.generation.api_versions, protocol)
+    generator = Generator(rng, kind.generation, protocol)
     played: list[tuple[Step, Answer]] = []
     while len(played) < steps:
         step = generator.next_step()
@@ -132,13 +132,22 @@ def replay(trace: Trace, kafka: LocalKafka, admin: AdminClient) -> Difference | 
 def compare(trace: Trace, player: Player) -> Difference | None:
     player.begin(TOPICS)
     for place, (step, expected) in enumerate(zip(trace.steps, trace.answers, strict=True)):
-        answer = step.play(player)
-        for _ in range(_MOST_LOOKS):
-            if answer == expected or not (isinstance(step, READING) or COMES_TO_PASS.intersection(answer.codes)):
-                break
-            # Neither a coordinator nor the offsets of a group tell when they have caught up.
-            player.client.pause()
-            answer = step.play(player)
+        try:
+            answer = settled_answer(step, player, expected)
+        except AssertionError as error:
+            return Difference(trace, place, Answer((), (str(error),)))
         if answer != expected:
             return Difference(trace, place, answer)
     return None
+
+
+def settled_answer(step: Step, player: Player, expected: Answer) -> Answer:
+    """What comes of a step, once waiting changes nothing about it. Raises AssertionError for what never came."""
+    answer = step.play(player)
+    for _ in range(_MOST_LOOKS):
+        if answer == expected or not (isinstance(step, READING) or COMES_TO_PASS.intersection(answer.codes)):
+            break
+        # Neither a coordinator nor the offsets of a group tell when they have caught up.
+        player.client.pause()
+        answer = step.play(player)
+    return answer
