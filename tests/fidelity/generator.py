@@ -383,8 +383,9 @@ class Generator:
     def _commit_offset(self) -> Step:
         generation_id, member_id = self._member(True)
         topic, partition = self._partition()
+        # The group without a name may have offsets as well, but is one for all traces.
         return OffsetCommit(
-            self._group(), topic, partition, self.rng.randrange(100), self._version(OFFSET_COMMIT),
+            self.rng.choice(GROUPS), topic, partition, self.rng.randrange(100), self._version(OFFSET_COMMIT),
             self._metadata_length(), generation_id, member_id,
         )  # fmt: skip
 
