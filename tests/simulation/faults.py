@@ -113,7 +113,7 @@ def make_plan(seed: int) -> Plan:
     topics = tuple(_topic(rng, f"topic-{i}", len(nodes)) for i in range(rng.randint(1, 3)))
     faults_end_ms = rng.choice((1_000, 3_000, 8_000, 20_000, 40_000))
     writers = tuple(_writer(rng, topics, nodes, faults_end_ms) for _ in range(rng.choice((1, 1, 2, 2, 3))))
-    return Plan(
+    plan = Plan(
         seed=seed,
         nodes=nodes,
         topic_ids=rng.random() < 0.6,
@@ -127,6 +127,35 @@ def make_plan(seed: int) -> Plan:
         pieces_rate=rng.choice((0.0, 0.2, 0.8)),
         partial_write_rate=rng.choice((0.0, 0.1, 0.5)),
         faults=_faults(rng, nodes, topics, len(writers), faults_end_ms),
+        faults_end_ms=faults_end_ms,
+    )
+    return _of_stopping_leaders(plan, rng) if len(nodes) > 1 and rng.random() < 0.05 else plan
+
+
+def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
+    """Chance seldom brings together what makes an answer that a former leader owes matter: writers that go on writing a
+    little at a time, learn soon who leads now, wait long for the answer, and meet nothing else."""
+    config = {
+        "acks": "all", "enable_idempotence": True, "linger_ms": 0, "buffer_memory": 131_072,
+        "max_in_flight_requests_per_connection": rng.choice((2, 5)), "metadata_max_age_ms": 100,
+        "request_timeout_ms": rng.choice((2_000, 10_000)), "delivery_timeout_ms": 40_000,
+    }  # fmt: skip
+
+    def stream(write: WritePlan) -> WritePlan:
+        pause_ms = rng.choice((20, 50, 150))
+        return replace(write, batches=tuple((pause_ms, rng.randint(1, 5)) for _ in range(rng.randint(20, 60))))
+
+    faults_end_ms = rng.choice((8_000, 20_000))
+    stops = [_fault(rng, "stop_leader", plan.nodes, plan.topics, 1, faults_end_ms) for _ in range(rng.randint(1, 4))]
+    return replace(
+        plan,
+        writers=tuple(
+            replace(writer, config=replace(writer.config, **config), writes=tuple(map(stream, writer.writes)))
+            for writer in plan.writers
+        ),
+        metadata_lag_ms=(1, 20),
+        failure_detection_ms=(200, 1_000),
+        faults=tuple(sorted(stops, key=_time)),
         faults_end_ms=faults_end_ms,
     )
 
@@ -256,6 +285,7 @@ WEIGHTS = {
     "refuse_connects": 2,
     "lose_on_close": 1,
     "crash": 5,
+    "stop_leader": 3,
     "elect": 4,
     "isolate": 3,
     "throttle": 2,
@@ -266,7 +296,7 @@ WEIGHTS = {
     "recreate": 1,
     "pause": 2,
 }
-NEEDS_SEVERAL_BROKERS = frozenset({"elect", "isolate"})
+NEEDS_SEVERAL_BROKERS = frozenset({"elect", "isolate", "stop_leader"})
 
 
 def _faults(
@@ -304,6 +334,9 @@ def _fault(
             return Fault(at_ms, kind, lasts_ms=lasts_ms, writer=rng.randrange(writers))
         case "elect":
             return replace(fault, topic=topic.name, partition=rng.randrange(topic.partitions))
+        case "stop_leader":
+            away_ms = min(rng.choice((1_000, 4_000, 15_000)), end_ms - at_ms)
+            return Fault(at_ms, kind, away_ms, topic=topic.name, partition=rng.randrange(topic.partitions))
         case "refuse_produce" | "refuse_metadata" | "refuse_producer_id":
             return replace(fault, number=int(rng.choice(CODES[kind])), times=rng.choice((1, 1, 2, 5)))
         case "grow":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from model.cluster import Cluster
 from model.record_batches import RecordBatch
@@ -137,6 +138,44 @@ class Injector:
         self._cluster.crash(fault.node)
         self._network.crashed(fault.node)
         return lambda: self._cluster.restart(fault.node)
+
+    def stop_leader(self, fault: Fault) -> End:
+        """A leader stops between replication and answer, as soon as it writes something: the next leader has it, and
+        whoever sent it learns nothing."""
+        leader = self._leader(fault)
+        if leader is None:
+            return None
+        self._stop_once_written(fault, leader, self._end_offset(fault, leader))
+        return lambda: self._cluster.restart(leader)
+
+    def _stop_once_written(self, fault: Fault, leader: int, end_offset: int) -> None:
+        if self._leader(fault) != leader or self._scheduler.now_ms >= fault.at_ms + fault.lasts_ms // 2:
+            return
+        written = self._end_offset(fault, leader)
+        if written == end_offset:
+            self._scheduler.after(1, self._stop_once_written, fault, leader, end_offset)
+            return
+        for wire in self._network.wires(node_id=leader):
+            self._network.mute(wire)
+        self._stop_once_replicated(fault, leader, written)
+
+    def _stop_once_replicated(self, fault: Fault, leader: int, end_offset: int) -> None:
+        if self._leader(fault) != leader or self._scheduler.now_ms >= fault.at_ms + fault.lasts_ms:
+            return
+        isr = self._cluster.state(fault.topic, fault.partition).isr
+        ready = [node for node in isr if node != leader and self._end_offset(fault, node) >= end_offset]
+        if not ready:
+            self._scheduler.after(1, self._stop_once_replicated, fault, leader, end_offset)
+            return
+        self.elect(replace(fault, node=ready[0]))
+        self._cluster.crash(leader)
+        self._network.crashed(leader)
+
+    def _leader(self, fault: Fault) -> int | None:
+        return self._cluster.leader(fault.topic, fault.partition) if self._exists(fault.topic) else None
+
+    def _end_offset(self, fault: Fault, node_id: int) -> int:
+        return self._cluster.log_end_offset(fault.topic, fault.partition, node_id)
 
     def elect(self, fault: Fault) -> End:
         # Whoever may not lead now is not elected: then the fault is none.

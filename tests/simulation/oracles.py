@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import ProduceRejected, TopicRecreated
+from kafka_sink.errors import ProduceRejected, ProducerIdRefused, TopicRecreated
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
@@ -58,6 +58,15 @@ def _tells_of_a_topic_made_again(outcome: Outcome, write: WriteOutcome) -> bool:
     if isinstance(write.error, ProduceRejected):
         return not outcome.topic_ids and write.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return isinstance(write.error, TopicRecreated)
+
+
+def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
+    """No write ends with a code that no broker was made to answer with: sequences that a leader does not expect are a
+    producer's own mistake."""
+    for write in outcome.writes:
+        refused = isinstance(write.error, ProduceRejected | ProducerIdRefused)
+        if refused and write.error.code not in outcome.refusals and not _tells_of_a_topic_made_again(outcome, write):
+            yield f"{write}: {write.error}"
 
 
 def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
@@ -238,6 +247,7 @@ def memory_is_bounded_and_returned(outcome: Outcome) -> Iterable[str]:
 ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
     nothing_silent,
     progress,
+    refusals_are_the_brokers_doing,
     flush_is_bounded,
     receipts_are_complete,
     acknowledged_is_there,

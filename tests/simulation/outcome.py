@@ -118,7 +118,7 @@ class PoolState:
 class Outcome:
     """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
     deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `pauses_ms`:
-    for how long Sender threads did nothing."""
+    for how long Sender threads did nothing. `refusals`: the codes that brokers were made to answer with."""
 
     writes: list[WriteOutcome]
     logs: Mapping[LogKey, Sequence[Record]]
@@ -127,3 +127,4 @@ class Outcome:
     topic_ids: bool = True
     recreated: Mapping[str, int] = field(default_factory=dict)
     pauses_ms: int = 0
+    refusals: frozenset[int] = frozenset()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kafka_sink.errors import KafkaSinkError
 from model.cluster import Cluster
 from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
-from simulation.faults import Fault, Plan, WritePlan, address_of
+from simulation.faults import CODES, Fault, Plan, WritePlan, address_of
 from simulation.injector import Injector
 from simulation.network import BufferChanged, Network
 from simulation.oracles import PROGRESS_MS, judge
@@ -220,6 +220,7 @@ class Simulation:
             faults_end_ms=self.plan.faults_end_ms,
             topic_ids=self.plan.topic_ids,
             recreated=self._injector.recreated,
+            refusals=frozenset(int(fault.number) for fault in self.plan.faults if fault.kind in CODES),
         )
 
     def _count(self) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.errors import ProducerClosed
+from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.net.transport import Address, Connected, Received, Sent
+from kafka_sink.producer import sequences
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
 from model.cluster import Cluster
 from model.settings import ClusterSettings
@@ -62,6 +64,14 @@ def test_the_faults_are_real() -> None:
     assert counts["batch IN_FLIGHT x retry"] > 10
     assert counts["fault crash"] > 3
     assert counts["write ok"] > 20
+
+
+def test_a_batch_left_behind_further_than_its_leader_remembers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader had stopped between replication and answer."""
+    monkeypatch.setattr(sequences, "LEADER_REMEMBERS", 2**31)
+    (problem,) = command.run_seed(119).problems
+    assert problem.startswith("refusals_are_the_brokers_doing: ")
+    assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in problem
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
@@ -232,6 +242,14 @@ def a_write_that_fails_when_all_is_well(outcome: Outcome) -> None:
     write.started_ms = write.flushed_ms = write.ended_ms = outcome.faults_end_ms + PROGRESS_MS
 
 
+def a_sequence_that_no_leader_expects(outcome: Outcome) -> None:
+    write = outcome.writes[0]
+    write.receipts, write.error = None, ProduceRejected(
+        topic="t", partition=0, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        records=1, size_bytes=100, detail="", advice="",
+    )  # fmt: skip
+
+
 def a_flush_over_its_deadline(outcome: Outcome) -> None:
     outcome.writes[0].ended_ms = 10_000
 
@@ -267,6 +285,7 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_write_that_ends_without_a_word: "nothing_silent",
     a_write_that_ends_late: "progress",
     a_write_that_fails_when_all_is_well: "progress",
+    a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
     a_flush_over_its_deadline: "flush_is_bounded",
     a_leaked_buffer: "memory_is_bounded_and_returned",
     too_much_memory: "memory_is_bounded_and_returned",
@@ -293,6 +312,13 @@ def test_a_failed_write_may_leave_its_first_rows() -> None:
     outcome = good()
     fail(outcome.writes[0])
     outcome.logs = {KEY: outcome.logs[KEY][:2]}
+    assert judge(outcome) == []
+
+
+def test_a_write_may_end_with_what_a_broker_was_made_to_answer() -> None:
+    outcome = good()
+    a_sequence_that_no_leader_expects(outcome)
+    outcome.refusals = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
     assert judge(outcome) == []
 
 
