@@ -1,11 +1,12 @@
 """`make explore`: the schedules that the two-phase commit is taken through, by family, and how many there are.
 
     PYTHONPATH=tests python -m model.explorations [--only words] [--worlds 1000] [--seeds 10000] [--first 0]
+        [--results FILE]
 
 Each family is a set of schedules, for either version of the transaction protocol: all that can be made of its events
 over the steps of a quiet run. `test_exactly_once.py` takes some of each, evenly spread; this takes all, or `--worlds`
-of each. The last family is endless: of everything together, by seed. A schedule that fails is printed; it is a Python
-value that `model.worlds.run` takes. Exit status 1 if any does.
+of each. The last family is endless: of everything together, by seed, as `make simulate` takes it. A schedule that fails
+is printed; it is a Python value that `model.worlds.run` takes. Exit status 1 if any does.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from itertools import islice, product
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
 
 from model.schedules import (
     ALL_EXPIRE_MS,
@@ -43,7 +45,8 @@ from model.schedules import (
     TimeOut,
     Twice,
 )
-from model.worlds import World, run, steps_of_a_quiet_run
+from model.worlds import run, steps_of_a_quiet_run
+from reliability.campaign import Campaign
 
 # A quiet schedule, and what is to happen in it: together they are a schedule.
 Told = tuple[Schedule, tuple[tuple[int, Event], ...]]
@@ -440,33 +443,70 @@ def all_of(family: Family, version: int) -> Iterator[Schedule]:
     return (replace(quiet, events=events) for quiet, events in family(version))
 
 
-def _totals(worlds: Iterable[World]) -> tuple[int, int, Counter[str]]:
-    """How many worlds, how many steps, and how they ended."""
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """One family and version: how many schedules it had, with how many steps, how they ended, and those that failed."""
+
+    name: str
+    schedules: int
+    steps: int
+    ends: Counter[str]
+    failures: list[str]
+    took_s: float
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{end} {times}" for end, times in self.ends.most_common())
+        return (
+            f"{self.name}: {self.schedules} schedules, {self.steps} steps, {self.took_s:.0f} s; {told}; "
+            f"{len(self.failures)} FAILED"
+        )
+
+
+def explored(name: str, schedules: Iterable[Schedule]) -> Explored:
+    started_s = time.monotonic()
     seen, steps = 0, 0
     ends: Counter[str] = Counter()
-    for world in worlds:
+    failures: list[str] = []
+    for schedule in schedules:
         seen += 1
+        try:
+            world = run(schedule)
+        except Exception as error:
+            failures.append(f"{type(error).__name__}: {error}\n    {schedule}")
+            continue
         steps += world.step
         ends["whole" if world.stopped_by is None else world.stopped_by.__name__] += 1
         ends.update({f"({error.__name__})" for error in world.errors})
-    return seen, steps, ends
+    return Explored(name, seen, steps, ends, failures, time.monotonic() - started_s)
 
 
-def _worlds(schedules: Iterator[Schedule], failures: list[str]) -> Iterator[World]:
-    for schedule in schedules:
-        try:
-            yield run(schedule)
-        except Exception as error:
-            failures.append(f"{type(error).__name__}: {error}\n    {schedule}")
+def campaign(families: Sequence[Explored], command: str) -> Campaign:
+    failed = sum(len(each.failures) for each in families)
+    of_family: Counter[str] = Counter()
+    for each in families:
+        of_family[each.name.partition(",")[0]] += each.schedules
+    return Campaign(
+        name="explorations",
+        title="Exploration of the two-phase commit",
+        command=command,
+        about=(
+            "The shipped two-phase commit over a model of Kafka's transactions, through all schedules that can be made "
+            "of a few kinds of events over the steps of a quiet run, on both versions of the transaction protocol: "
+            "after each, what Spark logged is visible exactly once and nothing else is."
+        ),
+        figures={
+            "schedules": sum(each.schedules for each in families),
+            "schedules that failed": failed,
+            "steps": sum(each.steps for each in families),
+            "minutes": round(sum(each.took_s for each in families) / 60, 1),
+            **{name.replace("_", " "): schedules for name, schedules in of_family.items()},
+        },
+        passed=not failed,
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="explorations", description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="families with these words in their name")
-    parser.add_argument("--worlds", type=int, default=0, help="of each family and version; 0: all of them")
-    parser.add_argument("--seeds", type=int, default=10_000, help="of everything together")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED")
-    arguments = parser.parse_args()
+    arguments = _arguments()
     families: list[tuple[str, Iterator[Schedule]]] = [
         (f"{family.__name__}, version {version}",
          some(family, version, arguments.worlds) if arguments.worlds else all_of(family, version))
@@ -476,18 +516,30 @@ def main() -> int:
     if arguments.only in "everything":
         seeds = range(arguments.first, arguments.first + arguments.seeds)
         families.append((f"everything, seeds {seeds.start} to {seeds.stop - 1}", map(of_seed, seeds)))
-    failures: list[str] = []
+    done: list[Explored] = []
     for name, schedules in families:
-        started_s, before = time.monotonic(), len(failures)
-        worlds, steps, ends = _totals(_worlds(schedules, failures))
-        told = ", ".join(f"{end} {times}" for end, times in ends.most_common())
-        print(
-            f"{name}: {worlds} worlds, {steps} steps, {time.monotonic() - started_s:.0f} s; {told}; "
-            f"{len(failures) - before} FAILED", flush=True,
-        )  # fmt: skip
-        for failure in islice(failures, before, before + 3):
-            print(f"  {failure}")
-    return 1 if failures else 0
+        done.append(explored(name, schedules))
+        print("\n  ".join([str(done[-1]), *done[-1].failures[:3]]), flush=True)
+    if arguments.results is not None:
+        campaign(done, _command(arguments)).write(arguments.results)
+    return 1 if any(each.failures for each in done) else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="explorations", description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default="", help="families with these words in their name")
+    parser.add_argument("--worlds", type=int, default=0, help="of each family and version; 0: all of them")
+    parser.add_argument("--seeds", type=int, default=10_000, help="of everything together")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="also write the figures there")
+    return parser.parse_args()
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """With what makes it other than all of everything."""
+    options = [f"--only {arguments.only}"] if arguments.only else []
+    options += [f"--worlds {arguments.worlds}"] if arguments.worlds else []
+    return f"make explore ARGS='{' '.join(options)}'" if options else "make explore"
 
 
 if __name__ == "__main__":

@@ -4,13 +4,18 @@ lost state. `explorations.py` says what each family is and can take all of it; h
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from kafka_sink.errors import NonDeterministicReplay
 from model import explorations
-from model.explorations import Family, all_of, of_seed, some
+from model.explorations import Family, Told, all_of, of_seed, some
 from model.schedules import NEVER, Crash, Fail, Late, Lose, LoseMarker, Resume, Schedule, Switch, TimeOut, Twice
 from model.worlds import World, run
+from reliability.campaign import Campaign
 
 # Of each family and version; `make explore` takes all.
 WORLDS = 200
@@ -215,6 +220,22 @@ def test_a_schedule_is_a_world_to_the_step() -> None:
     worlds = [run(schedule), run(schedule)]
     assert worlds[0].step == worlds[1].step
     assert worlds[0].kafka.visible == worlds[1].kafka.visible
+
+
+def test_what_was_explored_is_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(explorations, "FAMILIES", (explorations.crashes, one_that_fails))
+    options = ["--worlds", "3", "--seeds", "5", "--results", str(tmp_path / "explorations.json")]
+    monkeypatch.setattr(sys, "argv", ["explorations", *options])
+    assert explorations.main() == 1
+    campaign = Campaign.read(tmp_path / "explorations.json")
+    assert (campaign.command, campaign.passed) == ("make explore ARGS='--worlds 3'", False)
+    counted = {name: campaign.figures[name] for name in ("crashes", "one that fails", "everything")}
+    assert counted == {"crashes": 6, "one that fails": 2, "everything": 5}
+    assert (campaign.figures["schedules"], campaign.figures["schedules that failed"]) == (13, 2)
+
+
+def one_that_fails(version: int) -> Iterator[Told]:
+    yield Schedule(version=version), ((5, Crash()), (9, Late(10)))
 
 
 def test_what_fails_is_told_with_its_schedule() -> None:
