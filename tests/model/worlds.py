@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import Pause
@@ -81,11 +81,20 @@ class _Process:
     is_blocked: bool = False
 
 
+class Watcher(Protocol):
+    """Sees what befalls a world: each event, with the effect that it came before, and each effect that Kafka or a log
+    carried out, with what came of it."""
+
+    def happens(self, step: int, event: Event, effect: Step) -> None: ...
+    def carried_out(self, step: int, effect: Step, answer: object) -> None: ...
+
+
 class World:
     """`step`: how many there were. `errors`: of the drivers, in order. `stopped_by`: the final one, if any."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, watcher: Watcher | None = None) -> None:
         self.schedule = schedule
+        self._watcher = watcher
         self.kafka = LogicalKafka(schedule.version, schedule.last_epoch)
         self.step = 0
         self.errors: list[type[Exception]] = []
@@ -156,6 +165,8 @@ class World:
         instead: Event | None = None
         times = 1
         for event in self._events.get(self.step, ()):
+            if self._watcher:
+                self._watcher.happens(self.step, event, effect)
             if isinstance(event, Twice):
                 times = 2
             elif isinstance(event, Crash | Fail | Lose | Switch | Forget | GoBack | GiveUp):
@@ -275,6 +286,12 @@ class World:
                 self._lost.append((program, effect))
 
     def _execute(self, effect: Step) -> Any:
+        answer = self._answer(effect)
+        if self._watcher:
+            self._watcher.carried_out(self.step, effect, answer)
+        return answer
+
+    def _answer(self, effect: Step) -> Any:
         match effect:
             case Pause() | Message():
                 return None
@@ -379,9 +396,9 @@ def _is_unstable(answer: Any) -> bool:
     )
 
 
-def run(schedule: Schedule) -> World:
+def run(schedule: Schedule, watcher: Watcher | None = None) -> World:
     """A world that passed; what is wrong with one is told with its schedule."""
-    world = World(schedule)
+    world = World(schedule, watcher)
     try:
         world.run()
         world.check()
