@@ -70,7 +70,7 @@ kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind 
 
 # The installed wheel, with tests/ on the path and the working directory not: the sources stay out of the way.
 .PHONY: simulate
-simulate: $(WHEEL)  ## write to a model cluster under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
+simulate: $(WHEEL)  ## write to model clusters and commit in two phases under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
 .PHONY: explore

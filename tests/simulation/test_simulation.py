@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +21,21 @@ from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
 from model.cluster import Cluster
+from model.explorations import of_seed
+from model.schedules import Crash, Late, Schedule
 from model.settings import ClusterSettings
+from reliability.campaign import Campaign
 from simulation import __main__ as command
+from simulation import reached, seeds
 from simulation.faults import BASE_CONFIG, make_plan
 from simulation.network import BufferChanged, Network
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
+from simulation.report import Report
 from simulation.rows import EPOCH_MS, Row, RowId
 from simulation.scheduler import Scheduler
-from simulation.simulation import Result, Simulation
+from simulation.seeds import SeedResult, digests_again, run_seed
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT_SEEDS = [
@@ -42,8 +47,8 @@ SEEDS = range(30)
 
 
 @functools.cache
-def run(seed: int) -> Result:
-    return command.run_seed(seed)
+def run(seed: int) -> SeedResult:
+    return run_seed(seed)
 
 
 @pytest.mark.parametrize("seed", sorted({*SEEDS, *KEPT_SEEDS}))
@@ -69,7 +74,7 @@ def test_the_faults_are_real() -> None:
 def test_a_batch_left_behind_further_than_its_leader_remembers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader had stopped between replication and answer."""
     monkeypatch.setattr(sequences, "LEADER_REMEMBERS", 2**31)
-    (problem,) = command.run_seed(119).problems
+    (problem,) = run_seed(119).problems
     assert problem.startswith("refusals_are_the_brokers_doing: ")
     assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in problem
 
@@ -94,29 +99,105 @@ def test_another_seed_is_another_run() -> None:
 
 def test_a_trace_changes_nothing() -> None:
     lines: list[str] = []
-    assert Simulation(make_plan(5), trace=lines.append).run().digest == run(5).digest
+    assert run_seed(5, trace=lines.append).digest == run(5).digest
     assert any("request Produce" in line for line in lines)
+    assert any("EndTxnRequest" in line for line in lines)
+
+
+def test_each_part_of_a_seed_is_in_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seeds, "of_seed", lambda seed: of_seed(6))
+    other_commit = run_seed(5).digest
+    monkeypatch.undo()
+    monkeypatch.setattr(seeds, "make_plan", lambda seed: make_plan(6))
+    assert len({run(5).digest, other_commit, run_seed(5).digest}) == 3
+
+
+def test_a_seed_is_run_again_in_an_interpreter_of_its_own() -> None:
+    assert list(digests_again([5], jobs=1)) == [run(5).digest]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def simulate(
+    monkeypatch: pytest.MonkeyPatch, *results: SeedResult, again: str | None = None, options: Sequence[str] = ()
+) -> int:
+    """What `main` returns for `results`, the first of which is run `again` to that digest."""
+    monkeypatch.setattr(command, "run_seeds", lambda seeds, jobs: iter(results))
+    monkeypatch.setattr(command, "digests_again", lambda seeds, jobs: iter([again or results[0].digest]))
+    first = str(results[0].seed)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--first", first, "--seeds", str(len(results)), *options])
+    return command.main()
 
 
 def test_a_failing_seed_prints_its_plan_and_how_to_run_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = run(3)
-    failure = command.Failure(3, ("nothing_twice: a row is in the log twice",), str(result.plan))
-    monkeypatch.setattr(command, "run_seeds", lambda seeds, jobs: iter([(result, failure)]))
-    monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "1", "--first", "3"])
-    assert command.main() == 1
+    result = replace(run(3), problems=("nothing_twice: a row is in the log twice",))
+    assert simulate(monkeypatch, result) == 1
     printed = capsys.readouterr().out
     assert "nothing_twice" in printed
-    assert str(result.plan.faults[0]) in printed
+    assert str(make_plan(3).faults[0]) in printed
+    assert repr(of_seed(3)) in printed
     assert "make simulate ARGS='--seed 3 --trace'" in printed
 
 
 def test_a_healthy_run_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(3)
-    monkeypatch.setattr(command, "run_seeds", lambda seeds, jobs: iter([(result, None)]))
-    monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "1"])
-    assert command.main() == 0
+    assert simulate(monkeypatch, run(3)) == 0
+
+
+def test_a_commit_that_fails_is_a_seed_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Schedule(version=2, events=((5, Crash()), (9, Late(10))))
+    monkeypatch.setattr(seeds, "of_seed", lambda seed: broken)
+    (problem,) = run_seed(3).problems
+    assert problem.startswith("two-phase commit: IndexError")
+
+
+def test_a_second_run_to_other_bytes_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(monkeypatch, run(3), again="other") == 1
+    assert "seed 3 FAILED\n    two runs differ" in capsys.readouterr().out
+
+
+def test_the_results_are_a_campaign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    simulate(monkeypatch, run(3), replace(run(4), problems=("a defect",)), options=["--results", str(tmp_path / "s")])
+    campaign = Campaign.read(tmp_path / "s")
+    assert (campaign.name, campaign.command, campaign.passed) == (
+        "simulation", "make simulate SEEDS=2 ARGS='--first 3'", False
+    )  # fmt: skip
+    assert campaign.figures["seeds that failed"] == campaign.figures["seeds run again"] == 1
+    assert campaign.figures["rows"] == run(3).counts["rows"] + run(4).counts["rows"]
+
+
+# --- what is reached --------------------------------------------------------------------------------------------------
+
+
+def all_that_is_not_explained() -> Counter[str]:
+    return Counter(dict.fromkeys(reached.all_pairs() - reached.UNREACHED.keys(), 1))
+
+
+def test_every_explained_pair_exists() -> None:
+    assert reached.UNREACHED.keys() <= reached.all_pairs()
+
+
+def test_a_pair_that_is_missing_or_explained_and_reached_is_wrong() -> None:
+    counts = all_that_is_not_explained()
+    assert reached.wrong(counts) == []
+    del counts["batch OPEN x close"]
+    counts["connection IDLE x RECEIVE"] = 1
+    missing, reachable = reached.wrong(counts)
+    assert missing.startswith("batch OPEN x close was never reached")
+    assert reachable.startswith("connection IDLE x RECEIVE was reached")
+
+
+@pytest.mark.parametrize(("count", "passed"), [(reached.ENOUGH_SEEDS - 1, True), (reached.ENOUGH_SEEDS, False)])
+def test_only_many_seeds_must_reach_everything(count: int, passed: bool) -> None:
+    report = Report(seeds=count, counts=all_that_is_not_explained())
+    assert report.passed
+    del report.counts["batch OPEN x close"]
+    assert report.passed == passed
+    assert ("batch OPEN x close was never reached" in str(report.campaign().explained)) == (not passed)
 
 
 # --- each oracle on a doctored outcome --------------------------------------------------------------------------------
