@@ -17,10 +17,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 
+from kafka_sink.commit.effects import ToLeaders
+from kafka_sink.protocol.transactions import WriteTxnMarkersRequest
 from model.schedules import (
     ALL_EXPIRE_MS,
     ALWAYS,
@@ -45,6 +47,7 @@ from model.schedules import (
     TimeOut,
     Twice,
 )
+from model.spark_driver import Step
 from model.worlds import run, steps_of_a_quiet_run
 from reliability.campaign import Campaign
 
@@ -400,7 +403,9 @@ def of_seed(seed: int) -> Schedule:
         last_epoch=chance.choice((32_766, 32_766, 0, 3)),
         cores=chance.choice((1, 1, 2, 4)),
     )
-    return schedule if chance.random() < 0.7 else _of_batches(schedule, chance, step)
+    if chance.random() >= 0.7:
+        schedule = _of_batches(schedule, chance, step)
+    return schedule if chance.random() < 0.97 else _while_rows_hang(schedule, chance)
 
 
 def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedule:
@@ -409,9 +414,50 @@ def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedul
     versions = chance.choice(((0, 7, 9), (0, 7, 7, 3), (0, 7, 3, 9, 9)))
     shapes = tuple((*shape, shape[0]) for shape in schedule.shapes)
     # Who goes back in the middle of a version has given that one up as well.
-    is_known = schedule.same_rows == ALWAYS and len(shapes) == 1 and GoBack not in schedule.kinds()
+    is_known = _is_known(schedule) and GoBack not in schedule.kinds()
     given_up = ((chance.randint(0, step + 30), GiveUp()),) if is_known and chance.random() < 0.5 else ()
     return replace(schedule, versions=versions, shapes=shapes, events=(*schedule.events, *given_up))
+
+
+def _is_known(schedule: Schedule) -> bool:
+    """What of a version that was given up may be visible."""
+    return schedule.same_rows == ALWAYS and len(schedule.shapes) == 1
+
+
+def _while_rows_hang(schedule: Schedule, chance: random.Random) -> Schedule:
+    """A leader does not hear of the first commit, and something happens just before the marker that ends it there:
+    what chance alone seldom hits."""
+    slots = [slot for slot, rows in enumerate(schedule.shapes[0][0]) if rows]
+    if not slots:
+        return schedule
+    lost = (0, LoseMarker(chance.choice(slots)))
+    steps = _Markers.steps_of(replace(schedule, events=(lost,)))
+    if not steps:
+        return schedule
+    step = chance.choice(steps)
+    may_give_up = bool(schedule.versions) and _is_known(schedule)
+    event = GiveUp() if may_give_up and chance.random() < 0.3 else _any_event(chance, step)
+    return replace(schedule, events=(lost, (step, event)))
+
+
+@dataclass(slots=True)
+class _Markers:
+    """A Watcher that notes before which steps a marker is about to be written."""
+
+    steps: list[int] = field(default_factory=list)
+
+    @classmethod
+    def steps_of(cls, schedule: Schedule) -> list[int]:
+        markers = cls()
+        run(schedule, markers)
+        return markers.steps
+
+    def happens(self, step: int, event: Event, effect: Step) -> None:
+        pass
+
+    def carried_out(self, step: int, effect: Step, answer: object) -> None:
+        if isinstance(effect, ToLeaders) and isinstance(effect.request, WriteTxnMarkersRequest):
+            self.steps.append(step - 1)
 
 
 def _any_event(chance: random.Random, step: int) -> Event:

@@ -83,7 +83,7 @@ class _Process:
 
 class Watcher(Protocol):
     """Sees what befalls a world: each event, with the effect that it came before, and each effect that Kafka or a log
-    carried out, with what came of it."""
+    carried out, with what came of it. `step`: how many were begun by then."""
 
     def happens(self, step: int, event: Event, effect: Step) -> None: ...
     def carried_out(self, step: int, effect: Step, answer: object) -> None: ...

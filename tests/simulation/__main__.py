@@ -12,6 +12,7 @@ enough seeds also if what they reached is not what `reached.UNREACHED` says.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -58,6 +59,8 @@ def _run(seeds: range, jobs: int) -> Report:
         if differs := report.compare(seed, digests[seed], digest_again):
             print(differs, flush=True)
     report.took_s = time.monotonic() - started_s
+    used = os.times()
+    report.processor_s = used.user + used.system + used.children_user + used.children_system
     return report
 
 

@@ -135,11 +135,14 @@ def make_plan(seed: int) -> Plan:
 def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
     """Chance seldom brings together what makes an answer that a former leader owes matter: writers that go on writing a
     little at a time, learn soon who leads now, wait long for the answer, and meet nothing else."""
-    config = {
-        "acks": "all", "enable_idempotence": True, "linger_ms": 0, "buffer_memory": 131_072,
-        "max_in_flight_requests_per_connection": rng.choice((2, 5)), "metadata_max_age_ms": 100,
-        "request_timeout_ms": rng.choice((2_000, 10_000)), "delivery_timeout_ms": 40_000,
-    }  # fmt: skip
+    max_in_flight, request_timeout_ms = rng.choice((2, 5)), rng.choice((2_000, 10_000))
+
+    def patient(config: ProducerConfig) -> ProducerConfig:
+        return replace(
+            config, acks="all", enable_idempotence=True, linger_ms=0, buffer_memory=131_072, metadata_max_age_ms=100,
+            max_in_flight_requests_per_connection=max_in_flight, request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=40_000,
+        )  # fmt: skip
 
     def stream(write: WritePlan) -> WritePlan:
         pause_ms = rng.choice((20, 50, 150))
@@ -150,7 +153,7 @@ def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
     return replace(
         plan,
         writers=tuple(
-            replace(writer, config=replace(writer.config, **config), writes=tuple(map(stream, writer.writes)))
+            replace(writer, config=patient(writer.config), writes=tuple(map(stream, writer.writes)))
             for writer in plan.writers
         ),
         metadata_lag_ms=(1, 20),

@@ -64,8 +64,9 @@ def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
     """No write ends with a code that no broker was made to answer with: sequences that a leader does not expect are a
     producer's own mistake."""
     for write in outcome.writes:
-        refused = isinstance(write.error, ProduceRejected | ProducerIdRefused)
-        if refused and write.error.code not in outcome.refusals and not _tells_of_a_topic_made_again(outcome, write):
+        if not isinstance(write.error, ProduceRejected | ProducerIdRefused) or write.error.code in outcome.refusals:
+            continue
+        if not _tells_of_a_topic_made_again(outcome, write):
             yield f"{write}: {write.error}"
 
 

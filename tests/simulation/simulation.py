@@ -12,8 +12,9 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 
 from kafka_sink.errors import KafkaSinkError
 from model.cluster import Cluster
@@ -108,7 +109,7 @@ class Simulation:
             self._scheduler.at(fault.at_ms, self._begin_fault, fault)
         self._scheduler.at(self.plan.faults_end_ms, self._stop_faults)
         for number in range(len(self.plan.writers)):
-            self._tasks.append(VirtualTask(self._scheduler, lambda task, number=number: self._life(task, number)))
+            self._tasks.append(VirtualTask(self._scheduler, partial(self._life, number)))
 
     def _loop(self) -> None:
         end_ms = self.plan.faults_end_ms + GIVE_UP_MS
@@ -126,7 +127,7 @@ class Simulation:
 
     # --- writers ------------------------------------------------------------------------------------------------------
 
-    def _life(self, task: VirtualTask, writer: int) -> Waits:
+    def _life(self, writer: int, task: VirtualTask) -> Waits:
         """Writes until the faults end, and once more when everything must be well again."""
         plan = self.plan.writers[writer]
         for write in plan.writes:
@@ -144,7 +145,9 @@ class Simulation:
         while self._scheduler.now_ms < until_ms:
             yield until_ms
 
-    def _write(self, task: VirtualTask, writer: int, plan: WritePlan) -> Waits:
+    def _write(
+        self, task: VirtualTask, writer: int, plan: WritePlan
+    ) -> Generator[int | None, None, WriteOutcome]:
         """As `spark.writer.write_task` does with `client.lease`."""
         producer = task.producer
         if producer is None or not producer.usable:

@@ -420,7 +420,7 @@ def test_a_buffer_that_changes_on_the_wire_is_seen() -> None:
     while transport.poll(0) != [Connected(0)]:
         scheduler.step()
     buffer = bytearray(100)
-    transport.send(0, [buffer])
+    transport.send(0, [memoryview(buffer)])
     buffer[50] = 1
     with pytest.raises(BufferChanged):
         scheduler.step()
