@@ -1,6 +1,6 @@
 """`make mutants`: each mutant in a copy of the tree, and who kills it.
 
-    PYTHONPATH=tests python -m mutants [--only words] [--simulate 1000]
+    PYTHONPATH=tests python -m mutants [--only words] [--simulate 1000] [--results FILE]
 
 Without a mutant all killers must pass: that is tried first, or a kill would mean nothing. Then two mutants at a time.
 With `--simulate` each is also given to the simulation, whatever its killer is, and the table says which seed finds it.
@@ -16,9 +16,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
-from mutants.table import MUTANTS, Mutant
+from mutants.table import FROM_HISTORY, MUTANTS, Mutant
 from mutants.trial import Outcome, Verdict, try_mutant, try_none
+from reliability.campaign import Campaign
 
 PROCESSES = 2
 
@@ -33,19 +35,43 @@ def main() -> int:
     if control.outcome is not Outcome.SURVIVED:
         print("The control failed: a kill would mean nothing.")
         return 1
-    lived = 0
+    lived: list[Mutant] = []
     for mutant, verdict, simulated in _try_all(chosen, arguments.simulate):
-        lived += verdict.outcome is not Outcome.KILLED
+        if verdict.outcome is not Outcome.KILLED:
+            lived.append(mutant)
         found = f"; {_told(simulated)}" if simulated else ""
         print(f"{mutant.name:<100} {_told(verdict)}{found}", flush=True)
-    print(f"{len(chosen) - lived} of {len(chosen)} mutants killed in {time.monotonic() - started_s:.0f} s")
+    print(f"{len(chosen) - len(lived)} of {len(chosen)} mutants killed in {time.monotonic() - started_s:.0f} s")
+    if arguments.results:
+        campaign(chosen, lived).write(arguments.results)
     return 1 if lived else 0
+
+
+def campaign(chosen: Sequence[Mutant], lived: Sequence[Mutant]) -> Campaign:
+    by_simulation = sum(isinstance(mutant.killer, int) for mutant in chosen)
+    return Campaign(
+        name="mutants",
+        title="Known mistakes put back",
+        command="make mutants",
+        about="Mistakes that a Kafka producer can be made with, some of which lost, doubled or reordered rows in some "
+        "client once: each is put into a copy of the sources, where the test that is for it must fail.",
+        figures={
+            "mistakes": len(chosen),
+            "of these from the history of Kafka clients": sum(mutant in FROM_HISTORY for mutant in chosen),
+            "found": len(chosen) - len(lived),
+            "with a test of their own": len(chosen) - by_simulation,
+            "with the simulation": by_simulation,
+        },
+        passed=not lived,
+        explained=tuple(f"Not found: {mutant.name}" for mutant in lived),
+    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="mutants with these words in their name")
     parser.add_argument("--simulate", type=int, default=0, metavar="SEEDS", help="also within so many seeds")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there, as JSON")
     return parser.parse_args()
 
 

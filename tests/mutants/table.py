@@ -21,6 +21,7 @@ LINEAGE = "kafka_sink/commit/lineage.py"
 HANGING = "kafka_sink/commit/hanging.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
 SURVEY = "kafka_sink/commit/survey.py"
+COORDINATOR_CLIENT = "kafka_sink/commit/coordinator_client.py"
 SPARKS_PART = "kafka_sink/spark/exactly_once.py"
 
 TESTS_PRODUCER = "tests/unit/producer"
@@ -33,6 +34,7 @@ TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
 TESTS_EXCHANGES = "tests/unit/commit/test_exchanges.py"
 TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
+TESTS_COORDINATOR_CLIENT = "tests/unit/commit/test_coordinator_client.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
 TESTS_SPARKS_PART = "tests/unit/spark/test_exactly_once.py"
 
@@ -1240,6 +1242,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_nothing_is_decided_that_may_time_out_before_it_is_committed",
     ),
     Mutant(
+        "a slot that a later run has ended is told as one that timed out",
+        TWO_PHASE,
+        "            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:\n",
+        "            if False:\n",
+        f"{TESTS_TWO_PHASE}::test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not",
+    ),
+    Mutant(
         "no decision: slots are committed without one",
         TWO_PHASE,
         "        yield from _decide(sink, decision)\n",
@@ -1502,6 +1511,14 @@ BY_HAND: tuple[Mutant, ...] = (
         "    markers = yield from read_markers(sink, slots, stable=False)\n",
         "    markers = yield from read_markers(sink, slots)\n",
         f"{TESTS_SURVEY}::test_what_is_decided_is_told_from_what_is_not",
+    ),
+    Mutant(
+        "a topic that one broker does not know is taken for gone, while that broker has just started",
+        COORDINATOR_CLIENT,
+        "        if is_unknown and self._pause(1, deadline_ms):\n",
+        "        if False:\n",
+        f"{TESTS_COORDINATOR_CLIENT}::TestPartitions::"
+        "test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet",
     ),
 )
 

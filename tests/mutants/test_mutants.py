@@ -13,6 +13,7 @@ import pytest
 from mutants import __main__ as command
 from mutants.table import MUTANTS, Mutant
 from mutants.trial import ROOT, MutantBroken, Outcome, Verdict, _execute, _judge_tests, _simulate, mutated
+from reliability.campaign import Campaign
 
 EXAMPLE = Mutant("an example", "kafka_sink/example.py", "return 1\n", "return 2\n", 10)
 
@@ -107,11 +108,13 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_all_must_die_and_the_control_must_not(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
     control: Outcome,
     verdict: Outcome,
     status: int,
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["mutants"])
+    results = tmp_path / "mutants.json"
+    monkeypatch.setattr(sys, "argv", ["mutants", "--results", str(results)])
     monkeypatch.setattr(command, "MUTANTS", (EXAMPLE,))
     monkeypatch.setattr(command, "try_none", lambda killers: Verdict(control, "the control", 1.0))
     monkeypatch.setattr(command, "try_mutant", lambda mutant, killer: Verdict(verdict, "seed 4", 2.0))
@@ -119,3 +122,8 @@ def test_all_must_die_and_the_control_must_not(
     printed = capsys.readouterr().out
     assert ("seed 4" in printed) == (control is Outcome.SURVIVED)
     assert "an example" in printed or control is not Outcome.SURVIVED
+    if control is Outcome.SURVIVED:
+        written = Campaign.read(results)
+        assert written.passed == (status == 0)
+        assert (written.figures["mistakes"], written.figures["found"]) == (1, int(status == 0))
+        assert ("Not found: an example" in written.explained) == (status != 0)

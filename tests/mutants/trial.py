@@ -85,7 +85,7 @@ def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
     """Whether `killer`, as in the table, kills the mutant."""
     started_s = time.monotonic()
     try:
-        with _copy() as tree:
+        with copy_of_tree() as tree:
             _put_back(tree, mutant)
             outcome, by = _run(tree, killer, kernel=mutant.path not in FALLBACKS)
     except MutantBroken as broken:
@@ -99,7 +99,7 @@ def try_none(killers: Sequence[str | int]) -> Verdict:
     tests = sorted({killer for killer in killers if isinstance(killer, str)})
     seeds = max((killer for killer in killers if isinstance(killer, int)), default=0)
     outcome, by = Outcome.SURVIVED, ""
-    with _copy() as tree:
+    with copy_of_tree() as tree:
         if tests:
             outcome, by = _judge_tests(*_execute(tree, _pytest(tests)))
         if seeds and outcome is Outcome.SURVIVED:
@@ -111,7 +111,8 @@ def try_none(killers: Sequence[str | int]) -> Verdict:
 
 
 @contextmanager
-def _copy() -> Iterator[Path]:
+def copy_of_tree() -> Iterator[Path]:
+    """What tests need of the tree, in a folder of its own while the block runs."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = Path(folder)
         for name in COPIED:
