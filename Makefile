@@ -86,6 +86,10 @@ fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on each
 mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a test must find; ARGS="--simulate 1000"
 	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
 
+.PHONY: mutation
+mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tests find; ARGS="--sample 0 --only sender"
+	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
+
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill applications, workers and brokers at every step of a commit; security over older brokers
 	$(BIN)/pytest -m chaos tests/broker $(ARGS)

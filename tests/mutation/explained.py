@@ -1,0 +1,33 @@
+"""Mutants that no test can tell from the module, or that do no harm, and why.
+
+One that is not here fails the run when it survives. So does an entry here that is no mutation of its module any more,
+and one that a test does kill: then it is out of date.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mutation.operators import Mutation
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`before`, `after`: of the Mutation. Where a line of a function is there twice, it is about either."""
+
+    path: str
+    function: str
+    before: str
+    after: str
+    reason: str
+
+    def is_about(self, mutation: Mutation) -> bool:
+        return (mutation.path, mutation.function, mutation.before, mutation.after) == (
+            self.path,
+            self.function,
+            self.before,
+            self.after,
+        )
+
+
+EXPLAINED: tuple[Explained, ...] = ()
