@@ -30,4 +30,24 @@ class Explained:
         )
 
 
-EXPLAINED: tuple[Explained, ...] = ()
+SEQUENCES = "kafka_sink/producer/sequences.py"
+
+EXPLAINED: tuple[Explained, ...] = (
+    Explained(
+        SEQUENCES,
+        "",
+        "NEVER = -1",
+        "NEVER = -2",
+        "no clock says either, and the name is compared with nothing but itself",
+    ),
+    *(
+        Explained(
+            SEQUENCES,
+            "_PartitionState",
+            "overtaking: int = 0",
+            f"overtaking: int = {count}",
+            "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
+        )
+        for count in (-1, 1)
+    ),
+)

@@ -35,7 +35,7 @@ SUBJECTS: tuple[Subject, ...] = (
     _producer("batch_split", "sender"),
     _producer("sequences", "sender"),
     _producer("error_policy", "sender"),
-    _producer("transaction_manager"),
+    _producer("transaction_manager", "sender"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject(
         "kafka_sink/commit/two_phase.py",

@@ -12,6 +12,7 @@ processor's time that they take without it, or, where they wait, within their sh
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -92,6 +93,8 @@ def try_none(tree: Path, subject: Subject) -> Control:
         # Some can be imported only by those that need them.
         with suppress(ImportError):
             importlib.import_module(name)
+    # What is here stays: no fork need look through it for garbage, which would also copy its pages.
+    gc.freeze()
     return control
 
 
@@ -186,7 +189,7 @@ def _test(tree: Path, subject: Subject, code: CodeType | None, cpu_s: int, says:
     if status is not pytest.ExitCode.OK and first.failed is None:
         first.failed = f"pytest ended with {status}"
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    foreign = () if code is not None else tuple(name for name, module in sys.modules.items() if not _is_ours(module))
+    foreign = () if code is not None else _foreign(tree)
     # Not as a Control: this module is one of ours, too, and has been forgotten.
     says.send((first.failed, spent.ru_utime + spent.ru_stime, foreign))
     # Threads that a mutant has left hanging are not waited for.
@@ -212,18 +215,24 @@ def _enter(tree: Path) -> None:
     importlib.invalidate_caches()
 
 
+def _foreign(tree: Path) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, module in sys.modules.items()
+        if not _is_ours(module) and not _is_in(getattr(module, "__file__", None) or "/", tree)
+    )
+
+
 def _is_ours(module: ModuleType) -> bool:
     name = module.__name__
-    if name == "__main__":
-        return True
     found = getattr(module, "__file__", None)
-    return name.partition(".")[0] == "kafka_sink" or (found is not None and _is_in(found, ROOT, Path.cwd()))
+    return name == "__main__" or name.partition(".")[0] == "kafka_sink" or (found is not None and _is_in(found, ROOT))
 
 
-def _is_in(path: str, *folders: Path) -> bool:
-    """The environment may lie in the project's folder, and is none of the project."""
-    found = Path(path or ".").resolve()
-    return any(found.is_relative_to(each) for each in folders) and not found.is_relative_to(sys.prefix)
+def _is_in(path: str, folder: Path) -> bool:
+    """The environment may lie in the project's folder, and is none of the project. Paths as they are spelled, as there
+    are thousands, once a mutant."""
+    return f"{os.path.abspath(path)}/".startswith(f"{folder}/") and not path.startswith(f"{sys.prefix}/")
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -88,6 +88,11 @@ def test_rows_are_acknowledged_with_their_offsets() -> None:
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
+def test_without_a_transaction_no_batch_says_that_it_is_in_one() -> None:
+    (request,) = sending(make_core())
+    assert [batch.is_transactional for data in wire(request) for batch in MemoryRecords(data)] == [False]
+
+
 def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
     c = make_core()
     c.append(routed([b"a"], [0]))

@@ -49,13 +49,14 @@ def test_each_batch_starts_where_the_one_before_ended_by_partition() -> None:
     assert numbered(sequences, 9, partition=1).base_sequence == 0
 
 
-def test_no_more_than_max_in_flight_of_a_partition() -> None:
+@pytest.mark.parametrize("max_in_flight", [1, 3, 5])
+def test_no_more_than_max_in_flight_of_a_partition(max_in_flight: int) -> None:
     sequences = warm()
-    for _ in range(5):
-        assert sequences.may_send(batch(1), 5)
+    for _ in range(max_in_flight):
+        assert sequences.may_send(batch(1), max_in_flight)
         numbered(sequences, 1)
-    assert not sequences.may_send(batch(1), 5)
-    assert sequences.may_send(batch(1, partition=1), 5)
+    assert not sequences.may_send(batch(1), max_in_flight)
+    assert sequences.may_send(batch(1, partition=1), max_in_flight)
 
 
 @pytest.mark.parametrize("max_in_flight", [2, 5])
@@ -88,6 +89,15 @@ def test_a_topic_made_again_starts_at_0() -> None:
     again = batch(1, topic_id=uuid.UUID(int=2))
     assert sequences.number(again) == 0
     assert not sequences.may_send(batch(1, topic_id=uuid.UUID(int=2)), 5)
+
+
+def test_a_former_topic_is_one_that_had_the_partition() -> None:
+    sequences = Sequences()
+    former, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    sequences.number(batch(1, partition=1, topic_id=former))
+    assert sequences.former_topic_id(batch(1, topic_id=new)) is None
+    assert sequences.former_topic_id(batch(1, partition=1, topic_id=former)) is None
+    assert sequences.former_topic_id(batch(1, partition=1, topic_id=new)) == former
 
 
 def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
@@ -135,5 +145,7 @@ def test_a_gap_may_heal_while_an_earlier_batch_is_or_was_unanswered() -> None:
     assert not sequences.gap_may_heal(first)
     sequences.acknowledged(first, 6)
     assert sequences.gap_may_heal(second)  # sent at 5, while the first was unanswered
+    second.last_attempt_ms = 6
+    assert sequences.gap_may_heal(second)  # or in the millisecond of its answer
     second.last_attempt_ms = 7
     assert not sequences.gap_may_heal(second)

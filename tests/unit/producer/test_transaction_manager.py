@@ -131,6 +131,32 @@ def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
     assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
 
 
+def test_version_1_adds_partitions_to_each_transaction_anew() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    core.answer_produce(core.network.produce()[0])
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(OLD, producer_epoch=4))
+    send_rows(core, 0)
+    assert core.network.produce() == []
+    asked = add_partitions(core)
+    assert (asked.request.producer_epoch, asked.request.partitions) == (4, ((TOPIC, 0),))
+    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+
+
+def test_what_one_transaction_wanted_the_next_does_not() -> None:
+    manager: TransactionManager = make_core().sender._transactions
+    for partition in (0, 1):
+        manager.begin(OLD)
+        manager.admit({1: deque([TopicPartition(TOPIC, partition)])}, 0)
+        adding = manager._adding
+        assert adding is not None and isinstance(adding.request, AddPartitionsToTxnRequest)
+        assert adding.request.partitions == ((TOPIC, partition),)
+        manager.end()
+
+
 def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
     core = begun(OLD)
     send_rows(core, 0)
