@@ -31,6 +31,7 @@ class Explained:
 
 
 SEQUENCES = "kafka_sink/producer/sequences.py"
+RECORD_BATCH = "kafka_sink/records/record_batch.py"
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(
@@ -49,5 +50,12 @@ EXPLAINED: tuple[Explained, ...] = (
             "a partition's first batch goes alone, and its acknowledgement sets this before it is looked at",
         )
         for count in (-1, 1)
+    ),
+    Explained(
+        RECORD_BATCH,
+        "write_header",
+        "unknown_crc = 0 # until the rest of the header is there",
+        "unknown_crc = 1 # until the rest of the header is there",
+        "the CRC is written over it, and does not cover itself",
     ),
 )

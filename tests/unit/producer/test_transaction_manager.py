@@ -298,8 +298,26 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
     assert manager.admit(wanted, core.now_ms) == {0: deque()}
     core.network.down = {0, 1, 2}
     core.sender._coordinators.run_once(core.now_ms + 60_000)
-    with pytest.raises(TransactionRefused):
+    adding = manager._adding
+    assert adding is not None and adding.done and adding.error
+    with pytest.raises(TransactionRefused) as raised:
         manager.admit(wanted, core.now_ms + 60_000)
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert f"was refused: {adding.error} (error 7)" in str(raised.value)
+
+
+def test_a_coordinator_that_the_cluster_does_not_tell_of_fails_the_write_with_its_reason() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    core.run()
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    found = FoundCoordinator("orders.0", denied, None, -1, "", -1)
+    core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
+    core.run()
+    failure = core.receipts.failure
+    assert isinstance(failure, TransactionRefused)
+    assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", denied)
+    assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
 
 
 @pytest.mark.parametrize(
