@@ -32,6 +32,7 @@ class Explained:
 
 SEQUENCES = "kafka_sink/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
+HANGING = "kafka_sink/commit/hanging.py"
 
 EXPLAINED: tuple[Explained, ...] = (
     Explained(
@@ -57,5 +58,19 @@ EXPLAINED: tuple[Explained, ...] = (
         "unknown_crc = 0 # until the rest of the header is there",
         "unknown_crc = 1 # until the rest of the header is there",
         "the CRC is written over it, and does not cover itself",
+    ),
+    Explained(
+        HANGING,
+        "check_leaders",
+        "if since == NOTHING_OPEN or (first is not None and since > first):",
+        "if since == NOTHING_OPEN or (first is not None and since >= first):",
+        "where they are equal the loop has gone on before",
+    ),
+    Explained(
+        HANGING,
+        "write_commit_markers",
+        "codes = [answer.results[0].error_code for answer in answers]",
+        "codes = [answer.results[-1].error_code for answer in answers]",
+        "each request is about one partition, and so is its answer",
     ),
 )

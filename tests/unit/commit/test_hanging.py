@@ -63,10 +63,22 @@ def test_what_hangs_is_committed_on_the_leader_with_its_own_ids() -> None:
     assert exchange.kafka.visible == ["0/0", "0/1"]
     # A coordinator that is slow is waited for first.
     assert exchange.pauses_ms == list(PAUSES_MS)
-    assert 30_000 <= sum(PAUSES_MS) <= 35_000
+    assert (PAUSES_MS[0], PAUSES_MS[-1], sum(PAUSES_MS)) == (2, 16_384, 32_766)
     markers = [request for request in exchange.requests if isinstance(request, WriteTxnMarkersRequest)]
     ids = done[1].ids
     assert markers == [WriteTxnMarkersRequest(ids.producer_id, ids.producer_epoch, True, 0, (("t", 1),))]
+
+
+def test_what_ends_in_the_last_pause_gets_no_marker() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    answers = iter([open_on(0, done[0].ids)] * len(PAUSES_MS))
+    exchange.answer = lambda request: (
+        next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    )
+    exchange.commit(found, done)
+    assert exchange.pauses_ms == list(PAUSES_MS)
+    assert (exchange.asked["DescribeProducers"], exchange.asked["WriteTxnMarkers"]) == (len(PAUSES_MS) + 1, 0)
 
 
 def test_a_marker_is_of_no_earlier_coordinator_than_the_leaders_last() -> None:
@@ -130,6 +142,25 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
     )
 
 
+def test_of_several_that_hang_one_is_told_with_its_own_reason() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    hanging = DescribeProducersResponse(0, tuple(open_on(n, done[n].ids).partitions[0] for n in range(2)))
+
+    def answer(request: Any) -> Any:
+        if isinstance(request, WriteTxnMarkersRequest):
+            ((topic, partition),) = request.partitions
+            return WriteTxnMarkersResponse((PartitionResult(topic, partition, REFUSED_MARKERS[partition]),))
+        return hanging if isinstance(request, DescribeProducersRequest) else None
+
+    exchange.answer = answer
+    with pytest.raises(HangingTransaction) as raised:
+        exchange.commit(found, done)
+    error = raised.value
+    assert error.transactional_id == f"orders.{error.partition}"
+    assert error_name(REFUSED_MARKERS[error.partition]) in error.reason
+
+
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_partition_that_cannot_be_looked_at_is_not_one_where_nothing_is_open(code: int) -> None:
     exchange = Exchange()
@@ -165,17 +196,19 @@ def nothing_was_committed_and_the_next_run_is(exchange: Exchange, found: Facts) 
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-@pytest.mark.parametrize("first_offset", [18, None])
-def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(first_offset: int | None) -> None:
+@pytest.mark.parametrize(("since", "first_offset"), [(17, 18), (17, None), (0, 1), (0, None)])
+def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
+    since: int, first_offset: int | None
+) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
-    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, 17))
+    exchange.answer = instead(DescribeProducersRequest, open_on(1, done[1].ids, since))
     done[1] = replace(done[1], first_offsets={("t", 1): first_offset})
     with pytest.raises(AbortedRowsOpen) as raised:
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.open_since_offset, error.first_offset) == (17, first_offset)
+    assert (error.open_since_offset, error.first_offset) == (since, first_offset)
     nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
@@ -190,7 +223,8 @@ def test_what_begins_with_the_slots_own_row_is_committed_whatever_hangs_where_it
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
-@pytest.mark.parametrize("since", [None, 18])
+# -1: the leader knows the producer, and has nothing of it open.
+@pytest.mark.parametrize("since", [None, -1, 18])
 def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(since: int | None) -> None:
     """Their coordinator knows nothing of it."""
     exchange = Exchange()
@@ -203,7 +237,7 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
         exchange.commit(found, done)
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
-    assert (error.open_since_offset, error.first_offset) == (since, 17)
+    assert (error.open_since_offset, error.first_offset) == (18 if since == 18 else None, 17)
     nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
