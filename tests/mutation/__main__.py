@@ -6,10 +6,12 @@ Of each module `--sample` mutants are tried (0: all), the same ones for the same
 module's tests must pass: that is tried first, or a kill would mean nothing. Exit status 1 if they do not, if fewer than
 nine in ten mutants are killed, or if one survives that `explained` does not explain.
 
-`make mutants` puts known mistakes back, each with the test that is for it; this asks what nobody thought of. Of the
-libraries for it, mutmut 3 makes its mutants inside undecorated functions only, so none of a module's tables, and none
-that leaves a statement out or takes a branch always; cosmic-ray writes each into the sources and begins an interpreter
-for it, whose imports take longer than the tests.
+`make mutants` puts known mistakes back, each with the test that is for it; this asks what nobody thought of.
+
+No library does it here. mutmut 3 comes near, and is as quick: it forks, too. But it mutates nothing outside of
+functions, nor properties, and has no rule that leaves a statement out or always takes one branch of an `if`: of
+sequences.py it made 65 mutants, two of which lived, and these rules 100, of which eight did. cosmic-ray writes each
+mutant into the sources, and begins an interpreter for it, whose imports take longer than the tests do.
 """
 
 from __future__ import annotations

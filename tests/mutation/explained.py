@@ -32,6 +32,7 @@ class Explained:
 
 SEQUENCES = "kafka_sink/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
+BUFFER_POOL = "kafka_sink/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
 EXPLAINED: tuple[Explained, ...] = (
@@ -58,6 +59,13 @@ EXPLAINED: tuple[Explained, ...] = (
         "unknown_crc = 0 # until the rest of the header is there",
         "unknown_crc = 1 # until the rest of the header is there",
         "the CRC is written over it, and does not cover itself",
+    ),
+    Explained(
+        BUFFER_POOL,
+        "BufferPool.try_allocate",
+        "buffer = self._several(count) if count > 1 else self._one()",
+        "buffer = self._several(count) if True else self._one()",
+        "one buffer is found as several neighbours are, only the long way",
     ),
     Explained(
         HANGING,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -125,6 +127,35 @@ def test_a_large_row_takes_neighbours(given_back: list[int], found: bool) -> Non
         pool.deallocate(large)
         assert pool.available_bytes == 1_000 * len(given_back)
         assert all(pool.try_allocate(1_000) is not None for _ in given_back)
+
+
+@pytest.mark.parametrize("given_back", list(itertools.permutations(range(4))))
+def test_what_a_large_row_has_no_small_one_gets(given_back: tuple[int, ...]) -> None:
+    pool = BufferPool(total_bytes=4_000, buffer_bytes=1_000)
+    buffers = [pool.try_allocate(1_000) for _ in range(4)]
+    for number in given_back:
+        buffer = buffers[number]
+        assert buffer is not None
+        pool.deallocate(buffer)
+    held = [pool.try_allocate(size) for size in (2_000, 1_000, 1_000)]
+    assert pool.try_allocate(1) is None
+    places = sorted((buffer.start, buffer.size) for buffer in held if buffer is not None)
+    assert [start for start, _ in places] == [0, *itertools.accumulate(size for _, size in places)][:-1]
+    assert sum(size for _, size in places) == 4_000
+
+
+def test_buffers_of_the_old_size_are_cut_up_as_they_return() -> None:
+    pool = BufferPool(total_bytes=2_000, buffer_bytes=1_000)
+    held, idle = pool.try_allocate(1_000), pool.try_allocate(1_000)
+    assert held is not None and idle is not None
+    pool.deallocate(idle)
+    pool.shrink_buffers(500)
+    assert pool.buffer_bytes == 500
+    small = [pool.try_allocate(1) for _ in range(2)]
+    assert pool.try_allocate(1) is None
+    pool.deallocate(held)
+    small += [pool.try_allocate(500) for _ in range(2)]
+    assert sorted((buffer.start, buffer.size) for buffer in small if buffer) == [(n, 500) for n in range(0, 2_000, 500)]
 
 
 def test_memory_that_no_row_needed_is_never_touched() -> None:
