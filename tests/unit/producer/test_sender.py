@@ -24,6 +24,7 @@ from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Buffer, Connected, Event, Received
 from kafka_sink.net.transport import Sent as NetworkSent
 from kafka_sink.producer.metadata import MetadataSnapshot
+from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
@@ -86,6 +87,58 @@ def test_rows_are_acknowledged_with_their_offsets() -> None:
         PartitionReceipt("t", 1, 1, 100, 100, 1, sizes[1]),
     )
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_a_poll_waits_for_what_is_due_first() -> None:
+    c = warm(make_core(linger_ms=600))
+    c.accumulator.end_flush()
+    assert c.sender.run_once(c.now_ms) == LONGEST_POLL_MS
+    c.append(routed([b"lingers"], [0]))
+    assert c.sender.run_once(c.now_ms + 100) == 500
+    c.metadata.request_update()
+    c.run(advance_ms=150)
+    assert c.sender.run_once(c.now_ms) == 450
+    c.answer(c.network.take(MetadataRequest), None, "the connection was lost")
+    metadata_due_ms = c.metadata.next_request_delay_ms(c.now_ms)
+    assert metadata_due_ms is not None and 0 < metadata_due_ms < 450
+    assert c.sender.run_once(c.now_ms) == metadata_due_ms
+    c.run(advance_ms=metadata_due_ms)
+    assert isinstance(c.network.sent[-1].request, MetadataRequest)
+
+
+def test_a_poll_waits_until_a_producer_id_may_be_asked_for_again() -> None:
+    c = make_core()
+    c.append(routed([b"a"], [0]))
+    c.flush()
+    c.run()
+    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 15, -1, -1))
+    wait_ms = c.sender.run_once(c.now_ms)
+    assert 0 < wait_ms <= 120
+    c.run(advance_ms=wait_ms - 1)
+    assert c.network.sent == []
+    c.run(advance_ms=1)
+    assert [type(sent.request) for sent in c.network.sent] == [InitProducerIdRequest]
+
+
+def test_a_request_that_came_back_for_no_reason_was_lost_with_its_connection() -> None:
+    c = make_core()
+    (request,) = sending(c)
+    c.answer(request, None)
+    c.run(advance_ms=c.config.delivery_timeout_ms)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert failure.last_error == "the connection was lost"
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -> None:
+    c = make_core()
+    (request,) = sending(c)
+    assert not c.sender.produces_by_name
+    named = (TOPIC, None) if by_name else (None, TOPIC_ID)
+    c.answer(request, ProduceResponse(0, (ProduceResult(*named, 0, 0, None, 40, -1),)))
+    assert c.receipts.settled
+    assert c.sender.produces_by_name == by_name
 
 
 def test_without_a_transaction_no_batch_says_that_it_is_in_one() -> None:
