@@ -32,6 +32,7 @@ class Explained:
 
 SEQUENCES = "kafka_sink/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
+ACCUMULATOR = "kafka_sink/producer/accumulator.py"
 BUFFER_POOL = "kafka_sink/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
@@ -59,6 +60,14 @@ EXPLAINED: tuple[Explained, ...] = (
         "unknown_crc = 0 # until the rest of the header is there",
         "unknown_crc = 1 # until the rest of the header is there",
         "the CRC is written over it, and does not cover itself",
+    ),
+    Explained(
+        ACCUMULATOR,
+        "RecordAccumulator._filling_for",
+        "sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION",
+        "sums_records = KERNEL.sums_records and codec.id != NO_COMPRESSION",
+        "the header's function reads the records itself where their CRC is not known, and `close` forgets one that is "
+        "no longer theirs: it would only take longer",
     ),
     Explained(
         BUFFER_POOL,

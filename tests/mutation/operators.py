@@ -122,9 +122,9 @@ def _edits(node: ast.AST, text: _Text) -> Iterator[_Edit]:
                 for replacement in instead:
                     yield ("comparison", *text.sign(one, other, sign), replacement)
         case ast.BoolOp(op=operator, values=values):
-            sign, instead = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
+            sign, opposite = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
             for one, other in pairwise(values):
-                yield ("logic", *text.sign(one, other, sign), instead)
+                yield ("logic", *text.sign(one, other, sign), opposite)
             for value in values:
                 yield ("logic", *text.span(value), "True" if sign == "and" else "False")
         case ast.UnaryOp(op=ast.Not(), operand=operand):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants.trial import ROOT
 from mutation import __main__ as command
 from mutation.explained import EXPLAINED, Explained
 from mutation.operators import Mutation, mutations
@@ -95,8 +96,8 @@ def test_a_mutation_says_where_it_is_and_changes_only_that() -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.path)
 def test_of_every_module_there_are_mutants_that_compile_and_tests(subject: Subject) -> None:
-    assert all((command.ROOT / test.partition("::")[0]).is_file() for test in subject.tests)
-    source = (command.ROOT / subject.path).read_text(encoding="utf-8")
+    assert all((ROOT / test.partition("::")[0]).is_file() for test in subject.tests)
+    source = (ROOT / subject.path).read_text(encoding="utf-8")
     possible = command.mutations_of(subject)
     assert len(possible) > 2
     for mutation in command.sample(possible, 10, seed=1):
