@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python -m mutation [--only words] [--sample 30] [--seed 1] [--jobs 2] [--results FILE]
 
-Of each module `--sample` mutants are tried (0: all; a larger sample has a smaller one in it), the same ones for the same seed and text. Without a mutant the
+Of each module `--sample` mutants are tried (0: all), the same ones for the same seed and text. Without a mutant the
 module's tests must pass: that is tried first, or a kill would mean nothing. Exit status 1 if they do not, if fewer than
 nine in ten mutants are killed, or if one survives that `explained` does not explain.
 

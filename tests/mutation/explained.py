@@ -70,6 +70,13 @@ EXPLAINED: tuple[Explained, ...] = (
         "no longer theirs: it would only take longer",
     ),
     Explained(
+        ACCUMULATOR,
+        "RecordAccumulator._needed_bytes",
+        "if rows.largest_bytes <= self.pool.buffer_bytes and not self._limits:",
+        "if rows.largest_bytes < self.pool.buffer_bytes and not self._limits:",
+        "the long way finds a size that fits into one buffer, too",
+    ),
+    Explained(
         BUFFER_POOL,
         "BufferPool.try_allocate",
         "buffer = self._several(count) if count > 1 else self._one()",
