@@ -70,7 +70,8 @@ class LocalKafka:
     made if it does not exist (default: a temporary one, removed at the end); `config`, broker settings in
     Kafka's own names, e.g. `{"message.max.bytes": 2_000_000}`; `listeners`, name -> security protocol of those to have
     beside the plaintext one, e.g. `{"INTERNET": "SASL_SSL"}`, what they need of keys and users being broker settings
-    (`listener.name.internet.ssl.keystore.type`, ...).
+    (`listener.name.internet.ssl.keystore.type`, ...); `advertised`, listener -> node -> port that clients are told in
+    place of the one that the node listens on, for a proxy.
 
     `with` returns when every node answers and knows of all others. It raises JavaNotFound,
     JavaVersionUnsupported, DownloadFailed, DiskFull, DirectoryUnusable, BrokerStartFailed. Topics are not
@@ -84,6 +85,7 @@ class LocalKafka:
         dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, object] | None = None,
         listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, Mapping[int, int]] | None = None,
     ) -> None:
         if nodes not in NODE_COUNTS:
             raise ValueError(f"nodes is {nodes}; a local cluster has 1 or 3")
@@ -94,6 +96,7 @@ class LocalKafka:
         self._logging = KAFKA_VERSIONS[kafka_version]
         self._config = {name: _setting(value) for name, value in (config or {}).items()}
         self._protocols = dict(listeners or {})
+        self._advertised = dict(advertised or {})
         self._wanted_dir = None if dir is None else Path(dir).absolute()
         self._dir: Path | None = None
         self._lock_fd: int | None = None
@@ -125,7 +128,7 @@ class LocalKafka:
         return ",".join("{}:{}".format(*node.address) for node in self._nodes.values())
 
     def addresses_of(self, listener: str) -> str:
-        """`host:port` of every node for one of `listeners`, by commas."""
+        """`host:port` that every node listens on for one of `listeners`, by commas."""
         return ",".join(f"{node.address[0]}:{node.listeners[listener]}" for node in self._nodes.values())
 
     def pid(self, node: int) -> int:
@@ -269,7 +272,13 @@ class LocalKafka:
     def _choose_ports(self) -> None:
         ports = iter(free_ports((2 + len(self._protocols)) * len(self.node_ids), random.Random()))
         self._nodes = {
-            node: Node(node, next(ports), next(ports), {name: next(ports) for name in self._protocols})
+            node: Node(
+                node,
+                next(ports),
+                next(ports),
+                {name: next(ports) for name in self._protocols},
+                {name: of_node[node] for name, of_node in self._advertised.items()},
+            )
             for node in self.node_ids
         }
         cluster = list(self._nodes.values())

@@ -18,12 +18,14 @@ from kafka_sink.broker.ports import HOST
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node: its id (from 1) and the ports it listens on. `listeners`: name -> port of those beside the plaintext
-    ones, which clients and the quorum use."""
+    ones, which clients and the quorum use. `advertised`: name -> port, of listeners that clients reach by another one,
+    as where something stands in between."""
 
     node_id: int
     client_port: int
     controller_port: int
     listeners: Mapping[str, int] = field(default_factory=dict)
+    advertised: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -62,15 +64,14 @@ def server_settings(
     replicas = min(3, len(cluster))
     min_isr = max(1, replicas - 1)
     for_clients = {"PLAINTEXT": node.client_port, **node.listeners}
-    advertised = ",".join(f"{name}://{HOST}:{port}" for name, port in for_clients.items())
     protocol_of = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(protocols or {})}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in cluster),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"{advertised},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": advertised,
+        "listeners": _listeners({**for_clients, "CONTROLLER": node.controller_port}),
+        "advertised.listeners": _listeners({**for_clients, **node.advertised}),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items()),
         "log.dirs": str(data_dir),
         # A sink that writes to a topic which does not exist should hear so.
@@ -94,6 +95,10 @@ def server_settings(
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         **overrides,
     }
+
+
+def _listeners(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
 def render_properties(settings: Mapping[str, str]) -> str:

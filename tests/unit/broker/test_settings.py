@@ -34,6 +34,16 @@ def test_listeners_of_other_security_protocols() -> None:
     assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL"
 
 
+def test_a_listener_that_clients_reach_by_another_port() -> None:
+    node = Node(1, 21001, 21002, {"PROXIED": 21007}, {"PROXIED": 40001})
+    settings = server_settings(node, [node], Path("/data"), {}, {"PROXIED": "PLAINTEXT"})
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:40001"
+    assert (
+        settings["listeners"]
+        == "PLAINTEXT://127.0.0.1:21001,PROXIED://127.0.0.1:21007,CONTROLLER://127.0.0.1:21002"
+    )
+
+
 @pytest.mark.parametrize(("cluster", "replicas", "min_isr"), [(ONE, "1", "1"), (THREE, "3", "2")])
 def test_internal_topics_fit_the_cluster(cluster: list[Node], replicas: str, min_isr: str) -> None:
     settings = server_settings(cluster[0], cluster, Path("/data"), {})
