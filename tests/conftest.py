@@ -57,12 +57,21 @@ def folder_of(package: str) -> Path | None:
     return next((Path(location).resolve() for location in locations), None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--results", type=Path, metavar="FILE", help="gets the chaos tests' figures (make chaos)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if folder_of("kafka_sink") != EXPECTED:
         raise pytest.UsageError(
             f"kafka_sink is found in {folder_of('kafka_sink')}, expected in {EXPECTED}. "
             "`make test` tests the installed wheel, PYKAFKA_TEST_SOURCES=1 makes pytest test the sources."
         )
+    results = config.getoption("--results")
+    if results is not None:
+        from chaos.results import Collector
+
+        config.pluginmanager.register(Collector(results))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

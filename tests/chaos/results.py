@@ -1,0 +1,77 @@
+"""What the chaos tests leave behind: `pytest -m chaos tests/broker --results docs/reliability/chaos.json`.
+
+A test says what it did by `record_property`: ("fault", what) each time, and numbers by what they count, which add up
+over all tests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reliability.campaign import Campaign
+
+FAULT = "fault"
+ABOUT = (
+    "Real Spark applications write to real brokers, of Kafka 4.3.1 and 3.9.2, while brokers, drivers and workers are "
+    "killed or stand still, topics change and a proxy harms messages. Two streams, one of each guarantee, go through "
+    "the faults below (three brokers, acks=all, min.insync.replicas=2); after each, librdkafka reads every row."
+)
+
+
+@dataclass(slots=True)
+class Collector:
+    """A plugin of pytest."""
+
+    path: Path
+    reports: list[pytest.TestReport] = field(default_factory=list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.reports.append(report)
+
+    def pytest_sessionfinish(self) -> None:
+        campaign(self.reports).write(self.path)
+
+
+def campaign(reports: Iterable[pytest.TestReport]) -> Campaign:
+    """Of every phase of every test that was run."""
+    tests: set[str] = set()
+    failed: set[str] = set()
+    skipped: dict[str, str] = {}
+    faults: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    seconds = 0.0
+    for report in reports:
+        tests.add(report.nodeid)
+        seconds += report.duration
+        if report.failed:
+            failed.add(report.nodeid)
+        elif report.skipped:
+            skipped[report.nodeid] = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if report.when == "call":
+            for name, said in report.user_properties:
+                if name == FAULT:
+                    faults[str(said)] += 1
+                elif isinstance(said, int):
+                    numbers[name] += said
+    return Campaign(
+        name="chaos",
+        title="Real brokers, real Spark",
+        command="make chaos",
+        about=ABOUT,
+        figures={
+            "tests": len(tests),
+            "passed": len(tests) - len(failed) - len(skipped),
+            "failed": len(failed),
+            "skipped": len(skipped),
+            "minutes": round(seconds / 60),
+            **{f"fault: {kind}": count for kind, count in sorted(faults.items())},
+            **dict(sorted(numbers.items())),
+        },
+        passed=bool(tests) and not failed,
+        explained=tuple(sorted(f"{name.partition('::')[2]}: {why}" for name, why in skipped.items())),
+    )
