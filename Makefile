@@ -91,7 +91,7 @@ mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tes
 	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
 .PHONY: chaos
-chaos: java $(WHEEL)  ## kill applications, workers and brokers at every step of a commit; security over older brokers
+chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
 	$(BIN)/pytest -m chaos tests/broker $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.

@@ -1,0 +1,129 @@
+"""What befalls brokers, and who is who among them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from kafka_sink.broker import LocalKafka
+from waiting import wait_until
+
+DEADLINE_S = 120
+
+
+def controller(kafka: LocalKafka) -> int:
+    """The node that is it now; what Metadata calls so is any broker (KIP-590)."""
+    told = kafka.run_tool(
+        "org.apache.kafka.tools.MetadataQuorumCommand",
+        *("--bootstrap-server", kafka.bootstrap_servers, "describe", "--status"),
+    )
+    found = re.search(r"^LeaderId:\s+(\d+)", told, re.MULTILINE)
+    assert found is not None, told
+    return int(found[1])
+
+
+def wait_until_whole(kafka: LocalKafka) -> None:
+    """Every replica of every partition is in sync, and each is led where it was meant to be."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+
+    def whole() -> bool:
+        try:
+            topics = client.list_topics(timeout=DEADLINE_S).topics.values()
+        except KafkaException:  # no broker knows enough yet
+            return False
+        partitions = [partition for topic in topics for partition in topic.partitions.values()]
+        return all(len(each.isrs) == len(each.replicas) for each in partitions)
+
+    wait_until(whole, DEADLINE_S, "all replicas are in sync")
+    # Otherwise a node that came back would lead nothing for five minutes.
+    client.elect_leaders(ElectionType.PREFERRED).result(DEADLINE_S)
+
+
+@contextlib.contextmanager
+def stopped(kafka: LocalKafka, node: int, at_least_s: float) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT when the block and the time have passed; the time is what is done to the broker."""
+    process_id, until = kafka.pid(node), time.monotonic() + at_least_s
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        yield
+        wait_until(lambda: time.monotonic() >= until, at_least_s + DEADLINE_S, "the time")
+    finally:
+        os.kill(process_id, signal.SIGCONT)
+
+
+def restart_in_order(kafka: LocalKafka, node: int) -> None:
+    """By SIGTERM: it hands its leaders over first."""
+    process_id = kafka.pid(node)
+    os.kill(process_id, signal.SIGTERM)
+    wait_until(lambda: not lives(process_id), DEADLINE_S, f"node {node} ends")
+    kafka.kill(node)
+    kafka.start(node)
+
+
+def lives(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def partition_count(kafka: LocalKafka, topic: str) -> int:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    return len(client.list_topics(topic, DEADLINE_S).topics[topic].partitions)
+
+
+def add_partitions(kafka: LocalKafka, topic: str, partitions: int) -> None:
+    """`partitions` in all."""
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE_S)
+
+
+def delete_topic(kafka: LocalKafka, topic: str) -> None:
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    client.delete_topics([topic])[topic].result(DEADLINE_S)
+    wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, DEADLINE_S, f"{topic} is gone")
+
+
+# --- disks ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, mebibytes: int) -> Iterator[str | None]:
+    """The folder as a file system of its own, in memory: why that could not be, or None."""
+    folder.mkdir(parents=True)
+    options = ["-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)]
+    try:
+        refused = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        yield "there is no mount"
+        return
+    if refused.returncode:
+        yield refused.stderr.strip()
+        return
+    try:
+        yield None
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """No byte is free on its file system."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):  # ENOSPC
+        while True:
+            file.write(bytes(65_536))
+    try:
+        yield
+    finally:
+        ballast.unlink()

@@ -1,0 +1,82 @@
+"""What is in a topic, by librdkafka, beside what two streams of numbers from 0 have committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+DEADLINE_S = 60
+MESSAGES_A_CALL = 10_000
+PARTITION_EOF = -191
+
+
+@dataclass(slots=True)
+class ReadTopic:
+    """The rows of a topic that were committed, as far as they were read; later ones come with `read_on`. `records`:
+    how many were read in all."""
+
+    servers: str
+    topic: str
+    rows: Counter[int] = field(default_factory=Counter)
+    records: int = 0
+    _next_offsets: dict[int, int] = field(default_factory=dict)
+
+    def read_on(self) -> None:
+        """To the end, or the first transaction that is open, of each partition that there is by now."""
+        consumer = Consumer({
+            "bootstrap.servers": self.servers, "group.id": "comparison", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
+        })  # fmt: skip
+        try:
+            partitions = consumer.list_topics(self.topic, DEADLINE_S).topics[self.topic].partitions
+            places = [TopicPartition(self.topic, each, self._next_offsets.get(each, 0)) for each in partitions]
+            consumer.assign(places)
+            ended: set[int] = set()
+            while len(ended) < len(partitions):
+                messages = consumer.consume(MESSAGES_A_CALL, DEADLINE_S)
+                assert messages, f"{self.topic} could not be read to its end"
+                for message in messages:
+                    error, partition, offset = message.error(), message.partition(), message.offset()
+                    assert partition is not None and offset is not None
+                    if error is None:
+                        self.rows[int(message.value() or b"")] += 1
+                        self.records += 1
+                        self._next_offsets[partition] = offset + 1
+                    elif error.code() == PARTITION_EOF:
+                        self._next_offsets[partition] = offset
+                        ended.add(partition)
+                    else:
+                        raise KafkaException(error)
+        finally:
+            consumer.close()
+
+    def begin_anew(self) -> None:
+        """Another topic has the name."""
+        self.rows.clear()
+        self._next_offsets.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`lost`: rows that were committed and are not there; `doubled`: rows that are there more than once, each time but
+    the first; `too_early`: rows before the first that can be there."""
+
+    lost: int
+    doubled: int
+    too_early: int
+
+
+def difference(rows: Counter[int], *, first: int, committed: int) -> Difference:
+    """Of rows `first` to `committed`, that one not included; those behind it may be there as well."""
+    return Difference(
+        lost=sum(row not in rows for row in range(first, committed)),
+        doubled=rows.total() - len(rows),
+        too_early=sum(row < first for row in rows),
+    )
+
+
+def first_whole(rows: Counter[int], micro_batch_rows: int) -> int:
+    """The row that a topic that was made again can begin with: that of the first micro-batch of which it has a row."""
+    return min(rows, default=0) // micro_batch_rows * micro_batch_rows
