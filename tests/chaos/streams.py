@@ -20,7 +20,7 @@ from waiting import wait_until
 
 APP = Path(__file__).with_name("streams_app.py")
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
-DEADLINE_S = 180
+DEADLINE_S = 300
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 GUARANTEES = AT_LEAST_ONCE, EXACTLY_ONCE
 TOLD_BYTES = 6_000
