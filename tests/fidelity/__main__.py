@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
@@ -20,15 +20,17 @@ from fidelity.report import Findings, campaign
 from fidelity.traces import PROTOCOLS, make_trace, replay
 from kafka_sink.broker import LocalKafka
 
-TRACES_A_LINE = 50
+TRACES_A_LINE = 25
 
 
 def main() -> int:
     arguments = _arguments()
-    # One trace at a time on each broker: one that asks coordinators about several producers at once lets the first of
-    # them decide by which codes all are answered (AddPartitionsToTxnManager), so traces would meddle with each other.
-    with ThreadPoolExecutor() as pool:
-        findings = list(pool.map(lambda version: _run(version, arguments), arguments.kafka_version))
+    seeds = range(arguments.seed, arguments.seed + arguments.traces)
+    shares = [(version, seeds[start :: arguments.brokers])
+              for version in arguments.kafka_version for start in range(arguments.brokers)]  # fmt: skip
+    with ProcessPoolExecutor(len(shares)) as pool:
+        parts = list(pool.map(replay_share, *zip(*shares, strict=True)))
+    findings = [Findings.of(version, parts) for version in arguments.kafka_version]
     for found in findings:
         print("\n".join(found.told()))
     if arguments.results is not None:
@@ -43,22 +45,25 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--traces", type=int, default=500, help="how many, on each version")
     parser.add_argument("--kafka-version", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), help="brokers")
     parser.add_argument("--seed", type=int, default=1, help="of the first trace")
+    parser.add_argument("--brokers", type=int, default=1, help="of each version, each in a process with its share")
     parser.add_argument("--results", type=Path, help="the file of the campaign")
     return parser.parse_args()
 
 
-def _run(kafka_version: str, arguments: argparse.Namespace) -> Findings:
+def replay_share(kafka_version: str, seeds: range) -> Findings:
+    """One trace at a time: a broker that asks coordinators about several producers at once lets the first one decide
+    by which codes all are answered (AddPartitionsToTxnManager), so that traces would meddle with each other."""
     findings = Findings(kafka_version)
     with LocalKafka(kafka_version=kafka_version, config=BROKER_CONFIG) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        for seed in range(arguments.seed, arguments.seed + arguments.traces):
+        for seed in seeds:
             trace = make_trace(seed, kafka_version)
             difference = replay(trace, kafka, admin)
             findings.count(trace, difference)
             if difference is not None:
                 print(difference, flush=True)
             if findings.traces % TRACES_A_LINE == 0:
-                print(f"Kafka {kafka_version}: {findings.traces} of {arguments.traces} traces", flush=True)
+                print(f"Kafka {kafka_version}: {findings.traces} of {len(seeds)} traces", flush=True)
     return findings
 
 

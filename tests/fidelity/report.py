@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
@@ -30,6 +30,18 @@ class Findings:
             self.pairs.update((type(step).__name__, code) for code in set(answer.codes))
         if difference is not None:
             self.differences.append(difference)
+
+    @classmethod
+    def of(cls, kafka_version: str, parts: Iterable[Findings]) -> Findings:
+        """All parts of that version together."""
+        whole = cls(kafka_version)
+        for part in parts:
+            if part.kafka_version == kafka_version:
+                whole.traces += part.traces
+                whole.steps += part.steps
+                whole.pairs += part.pairs
+                whole.differences += part.differences
+        return whole
 
     @property
     def requests(self) -> list[str]:

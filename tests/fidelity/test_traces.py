@@ -64,6 +64,9 @@ def test_findings_count_what_was_alike() -> None:
     findings.count(trace, Difference(trace, 2, Answer((99,))))
     assert (findings.traces, findings.steps, len(findings.differences)) == (2, 7, 1)
     assert sum(findings.pairs.values()) >= 7
+    whole = Findings.of("3.9.2", [findings, Findings("4.3.1", traces=9), findings])
+    assert (whole.traces, whole.steps, len(whole.differences)) == (4, 14, 2)
+    assert whole.pairs.total() == 2 * findings.pairs.total()
     page = campaign([findings], "make fidelity")
     assert not page.passed
     assert page.figures["Kafka 3.9.2: differences"] == 1

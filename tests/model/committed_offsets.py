@@ -98,10 +98,10 @@ class CommittedOffsets:
         """Somebody commits for it, whatever comes of that."""
         self._heard_of_ms[group] = max(now_ms, self._heard_of_ms.get(group, now_ms))
 
-    def has_group(self, group: str, expired_before_ms: int, last_check_ms: int) -> bool:
-        """A group is there as long as anything is committed for it, or about to be, and until the next check after it
-        was heard of."""
-        return self._heard_of_ms.get(group, -1) >= last_check_ms or any(
+    def has_group(self, group: str, expired_before_ms: int, heard_of_since_ms: int) -> bool:
+        """A group is there as long as anything is committed for it, or about to be, and if it was heard of since groups
+        were last looked through."""
+        return self._heard_of_ms.get(group, -1) >= heard_of_since_ms or any(
             key.group == group and (self.is_pending(key) or self.get(key, expired_before_ms) is not None)
             for key in self._keys()
         )

@@ -73,6 +73,8 @@ class GroupCoordinator:
             CONSUMER_OFFSETS, replicas, settings.transactions, timeline, rng, lambda _: CommittedOffsets(), _ignore
         )
         self._topic_names: dict[uuid.UUID, str] = {}
+        # When the old coordinator last looked for groups without offsets out of turn, as it does for a deleted topic.
+        self._looked_through_ms = 0
         replicas.listeners.append(self._follow_image)
 
     def crash(self) -> None:
@@ -164,7 +166,8 @@ class GroupCoordinator:
         if member.generation < 0:
             shard.state.hear_of(group, self._timeline.now_ms)
             return
-        if self._all_of(shard).has_group(group, self._expired_before_ms(), self._last_check_ms()):
+        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
+        if self._all_of(shard).has_group(group, self._expired_before_ms(), heard_of_since_ms):
             raise Refused(ErrorCode.unknown_member_id, f"{group} has no members")
         raise Refused(unknown_group, f"no group {group}")
 
@@ -285,6 +288,8 @@ class GroupCoordinator:
         self._topic_names = names
         if not deleted:
             return
+        if not self._is_new:
+            self._looked_through_ms = self._timeline.now_ms
         for shard, _ in self._shards.known():
             tombstones: dict[Key, object] = {tuple(key): None for key in self._all_of(shard).of_topics(deleted)}
             if tombstones:

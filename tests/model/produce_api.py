@@ -176,13 +176,12 @@ class ProduceApi:
         acks = request.message.acks
         for result in results:
             if result.code is ErrorCode.none and result.key is not None:
-                is_batch = _batch_of(result) is not None
                 try:
                     result.appended = self._replicas.append(result.key, result.records, acks, result.verification)
                     result.log_start_offset = 0
                 except Refused as refused:
                     result.code = refused.code
-                    if is_batch and refused.code not in _WITHOUT_LOG_START:
+                    if refused.code not in _WITHOUT_LOG_START and _batch_of(result) is not None:
                         result.log_start_offset = 0
         required_offsets = {
             result.key: result.appended.next_offset

@@ -154,6 +154,17 @@ def test_a_group_is_known_until_the_check_after_an_aborted_commit(versions: Vers
     assert commit("g", "t", 6, generation=3, member_id="m") == ILLEGAL_GENERATION
 
 
+@pytest.mark.parametrize(("versions", "code"), [(VERSION_1, ILLEGAL_GENERATION), (VERSION_2, UNKNOWN_MEMBER)])
+def test_the_old_coordinator_forgets_groups_without_offsets_with_any_topic(versions: Versions, code: int) -> None:
+    client, transactions = offsets(versions)
+    transactions.end("x", marked(transactions, 5), False)
+    client.cluster.create_topic("other", 1, 1)
+    client.run(100)
+    client.cluster.delete_topic("other")
+    client.run(100)
+    assert transactions.commit_offset_outside("g", "t", 6, generation=3, member_id="m") == code
+
+
 @both_versions
 def test_only_the_old_coordinator_makes_a_group_for_what_its_transaction_refuses(versions: Versions) -> None:
     _, transactions = offsets(versions)
