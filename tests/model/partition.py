@@ -201,7 +201,11 @@ class Partition:
         if batch.producer_id >= 0:
             self._producers.update(batch, now_ms)
         if batch.is_transactional:
-            self._verifications.end(batch.producer_id)
+            begun = self._verifications.of(batch.producer_id)
+            # Version 2 ends a transaction with a later epoch than its own: such a marker is of another one.
+            is_of_another = begun is not None and begun.starts_at_0 and begun.producer_epoch == batch.producer_epoch
+            if not (batch.is_control and is_of_another):
+                self._verifications.end(batch.producer_id)
 
     # --- producers ----------------------------------------------------------------------------------------------------
 

@@ -291,9 +291,22 @@ def test_a_marker_ends_what_a_coordinator_is_being_asked(versions: Versions) -> 
     client.run(10)
     # Over another connection: the first one waits.
     client.disconnect(0)
-    assert transactions.write_marker(producer, False, "t") == NONE
+    ended = producer
+    if versions == VERSION_2:
+        ended = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    assert transactions.write_marker(ended, False, "t") == NONE
     client.run(200)
     assert (sent in client.answers, uncommitted(client)) == (False, [])
+
+
+def test_a_marker_of_the_same_epoch_leaves_a_verification_of_version_2_as_it_is() -> None:
+    _, transactions = transactional()
+    producer = transactions.init("x")
+    # Refused with its sequence, when its partition is in the transaction already.
+    assert transactions.produce("x", producer, "t", base_sequence=2) == 45
+    assert transactions.produce(None, producer, "t", values=[b"v"] * 3, is_transactional=False) == NONE
+    assert transactions.end_surely("x", producer, False, version=4).code == NONE
+    assert transactions.write("x", producer, "t", base_sequence=3) == 45
 
 
 def test_a_batch_does_not_pass_one_that_came_before_it_to_be_verified() -> None:

@@ -1,9 +1,10 @@
 """What a leader remembers between asking a coordinator of a transaction and appending its first batch (KIP-890).
 
 A marker that is appended meanwhile ends the verification: otherwise the coordinator's late "yes" would open a
-transaction that nobody ends.
+transaction that nobody ends. In version 2 only one with another epoch does, as the next transaction has another one.
 
-Source: VerificationGuard, VerificationStateEntry, UnifiedLog.maybeStartTransactionVerification in Kafka.
+Source: VerificationGuard, VerificationStateEntry, UnifiedLog (maybeStartTransactionVerification, updateProducers) in
+Kafka.
 """
 
 from __future__ import annotations
