@@ -54,25 +54,27 @@ class Fuzzed:
         )
 
 
-def fuzz(decoder: Decoder, inputs: int, seed: int, lines: Lines) -> Fuzzed:
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        corpus, results = Path(folder, "corpus"), Path(folder, "results.json")
-        corpus.mkdir()
-        command = [
-            sys.executable, "-m", "fuzz.guided", decoder.name, "--inputs", str(inputs), "--seed", str(seed),
-            "--corpus", str(corpus), "--results", str(results),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
-        )
-        if done.returncode != 0 or not results.exists():
-            return Fuzzed(decoder, fault=_fault(decoder, done.stdout, corpus))
-        tally = json.loads(results.read_text(encoding="utf-8"))
-        branches, kept = ([(0, 0), *((int(a), int(b)) for a, b in _PROGRESS.findall(done.stdout))])[-1]
-        memory, fault = _memory_and_lines(decoder, sorted(corpus.iterdir()), lines)
-        return Fuzzed(
-            decoder, tally["inputs"], branches, kept, tally["slowest_s"], Counter(tally["outcomes"]), memory, fault
-        )
+def fuzz(decoders: Sequence[Decoder], inputs: int, seed: int, lines: Lines) -> list[Fuzzed]:
+    """In processes of its own; `lines` counts in this one, for all inputs that were kept."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+        folder = Path(name)
+        plan = {"seed": seed, "inputs": {decoder.name: share for decoder, share in _shares(inputs, decoders)}}
+        (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+        with (folder / "log").open("wb") as log:
+            subprocess.run([sys.executable, "-m", "fuzz.guided", name], stderr=log, check=True)
+        return [_found(decoder, folder / str(number), lines) for number, decoder in enumerate(decoders)]
+
+
+def _found(decoder: Decoder, place: Path, lines: Lines) -> Fuzzed:
+    log, corpus = (place / "log").read_text(encoding="utf-8", errors="replace"), place / "corpus"
+    if not (place / "tally.json").exists():
+        return Fuzzed(decoder, fault=_fault(decoder, log, corpus))
+    tally = json.loads((place / "tally.json").read_text(encoding="utf-8"))
+    branches, kept = ([(0, 0), *((int(a), int(b)) for a, b in _PROGRESS.findall(log))])[-1]
+    memory, fault = _memory_and_lines(decoder, sorted(corpus.iterdir()), lines)
+    return Fuzzed(
+        decoder, tally["inputs"], branches, kept, tally["slowest_s"], Counter(tally["outcomes"]), memory, fault
+    )
 
 
 def _fault(decoder: Decoder, said: str, corpus: Path) -> str:
@@ -160,10 +162,9 @@ def main() -> int:
     decoders = [decoder for decoder in DECODERS if arguments.only in (None, decoder.name)]
     begun_s = time.monotonic()
     lines = Lines()
-    fuzzed = []
-    for decoder, share in _shares(arguments.inputs, decoders):
-        fuzzed.append(fuzz(decoder, share, arguments.seed, lines))
-        print(fuzzed[-1], flush=True)
+    fuzzed = fuzz(decoders, arguments.inputs, arguments.seed, lines)
+    for each in fuzzed:
+        print(each)
     command = f"make fuzz INPUTS={arguments.inputs} SEED={arguments.seed}"
     result = campaign(fuzzed, time.monotonic() - begun_s, lines, command)
     for name, figure in result.figures.items():

@@ -68,7 +68,7 @@ class Decoder:
     decode: Callable[[bytes], object]
     errors: tuple[type[KafkaSinkError], ...]
     seeds: Sequence[bytes] = field(repr=False)
-    share: int = 3
+    share: int = 12
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
-"""One decoder under Atheris, in a process of its own: inputs that reach new branches are kept and changed further.
+"""Decoders under Atheris, one after the other: inputs that reach new branches are kept and changed further.
 
-    PYTHONPATH=tests python -m fuzz.guided Metadata --inputs 30000 --seed 1 --corpus FOLDER --results FILE
+    PYTHONPATH=tests python -m fuzz.guided FOLDER
 
-Ends after so many inputs with what became of them in FILE, or at the first fault: with the traceback, and the input in
-FOLDER as `crash-...`, where all inputs that reached something new are too.
+FOLDER/plan.json says how many inputs each decoder gets. Each leaves a folder of its number there: `tally.json`, or at
+the first fault none; `log`, in which libFuzzer tells its progress, and the traceback of a fault; `corpus`, the inputs
+that reached something new, and as `crash-...` the one that is a fault.
+
+libFuzzer ends its process, so that each decoder has one, forked off from one that has imported and instrumented all.
 
 An array that claims 2^31 elements must not be believed: while inputs are decoded, the process may take
 `MORE_ADDRESS_SPACE_BYTES` more than it has, and whoever asks for more gets a MemoryError, a fault as any other.
@@ -11,7 +14,6 @@ An array that claims 2^31 elements must not be believed: while inputs are decode
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import atheris
 
@@ -44,29 +47,47 @@ class Tally:
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`inputs`: how many, by the decoder's name, in this order."""
+
+    seed: int
+    inputs: dict[str, int]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="fuzz.guided", description=__doc__.partition("\n")[0])
-    parser.add_argument("decoder", choices=BY_NAME)
-    parser.add_argument("--inputs", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
-    arguments = parser.parse_args()
-    decoder = BY_NAME[arguments.decoder]
-    for number, seed in enumerate(decoder.seeds):
-        (arguments.corpus / f"seed-{number}").write_bytes(seed)
+    folder = Path(sys.argv[1])
+    plan = Plan(**json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+    for number, (name, inputs) in enumerate(plan.inputs.items()):
+        place = folder / str(number)
+        (place / "corpus").mkdir(parents=True)
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            log = os.open(place / "log", os.O_WRONLY | os.O_CREAT)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            fuzz(BY_NAME[name], inputs, plan.seed, place)
+        _, status = os.waitpid(child, 0)
+        print(f"{name}: {inputs:,} inputs" if status == 0 else f"{name}: FAULT")
+
+
+def fuzz(decoder: Decoder, inputs: int, seed: int, place: Path) -> NoReturn:
+    corpus = place / "corpus"
+    for number, valid in enumerate(decoder.seeds):
+        (corpus / f"seed-{number}").write_bytes(valid)
         # What is imported and made at the first input of a kind is none of an input's memory.
         with contextlib.suppress(*decoder.errors):
-            decoder.decode(seed)
+            decoder.decode(valid)
     _limit_address_space()
     # libFuzzer takes a seed of 0 for the time of day.
     options = [
-        f"-seed={arguments.seed}", f"-timeout={TIMEOUT_S}", f"-max_len={MOST_INPUT_BYTES}",
-        f"-artifact_prefix={arguments.corpus}/", "-rss_limit_mb=0",
+        f"-seed={seed}", f"-timeout={TIMEOUT_S}", f"-max_len={MOST_INPUT_BYTES}",
+        f"-artifact_prefix={corpus}/", "-rss_limit_mb=0",
     ]  # fmt: skip
-    one_input = _counted(decoder, arguments.inputs, arguments.results)
-    atheris.Setup([sys.argv[0], *options, str(arguments.corpus)], one_input)
+    atheris.Setup([sys.argv[0], *options, str(corpus)], _counted(decoder, inputs, place / "tally.json"))
     atheris.Fuzz()
+    raise AssertionError("libFuzzer ends its process")
 
 
 def _counted(decoder: Decoder, inputs: int, results: Path) -> Callable[[bytes], None]:
