@@ -815,7 +815,7 @@ static void put_header(uint8_t *batch, int64_t size, const uint32_t *records_crc
     at = put_big_endian(at, NO_PARTITION_LEADER_EPOCH, 4);
     at = put_big_endian(at, MAGIC, 1) + CRC_END - CRC_OFFSET;
     at = put_big_endian(at, numbers[ATTRIBUTES], 2);
-    at = put_big_endian(at, numbers[RECORD_COUNT] - 1, 4); /* last offset delta */
+    at = put_big_endian(at, difference(numbers[RECORD_COUNT], 1), 4); /* last offset delta */
     at = put_big_endian(at, numbers[BASE_TIMESTAMP], 8);
     at = put_big_endian(at, numbers[MAX_TIMESTAMP], 8);
     at = put_big_endian(at, numbers[PRODUCER_ID], 8);

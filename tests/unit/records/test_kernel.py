@@ -591,17 +591,43 @@ def test_what_is_wrong_ahead_is_a_value_error_in_its_turn(name: str, wrong: int)
 NUMBERS = st.one_of(st.integers(-2, 12), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)]))
 NUMBER_ARRAYS = st.lists(NUMBERS, max_size=6).map(int64s)
 SMALL = st.integers(-1, 9)
-COLUMNS = st.builds(
-    lambda offsets, data, rows, first, validity, dtype: column(
-        offsets, data, rows=rows, first=first, validity=validity, dtype=dtype
+# Where 4 and 8 bytes end, and where a sum of two would go beyond.
+BOUNDS = {
+    np.int32: st.sampled_from([-(2**31), 2**31 - 1]),
+    np.int64: st.sampled_from([-(2**63), -(2**31) - 1, 2**31, 2**32, 2**62, 2**63 - 1]),
+}
+# Mostly columns that are right, of rows that are a slice: else no row but the first of a call would ever be read.
+RIGHT_COLUMNS = st.builds(
+    lambda lengths, first, beyond, nulls, dtype: column(
+        np.cumsum([0, *lengths]).tolist(),
+        bytes(sum(lengths) + beyond),
+        rows=max(len(lengths) - first, 0),
+        first=min(first, len(lengths)),
+        validity=nulls,
+        dtype=dtype,
     ),
-    st.lists(SMALL, max_size=8).flatmap(lambda some: st.sampled_from([some, sorted(some)])),
-    st.binary(max_size=12),
-    rows=SMALL,
-    first=SMALL,
-    validity=st.one_of(st.none(), st.binary(max_size=2)),
+    st.lists(st.integers(0, 40), min_size=3, max_size=6),
+    first=st.integers(0, 3),
+    beyond=st.integers(0, 17),
+    nulls=st.one_of(st.none(), st.binary(min_size=1, max_size=1)),
     dtype=st.sampled_from([np.int32, np.int64]),
 )
+WRONG_COLUMNS = st.sampled_from([np.int32, np.int64]).flatmap(
+    lambda dtype: st.builds(
+        lambda offsets, data, rows, first, validity: column(
+            offsets, data, rows=rows, first=first, validity=validity, dtype=dtype
+        ),
+        st.lists(st.one_of(SMALL, SMALL, SMALL, BOUNDS[dtype]), max_size=8).flatmap(
+            lambda some: st.sampled_from([some, sorted(some)])
+        ),
+        st.binary(max_size=12),
+        rows=st.one_of(SMALL, st.sampled_from([2**31, 2**63 - 1])),
+        first=st.one_of(SMALL, st.sampled_from([2**31, 2**63 - 1, -(2**63)])),
+        validity=st.one_of(st.none(), st.binary(max_size=2)),
+    )
+)
+COLUMNS = st.one_of(RIGHT_COLUMNS, WRONG_COLUMNS)
+HEADERS = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
 
 
 @needs_kernel
@@ -612,7 +638,7 @@ def test_whatever_comes_is_done_or_refused(data: st.DataObject) -> None:
     given = arguments()
     strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
     strategies |= {"value": COLUMNS, "key": st.one_of(st.none(), COLUMNS)}
-    strategies["headers"] = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
+    strategies["headers"] = HEADERS
     strategies["memory"] = st.integers(0, 250).map(lambda n: np.zeros(n, np.uint8))
     for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
         given[name] = data.draw(strategies[name])
@@ -630,11 +656,62 @@ def test_whatever_comes_is_hashed_or_refused(data: st.DataObject) -> None:
     given = hash_arguments()
     strategies: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(given, NUMBER_ARRAYS)
     strategies |= {"value": COLUMNS} | dict.fromkeys(("key", "topic"), st.one_of(st.none(), COLUMNS))
-    strategies["headers"] = st.one_of(st.none(), st.tuples(NUMBER_ARRAYS, COLUMNS, COLUMNS))
+    strategies["headers"] = HEADERS
     for name in data.draw(st.lists(st.sampled_from(sorted(given)), min_size=1, max_size=3)):
         given[name] = data.draw(strategies[name])
     with contextlib.suppress(ValueError):
         _kernel.sum_row_hashes(*given.values())
+
+
+@needs_kernel
+@given(value=COLUMNS, key=st.one_of(st.none(), COLUMNS), headers=HEADERS, hashes=st.integers(-1, 7))
+def test_whatever_comes_is_measured_or_refused(value: Any, key: Any, headers: Any, hashes: int) -> None:
+    rows = max(0, min(value[-1], 9))
+    with contextlib.suppress(ValueError):
+        _kernel.payload_sizes(value, key, headers, np.zeros(rows, np.int64))
+    with contextlib.suppress(ValueError):
+        _kernel.murmur2(value, np.zeros(rows if hashes < 0 else hashes, np.int32))
+
+
+@needs_kernel
+@given(destination=NUMBER_ARRAYS, order_size=st.integers(0, 7), counts_size=st.integers(0, 14))
+def test_whatever_comes_is_sorted_or_refused(destination: Int64s, order_size: int, counts_size: int) -> None:
+    counts = np.zeros(counts_size, np.int64)
+    try:
+        _kernel.wire_order(destination, np.zeros(order_size, np.int64), counts)
+    except ValueError:
+        return
+    assert counts.sum() == len(destination)
+
+
+@needs_kernel
+@given(
+    size=st.integers(0, 200),
+    crc=st.one_of(st.none(), st.integers(-1, 2**32)),
+    numbers=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), NUMBERS), min_size=7, max_size=7),
+)
+def test_whatever_comes_is_put_into_a_header_or_refused(size: int, crc: int | None, numbers: list[int]) -> None:
+    batch = np.zeros(size, np.uint8)
+    with contextlib.suppress(ValueError, OverflowError):
+        _kernel.write_header(batch, crc, *numbers)
+
+
+@needs_kernel
+@pytest.mark.parametrize("sums", [True, False])
+def test_no_byte_beyond_a_batch_that_lacks_some(sums: bool) -> None:
+    """Rows with headers and nulls, in a memory that ends where the batch does, for every size of it."""
+    given = arguments()
+    given["value"] = column([0, 17, 17, 50], bytes(50), rows=3, validity=b"\x05")
+    given |= {"places": int64s([0]), "next_row": int64s([0, 0]), "end_row": int64s([3, 0])}
+    whole = None
+    for size in range(120, -1, -1):
+        changed = {name: given[name].copy() for name in ("next_row", "end", "record_count", "max_timestamp")}
+        changed |= {"memory": np.zeros(size, np.uint8), "end": int64s([0, 0]), "limit": int64s([size, size])}
+        changed["records_crc"] = int64s([0, 0]) if sums else None
+        _kernel.fill(*(given | changed).values())
+        placed, end = changed["next_row"][0], changed["end"][0]
+        whole = end if placed == 3 else whole
+        assert whole is not None and (placed == 3) == (size >= whole) and end <= size
 
 
 # --- beside other threads -----------------------------------------------------------------------------------
