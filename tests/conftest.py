@@ -45,8 +45,10 @@ if TEST_SOURCES:
 
 # A deadline on one example measures the machine's load, not the code.
 hypothesis.settings.register_profile("pykafka", deadline=None)
-# For `make sanitize`, which looks at little and has to look well.
-hypothesis.settings.register_profile("sanitize", deadline=None, max_examples=300)
+# For `make sanitize`, which looks at little and has to look well, and is slow.
+hypothesis.settings.register_profile(
+    "sanitize", deadline=None, max_examples=300, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("pykafka")
 
 EXPECTED = (ROOT if TEST_SOURCES else Path(sysconfig.get_path("purelib")).resolve()) / "kafka_sink"
