@@ -114,8 +114,9 @@ class TokenEndpoint:
 
 def _seconds(value: object) -> float | None:
     """None for what is no number of seconds; NaN is none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and abs(value) <= _MAX_SECONDS else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) <= _MAX_SECONDS else None
 
 
 def _why(error: OSError | http.client.HTTPException) -> str:

@@ -144,7 +144,7 @@ def _transactions(**said: Any) -> Said:
 _PRODUCED = [{"index": number} for _, number in PARTITIONS]
 _TOPIC = {"name": "orders", "topic_id": ORDERS}
 _LEADERLESS = {"error_code": 5, "partition_index": 1, "leader_id": -1}
-_ID = {"transactional_id": "s.0", "producer_id": PRODUCER_ID, "producer_epoch": 3}
+_ID: Mapping[str, Any] = {"transactional_id": "s.0", "producer_id": PRODUCER_ID, "producer_epoch": 3}
 _UNKNOWN = {"error_code": 3, "name": "nope", "topic_id": None, "partitions": []}
 
 EXCHANGES: tuple[Exchange, ...] = (
@@ -197,7 +197,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(
         txn.WriteTxnMarkersRequest(PRODUCER_ID, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS),
         [
-            {"markers": [{"producer_id": PRODUCER_ID} | said]}
+            {"markers": [{"producer_id": PRODUCER_ID, **said}]}
             for said in _by_topic("topics", "partitions", "partition_index", "error_code")
         ],
     ),
