@@ -133,8 +133,8 @@ def make_plan(seed: int) -> Plan:
 
 
 def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
-    """Chance seldom brings together what makes an answer that a former leader owes matter: writers that go on writing a
-    little at a time, learn soon who leads now, wait long for the answer, and meet nothing else."""
+    """Chance seldom brings together what makes an answer that a former leader owes matter: a writer that goes on
+    writing a little at a time, learns soon who leads now, waits long for the answer, and meets nothing else."""
     max_in_flight, request_timeout_ms = rng.choice((2, 5)), rng.choice((2_000, 10_000))
 
     def patient(config: ProducerConfig) -> ProducerConfig:
@@ -153,8 +153,8 @@ def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
     return replace(
         plan,
         writers=tuple(
-            replace(writer, config=patient(writer.config), writes=tuple(map(stream, writer.writes)))
-            for writer in plan.writers
+            replace(writer, config=patient(writer.config), writes=tuple(map(stream, writer.writes[:2])))
+            for writer in plan.writers[:1]
         ),
         metadata_lag_ms=(1, 20),
         failure_detection_ms=(200, 1_000),
