@@ -20,6 +20,9 @@ from simulation.writer import VirtualTask
 
 End = Callable[[], None] | None
 
+# A leader that has not written and replicated anything by then goes on: it is looked at each millisecond.
+STOPS_WITHIN_MS = 1_000
+
 
 class Injector:
     """`recreated`: topics that were deleted, and when."""
@@ -149,7 +152,7 @@ class Injector:
         return lambda: self._cluster.restart(leader)
 
     def _stop_once_written(self, fault: Fault, leader: int, end_offset: int) -> None:
-        if self._leader(fault) != leader or self._scheduler.now_ms >= fault.at_ms + fault.lasts_ms // 2:
+        if self._leader(fault) != leader or self._is_too_late(fault):
             return
         written = self._end_offset(fault, leader)
         if written == end_offset:
@@ -160,7 +163,7 @@ class Injector:
         self._stop_once_replicated(fault, leader, written)
 
     def _stop_once_replicated(self, fault: Fault, leader: int, end_offset: int) -> None:
-        if self._leader(fault) != leader or self._scheduler.now_ms >= fault.at_ms + fault.lasts_ms:
+        if self._leader(fault) != leader or self._is_too_late(fault):
             return
         isr = self._cluster.state(fault.topic, fault.partition).isr
         ready = [node for node in isr if node != leader and self._end_offset(fault, node) >= end_offset]
@@ -170,6 +173,9 @@ class Injector:
         self.elect(replace(fault, node=ready[0]))
         self._cluster.crash(leader)
         self._network.crashed(leader)
+
+    def _is_too_late(self, fault: Fault) -> bool:
+        return self._scheduler.now_ms >= fault.at_ms + min(fault.lasts_ms, STOPS_WITHIN_MS)
 
     def _leader(self, fault: Fault) -> int | None:
         return self._cluster.leader(fault.topic, fault.partition) if self._exists(fault.topic) else None
