@@ -77,6 +77,20 @@ EXPLAINED: tuple[Explained, ...] = (
         "the long way finds a size that fits into one buffer, too",
     ),
     Explained(
+        ACCUMULATOR,
+        "RecordAccumulator.ready",
+        "if self._urgent:",
+        "if True:",
+        "every partition is looked at, each time: those that have nothing to send yet are struck off again",
+    ),
+    Explained(
+        ACCUMULATOR,
+        "RecordAccumulator.ready",
+        "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)",
+        "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if True)",
+        "partitions that have nothing are struck off again at once",
+    ),
+    Explained(
         BUFFER_POOL,
         "BufferPool.try_allocate",
         "buffer = self._several(count) if count > 1 else self._one()",
