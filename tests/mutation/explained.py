@@ -33,6 +33,7 @@ class Explained:
 SEQUENCES = "kafka_sink/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
 ACCUMULATOR = "kafka_sink/producer/accumulator.py"
+PRODUCER_BATCH = "kafka_sink/producer/producer_batch.py"
 BUFFER_POOL = "kafka_sink/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
@@ -89,6 +90,15 @@ EXPLAINED: tuple[Explained, ...] = (
         "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if queue)",
         "self._pressing.update((topic_partition, None) for topic_partition, queue in self._queues.items() if True)",
         "partitions that have nothing are struck off again at once",
+    ),
+    *(
+        Explained(PRODUCER_BATCH, "ProducerBatch.__init__", before, after, reason)
+        for before, after, reason in (
+            ("self.records_bytes = 0", "pass", "`close` sets it, and it is read of closed batches only"),
+            ("self.last_attempt_ms = 0", "self.last_attempt_ms = 1", "it is read of batches that were sent only"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "it is read of batches that wait for a retry only"),
+            ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "it is read of batches that wait for a retry only"),
+        )
     ),
     Explained(
         BUFFER_POOL,

@@ -8,6 +8,18 @@ from kafka_sink.protocol.error_codes import ErrorCode
 # By number, as the broker sends them: transcribed from kafka-facts, not from the table under test.
 RETRIED = {2, 3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 89, 100, 103}
 STALE_METADATA = {3, 5, 6, 13, 56, 74, 75, 100, 103}
+ADVISED = {
+    18: "segment.bytes",
+    29: "ACL TOPIC WRITE",
+    31: "ACL CLUSTER IDEMPOTENT_WRITE",
+    32: "message.timestamp",
+    44: "policy",
+    45: "unclean election",
+    47: "Another producer",
+    59: "truncated",
+    76: "compression.type",
+    87: "needs a key",
+}
 
 
 @pytest.mark.parametrize("code", range(-1, 200))
@@ -43,3 +55,8 @@ def test_every_action_is_asked_for_by_some_code_that_has_a_name() -> None:
 @pytest.mark.parametrize("code", range(-1, 200))
 def test_advice_is_a_sentence_for_every_code(code: int) -> None:
     assert advice(code).endswith(".")
+
+
+def test_what_a_user_can_do_is_said_where_there_is_something_to_do() -> None:
+    assert {code: word for code, word in ADVISED.items() if word not in advice(code)} == {}
+    assert {code for code in range(-1, 200) if advice(code) != advice(-1)} == ADVISED.keys()
