@@ -34,6 +34,7 @@ SEQUENCES = "kafka_sink/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
 ACCUMULATOR = "kafka_sink/producer/accumulator.py"
 PRODUCER_BATCH = "kafka_sink/producer/producer_batch.py"
+FILLING = "kafka_sink/producer/filling.py"
 BUFFER_POOL = "kafka_sink/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
@@ -99,6 +100,14 @@ EXPLAINED: tuple[Explained, ...] = (
             ("self.retry_at_ms = 0", "self.retry_at_ms = 1", "it is read of batches that wait for a retry only"),
             ("self.retry_at_ms = 0", "self.retry_at_ms = -1", "it is read of batches that wait for a retry only"),
         )
+    ),
+    Explained(FILLING, "Filling.grow", "if more <= 0:", "if False:", "it grows by nothing"),
+    Explained(
+        FILLING,
+        "Filling.take_out",
+        "self._batches[place] = None",
+        "pass",
+        "the batch stays in memory until the place has its next one, and nobody looks for it there",
     ),
     Explained(
         BUFFER_POOL,

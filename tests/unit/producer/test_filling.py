@@ -73,6 +73,7 @@ def test_checked_out_until_checked_in_or_closed(pool: BufferPool) -> None:
     filling.checked_out[0] = True
     assert one.checked_out
     (taken,) = filling.take_out(np.array([0]), to_close=True)
+    assert filling.open_batches.records_crc is taken.records_crc is None
     assert taken is one and one.checked_out  # its writer compresses it: the place says nothing of it any more
     filling.release(np.array([0]))
     assert one.checked_out and not filling.checked_out[0]
@@ -89,7 +90,7 @@ def test_places_keep_what_they_have_when_destinations_are_added(pool: BufferPool
     known += destinations(4)[1:]
     filling.grow()
     assert filling.is_open.tolist() == [True, False, False, False]
-    assert filling.checked_out.tolist() == [False] * 4
+    assert filling.checked_out.tolist() == filling.has_queue.tolist() == [False] * len(filling.queues) == [False] * 4
     filling.adopt([3], [batch(pool, 3, base_timestamp=8)], [BUFFER_BYTES])
     assert filling.open_batches.base_timestamp[[0, 3]].tolist() == [5, 8]
     one.settle()
