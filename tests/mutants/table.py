@@ -1244,8 +1244,10 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a slot that a later run has ended is told as one that timed out",
         TWO_PHASE,
-        "            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:\n",
-        "            if False:\n",
+        "            (driver,) = yield from described(sink, [sink.names.driver])\n"
+        "            if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:\n"
+        "                raise (yield from _lost(sink, decision))\n",
+        "",
         f"{TESTS_TWO_PHASE}::test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not",
     ),
     Mutant(
