@@ -371,6 +371,19 @@ def test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names() -> None:
     assert [each.visible is None for each in done] == [False]
 
 
+def test_a_slot_whose_id_has_expired_is_known_by_its_marker() -> None:
+    """Its next epoch is the first again, so that there is no second look."""
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
+    found = exchange.run(two_phase.plan(exchange.sink))
+    exchange.asked.clear()
+    exchange.answer = instead(InitProducerIdRequest, InitProducerIdResponse(0, 0, 9_000, 0), "orders.0")
+    begun = exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q"))
+    assert begun.visible == Marker(0, "q", "0/0")
+    assert exchange.asked["OffsetFetch"] == 1
+
+
 def test_an_attempt_that_begins_after_the_decision_writes_nothing() -> None:
     """Of version 1 the driver's ids stay the same, so that it is the marker that tells."""
     for version in (1, 2):
