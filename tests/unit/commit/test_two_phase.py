@@ -325,6 +325,19 @@ def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() 
     assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
 
 
+@pytest.mark.parametrize(("query_id", "decisions"), [("q", 0), ("another", 1)])
+def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_another_querys(
+    query_id: str, decisions: int
+) -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    found, done = exchange.tasks(2)
+    assert found.decision is not None
+    exchange.asked.clear()
+    exchange.commit(replace(found, decision=replace(found.decision, query_id=query_id)), done)
+    assert exchange.asked["EndTxn"] == decisions
+
+
 def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_rows() -> None:
     exchange = Exchange()
     exchange.micro_batch(2)
@@ -502,6 +515,22 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
     assert exchange.kafka.visible == ["0/0"]
     exchange.commit(found, done, 1)
     assert exchange.kafka.visible == ["0/0", "1/0"]
+
+
+@BOTH_VERSIONS
+def test_a_driver_that_is_overtaken_after_it_wrote_its_decision_and_before_it_looks_is_told_so(version: int) -> None:
+    exchange = Exchange(version)
+    found, done = exchange.tasks(1)
+
+    def overtake(request: Any) -> None:
+        if isinstance(request, DescribeTransactionsRequest) and "orders.0" in request.transactional_ids:
+            exchange.answer = lambda request: None
+            exchange.run(two_phase.plan(exchange.sink))
+
+    exchange.answer = overtake
+    with pytest.raises(DriverFenced):
+        exchange.commit(found, done)
+    assert exchange.kafka.visible == []
 
 
 @BOTH_VERSIONS
