@@ -15,6 +15,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import BrokerDied, DiskFull
 from waiting import wait_until
 
 DEADLINE_S = 120
@@ -62,19 +63,19 @@ def stopped(kafka: LocalKafka, node: int, at_least_s: float) -> Iterator[None]:
 
 def restart_in_order(kafka: LocalKafka, node: int) -> None:
     """By SIGTERM: it hands its leaders over first."""
-    process_id = kafka.pid(node)
-    os.kill(process_id, signal.SIGTERM)
-    wait_until(lambda: not lives(process_id), DEADLINE_S, f"node {node} ends")
+    os.kill(kafka.pid(node), signal.SIGTERM)
+    wait_until(lambda: has_ended(kafka), DEADLINE_S, f"node {node} ends")
     kafka.kill(node)
     kafka.start(node)
 
 
-def lives(process_id: int) -> bool:
+def has_ended(kafka: LocalKafka) -> bool:
+    """One that `kafka` was not asked to end."""
     try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        kafka.check()
+    except (BrokerDied, DiskFull):
+        return True
+    return False
 
 
 def partition_count(kafka: LocalKafka, topic: str) -> int:
