@@ -45,7 +45,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 VERSIONS = ["4.3.1", "3.9.2"]
-DEADLINE_S = 120
+DEADLINE_S = 300
 PARTITIONS = 6
 LISTENER = "PROXIED"
 DISK_MIB = 256
@@ -273,10 +273,10 @@ HARMS = {
     "delays": {(each, Kind.DELAYED): 100 for each in BOTH},
     "cuts": {(each, Kind.CUT): 15 for each in BOTH},
     "half sent": {(each, Kind.HALF): 15 for each in BOTH},
-    "swallows": {(each, Kind.SWALLOWED): 6 for each in BOTH},
-    "all of that": {(each, kind): 5 for each in BOTH for kind in Kind},
+    "swallows": {(each, Kind.SWALLOWED): 10 for each in BOTH},
+    "all of that": {(each, kind): 8 for each in BOTH for kind in Kind},
 }
-OF_EACH = 2
+LEAST_HARM = 8
 
 
 class TestNetwork:
@@ -284,9 +284,12 @@ class TestNetwork:
     def test_messages_come_to_harm(self, proxied: Trial, fault: Fault, harm: str) -> None:
         proxies, schedule = proxied.cluster.proxies, Schedule(1, HARMS[harm])
         before = proxies.happened.copy()
-        wanted = [f"{direction} {kind}" for direction, kind in schedule.per_thousand]
+
+        def enough() -> bool:
+            """Each kind, and some of them more often."""
+            happened = proxies.happened - before
+            return len(happened) >= len(schedule.per_thousand) and happened.total() >= LEAST_HARM
+
         with fault(proxied, f"messages: {harm}"), proxies.harm(schedule):
-            wait_until(
-                lambda: all(proxies.happened[each] - before[each] >= OF_EACH for each in wanted), DEADLINE_S, harm
-            )
+            wait_until(enough, DEADLINE_S, f"messages come to harm by {harm}")
             proxied.streams.get_on(1)

@@ -18,7 +18,7 @@ from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokerDied, DiskFull
 from waiting import wait_until
 
-DEADLINE_S = 120
+DEADLINE_S = 300
 
 
 def controller(kafka: LocalKafka) -> int:
