@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import open_transactions, read
-from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, incoming, run
+from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, finish_run, incoming, run
 from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
@@ -57,14 +57,14 @@ STEPS = [
 
 @pytest.mark.parametrize("step", [step if "driver" in step else pytest.param(step, marks=CHAOS) for step in STEPS])
 def test_the_application_is_killed_at_a_step_of_its_commit(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
 ) -> None:
     name = topic(3)
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
     assert status == KILLED, said
     assert (tmp_path / "run-happened").exists()
-    status, said = run(kafka, name, tmp_path, None)
+    status, said = finish_run(spark, kafka, name, tmp_path)
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE
     assert open_transactions(kafka, name) == []
@@ -81,7 +81,7 @@ def test_the_application_is_killed_at_a_step_of_its_commit(
     ],
 )
 def test_a_worker_is_killed_at_a_step_and_its_work_done_again(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, step: str
 ) -> None:
     """A task's worker is replaced within its micro-batch; the one that plans takes the micro-batch with it."""
     name = topic(3)
@@ -90,7 +90,7 @@ def test_a_worker_is_killed_at_a_step_and_its_work_done_again(
     assert (tmp_path / "run-happened").exists(), said
     if status != 0:
         assert ".driver" in step, said
-        status, said = run(kafka, name, tmp_path, None)
+        status, said = finish_run(spark, kafka, name, tmp_path)
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE
     assert open_transactions(kafka, name) == []

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from committed_rows import group_coordinator, held_back, leader, open_transactions, read, transactions
-from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_file, incoming, run
+from exactly_once_runs import ALL_ONCE, FILES, KILLED, ROWS_A_FILE, Run, add_file, finish_run, incoming, run
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
 
@@ -143,6 +144,7 @@ def impatient() -> Iterator[LocalKafka]:
     ],
 )
 def test_the_driver_sleeps_past_the_timeout(
+    spark: SparkSession,
     impatient: LocalKafka,
     tmp_path: Path,
     step: str,
@@ -165,7 +167,7 @@ def test_the_driver_sleeps_past_the_timeout(
     # All of a slot or nothing of it.
     got = read(impatient, name, "read_committed")
     assert got == visible or (visible and got in slots_of_first_micro_batch())
-    status, said = run(impatient, name, tmp_path, None)
+    status, said = finish_run(spark, impatient, name, tmp_path)
     assert status == 0, said
     assert_whole(impatient, name)
 
@@ -174,7 +176,9 @@ def slots_of_first_micro_batch() -> list[Counter[int]]:
     return [Counter(range(file * ROWS_A_FILE, (file + 1) * ROWS_A_FILE)) for file in range(2)]
 
 
-def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(impatient: LocalKafka, tmp_path: Path) -> None:
+def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(
+    spark: SparkSession, impatient: LocalKafka, tmp_path: Path
+) -> None:
     name = "torn"
     impatient.create_topic(name, 3)
     incoming(tmp_path / "incoming")
@@ -182,12 +186,12 @@ def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(impatient:
     status, said = run(impatient, name, tmp_path, hook, *SHORT)
     assert status == KILLED, said
     wait_until(lambda: not open_transactions(impatient, name), DEADLINE_S, "the transaction times out")
-    status, said = run(impatient, name, tmp_path, None, *SHORT, "--key", "rand()")
+    status, said = finish_run(spark, impatient, name, tmp_path, *SHORT, "--key", "rand()")
     fails_with("TornBatch", status, said)
     assert read(impatient, name, "read_committed") in slots_of_first_micro_batch()
     assert open_transactions(impatient, name) == []
     # With the rows that it had it goes on.
-    status, said = run(impatient, name, tmp_path, None)
+    status, said = finish_run(spark, impatient, name, tmp_path)
     assert status == 0, said
     assert_whole(impatient, name)
 
@@ -197,56 +201,56 @@ def test_other_rows_come_when_a_part_of_the_micro_batch_has_timed_out(impatient:
 
 @pytest.mark.parametrize("slots", ["1", "3"])
 def test_another_number_of_slots_replaces_what_nobody_has_seen(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
 ) -> None:
     name = topic(3)
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": UNDECIDED.format(sink=name), "kill": "application"})
     assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, "--slots", slots)
+    status, said = finish_run(spark, kafka, name, tmp_path, "--slots", slots)
     assert status == 0, said
     assert_whole(kafka, name)
 
 
 @pytest.mark.parametrize("slots", ["1", "3"])
 def test_another_number_of_slots_stops_at_what_was_decided_and_the_old_one_goes_on(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, slots: str
 ) -> None:
     name = topic(3)
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
     assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, "--slots", slots)
+    status, said = finish_run(spark, kafka, name, tmp_path, "--slots", slots)
     fails_with("NonDeterministicReplay", status, said)
     assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
     assert open_transactions(kafka, name) == []
-    status, said = run(kafka, name, tmp_path, None)
+    status, said = finish_run(spark, kafka, name, tmp_path)
     assert status == 0, said
     assert_whole(kafka, name)
 
 
 def test_random_rows_are_harmless_while_nobody_has_seen_them(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, random_keys = topic(3), ("--key", "rand()")
     incoming(tmp_path / "incoming")
     hook = {"step": UNDECIDED.format(sink=name), "kill": "application"}
     status, said = run(kafka, name, tmp_path, hook, *random_keys)
     assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, *random_keys)
+    status, said = finish_run(spark, kafka, name, tmp_path, *random_keys)
     assert status == 0, said
     assert_whole(kafka, name)
 
 
 def test_random_rows_stop_a_replay_after_a_part_was_committed(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, random_keys = topic(3), ("--key", "rand()")
     incoming(tmp_path / "incoming")
     hook = {"step": f"after EndTxn {name}.0 commit", "kill": "application"}
     status, said = run(kafka, name, tmp_path, hook, *random_keys)
     assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, *random_keys)
+    status, said = finish_run(spark, kafka, name, tmp_path, *random_keys)
     fails_with("NonDeterministicReplay", status, said)
     # The start has committed the other part.
     assert read(kafka, name, "read_committed") == OF_FIRST_MICRO_BATCH
@@ -275,13 +279,13 @@ def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_does_not_disturb_the
 
 
 def test_a_new_checkpoint_under_an_old_prefix_finishes_what_was_decided_and_begins_anew(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
     incoming(tmp_path / "incoming")
     status, said = run(kafka, name, tmp_path, {"step": DECIDED.format(sink=name), "kill": "application"})
     assert status == KILLED, said
-    status, said = run(kafka, name, tmp_path, None, checkpoint="new")
+    status, said = finish_run(spark, kafka, name, tmp_path, checkpoint="new")
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE + OF_FIRST_MICRO_BATCH
     assert transactions(kafka, name).keys() == {f"{name}.0", f"{name}.1", f"{name}.driver"}
@@ -289,15 +293,15 @@ def test_a_new_checkpoint_under_an_old_prefix_finishes_what_was_decided_and_begi
 
 
 def test_a_query_whose_prefix_another_has_used_since_stops(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
     folder = incoming(tmp_path / "incoming")
     for checkpoint in ("old", "new"):
-        status, said = run(kafka, name, tmp_path, None, checkpoint=checkpoint)
+        status, said = finish_run(spark, kafka, name, tmp_path, checkpoint=checkpoint)
         assert status == 0, said
     add_file(folder, FILES)
-    status, said = run(kafka, name, tmp_path, None, checkpoint="old")
+    status, said = finish_run(spark, kafka, name, tmp_path, checkpoint="old")
     fails_with("StateExpired", status, said)
     assert read(kafka, name, "read_committed") == ALL_ONCE + ALL_ONCE
     assert open_transactions(kafka, name) == []

@@ -9,17 +9,27 @@ Each file is a Spark partition, and so a slot, unless `--slots` says into how ma
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 
 
 def main() -> None:
-    arguments = _arguments()
+    arguments = parse(sys.argv[1:])
     # As many cores as slots, or Spark would put two files into one. A task may fail three times before its micro-batch.
     builder = SparkSession.builder.master(f"local[{arguments.files},4]").config("spark.ui.enabled", "false")
+    # It lives for seconds: what the optimising compiler does for it never pays.
+    builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    start(spark, arguments).awaitTermination()
+    spark.stop()
+
+
+def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
     kafka_sink.register(spark)
     source = spark.readStream.schema("value STRING").option("maxFilesPerTrigger", str(arguments.files))
     rows = source.json(arguments.folder)
@@ -27,7 +37,7 @@ def main() -> None:
         rows = rows.repartition(arguments.slots)
     if arguments.key:
         rows = rows.selectExpr("value", f"CAST({arguments.key} AS STRING) AS key")
-    query = (
+    return (
         rows.writeStream.format("pykafka")
         .option("kafka.bootstrap.servers", arguments.servers)
         .option("topic", arguments.topic)
@@ -38,11 +48,9 @@ def main() -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    spark.stop()
 
 
-def _arguments() -> argparse.Namespace:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("servers", "topic", "folder", "checkpoint"):
         parser.add_argument(name)
@@ -51,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int)
     parser.add_argument("--key")
     parser.add_argument("--prefix")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import exactly_once_app
 import processes
 from kafka_sink.broker import LocalKafka
 from waiting import wait_until
@@ -145,3 +149,20 @@ def run(
     )
     with application:
         return application.end()
+
+
+def finish_run(
+    spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *arguments: str, checkpoint: str = "checkpoint"
+) -> tuple[int, str]:
+    """As `run` without a hook, in a Spark that is there: another driver, in a tenth of the time."""
+    folders = str(tmp_path / "incoming"), str(tmp_path / checkpoint)
+    parsed = exactly_once_app.parse([kafka.bootstrap_servers, topic, *folders, *arguments])
+    query = exactly_once_app.start(spark, parsed)
+    try:
+        ended = query.awaitTermination(DEADLINE_S)
+    except StreamingQueryException as error:
+        return 1, str(error)
+    finally:
+        query.stop()
+    assert ended, "the query did not end in time"
+    return 0, ""
