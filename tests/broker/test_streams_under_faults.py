@@ -30,6 +30,7 @@ from chaos.brokers import (
     partition_count,
     restart_in_order,
     small_disk,
+    started_again,
     stopped,
     wait_until_whole,
 )
@@ -190,9 +191,9 @@ class TestCluster:
     def test_one_is_killed(self, direct: Trial, fault: Fault, who: str) -> None:
         with fault(direct, f"kill -9 of the {who}"):
             node = WHO[who](direct)
-            direct.kafka.kill(node)
-            direct.streams.get_on(2)
-            direct.kafka.start(node)
+            with started_again(direct.kafka, node):
+                direct.kafka.kill(node)
+                direct.streams.get_on(2)
 
     @pytest.mark.parametrize("who", ["leader", "controller"])
     def test_one_stands_still_for_5_seconds(self, direct: Trial, fault: Fault, who: str) -> None:
@@ -220,12 +221,10 @@ class TestCluster:
             pytest.skip(f"a small disk takes root: {direct.cluster.why_not}")
         kafka, node = direct.kafka, 3
         with fault(direct, "disk full"):
-            with full(direct.cluster.small):
+            with started_again(kafka, node), full(direct.cluster.small):
                 wait_until(lambda: has_ended(kafka), DEADLINE_S, "the broker ends")
                 direct.streams.get_on(2)
             assert "No space left on device" in (kafka.dir / f"node-{node}" / "broker.log").read_text(errors="replace")
-            kafka.kill(node)
-            kafka.start(node)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 

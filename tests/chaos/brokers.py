@@ -15,7 +15,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import BrokerDied, DiskFull
+from kafka_sink.errors import BrokerDied, DiskFull, LocalKafkaError
 from waiting import wait_until
 
 DEADLINE_S = 300
@@ -59,6 +59,17 @@ def stopped(kafka: LocalKafka, node: int, at_least_s: float) -> Iterator[None]:
         wait_until(lambda: time.monotonic() >= until, at_least_s + DEADLINE_S, "the time")
     finally:
         os.kill(process_id, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def started_again(kafka: LocalKafka, node: int) -> Iterator[None]:
+    """When the block has passed, in which it was killed or has ended, whatever else came of that."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(LocalKafkaError):  # it was killed
+            kafka.kill(node)
+        kafka.start(node)
 
 
 def restart_in_order(kafka: LocalKafka, node: int) -> None:
