@@ -27,6 +27,7 @@ from chaos.brokers import (
     delete_topic,
     full,
     has_ended,
+    has_rows,
     partition_count,
     restart_in_order,
     small_disk,
@@ -40,7 +41,6 @@ from chaos.proxy import Address, Proxies
 from chaos.streams import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEES, ROWS, Streams
 from committed_rows import group_coordinator, held_back, leader, open_transactions, transactions
 from kafka_sink.broker import LocalKafka
-from spark_writes import end_offset
 from waiting import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
@@ -233,9 +233,7 @@ class TestCluster:
             for topic in direct.read.values():
                 count = partition_count(direct.kafka, topic.topic)
                 add_partitions(direct.kafka, topic.topic, count + 2)
-                wait_until(
-                    partial(end_offset, direct.kafka, topic.topic, count + 1), DEADLINE_S, "rows in the last one"
-                )
+                wait_until(partial(has_rows, direct.kafka, topic.topic, count + 1), DEADLINE_S, "rows in the last one")
 
     def test_they_are_deleted_and_made_again(self, direct: Trial, fault: Fault) -> None:
         """A micro-batch with rows in the old one ends in an error; what is in the new one is whole micro-batches."""

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import BrokerDied, DiskFull, LocalKafkaError
+from spark_writes import end_offset
 from waiting import wait_until
 
 DEADLINE_S = 300
@@ -98,6 +99,13 @@ def add_partitions(kafka: LocalKafka, topic: str, partitions: int) -> None:
     """`partitions` in all."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     client.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE_S)
+
+
+def has_rows(kafka: LocalKafka, topic: str, partition: int) -> bool:
+    try:
+        return end_offset(kafka, topic, partition) > 0
+    except KafkaException:  # not every broker knows yet that it was added
+        return False
 
 
 def delete_topic(kafka: LocalKafka, topic: str) -> None:
