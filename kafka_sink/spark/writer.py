@@ -36,6 +36,7 @@ from kafka_sink.spark.exactly_once import (
     told_of_a_transaction,
     write_slot,
 )
+from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 
@@ -64,6 +65,7 @@ def write_task(
         raise
     else:
         chain.on_acknowledgement(receipt.partitions, None)
+        spare_modules()
         return receipt
     finally:
         chain.close()
@@ -111,6 +113,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         """Pickled by the process that plans the write, and by no other."""
         if is_exactly_once(self.options) and self.plan is None:
             self.plan = make_plan(self.options, *batch_identity(self.options))
+        spare_modules()
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
@@ -148,6 +151,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         if is_exactly_once(self.options) and self.plan is None:
             self.plan = make_plan(self.options, self._prefix(), checkpoint=self.checkpoint)
+        spare_modules()
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
@@ -161,10 +165,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         record the micro-batch."""
         if not is_exactly_once(self.options):
             check_all_present(messages, micro_batch_id=batchId)
+            spare_modules()
             return
         with told_of_a_transaction(None):
             present = check_all_present(messages, micro_batch_id=batchId)
         commit_micro_batch(self.options, present)
+        spare_modules()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
