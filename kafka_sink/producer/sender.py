@@ -126,13 +126,19 @@ class Sender:
     def begin_transaction(self, transaction: Transaction) -> None:
         """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
         self._producer = self._transactions.begin(transaction)
+        # By name as well: a write in which a topic is made again fails when it ends, whatever was written to which.
         self._sequences = Sequences()
 
     def end_transaction(self) -> None:
         """The write is over; without another transaction a new producer id is asked for."""
         self._transactions.end()
+        self._ask_for_another_producer_id()
+
+    def _ask_for_another_producer_id(self) -> None:
+        """Everything numbered has its answer."""
         self._producer = None
         self._sequences = Sequences()
+        self._sequences.by_name = self.produces_by_name
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
@@ -140,6 +146,8 @@ class Sender:
         """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
         with self._lock:
             self._expire(now_ms)
+            if self._sequences.used_up and next(self._sequences.unanswered(), None) is None:
+                self._ask_for_another_producer_id()
             metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
         if self.failure is not None:
             return LONGEST_POLL_MS
@@ -310,6 +318,7 @@ class Sender:
             names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
             for result in answer.response.partitions:
                 self.produces_by_name |= result.topic is not None
+                self._sequences.by_name = self.produces_by_name and self._transactions.transaction is None
                 topic = names[result.topic_id] if result.topic is None else result.topic
                 self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
         elif self._acks == 0 and answer.error is None:

@@ -70,12 +70,20 @@ class Sequences:
         # By topic id as well: a topic that is made again starts at 0.
         self._partitions: defaultdict[tuple[TopicPartition, uuid.UUID | None], _PartitionState]
         self._partitions = defaultdict(_PartitionState)
+        self._first_topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
+        # Leaders are told names and no topic ids, and take what is for one topic for the other of its name.
+        self.by_name = False
+        # Numbers from 0 on may be in a leader's memory already, of a batch that went by name to a topic which had been
+        # made again before it was known: one of as many records would be taken for that one, acknowledged and dropped.
+        # Nothing more is numbered; the rest needs another producer id.
+        self.used_up = False
 
     def _state(self, batch: ProducerBatch) -> _PartitionState:
         return self._partitions[batch.topic_partition, batch.topic_id]
 
     def number(self, batch: ProducerBatch) -> int:
         """Gives a batch, about to be sent for the first time, its base sequence."""
+        self._first_topic_ids.setdefault(batch.topic_partition, batch.topic_id)
         state = self._state(batch)
         base_sequence = state.next_sequence
         state.next_sequence = advance(base_sequence, batch.record_count)
@@ -98,6 +106,10 @@ class Sequences:
             return max_in_flight > 1 or not any(other.in_flight for other in unanswered)
         if batch.base_sequence != NO_SEQUENCE:
             return unanswered[0] is batch
+        if self.by_name and state.next_sequence == 0 and self.former_topic_id(batch) is not None:
+            self.used_up = True
+        if self.used_up:
+            return False
         if state.last_acknowledged_ms == NEVER:
             return not unanswered
         if any(not other.in_flight for other in unanswered):
@@ -121,10 +133,8 @@ class Sequences:
         """The id of an earlier topic of that name, in which this producer wrote to the partition as well; None if there
         was none. A broker without topic ids (Produce < 13) put such batches into the new topic, under the old numbers.
         """
-        for topic_partition, topic_id in self._partitions:
-            if topic_partition == batch.topic_partition and topic_id != batch.topic_id:
-                return topic_id
-        return None
+        first = self._first_topic_ids.get(batch.topic_partition)
+        return None if first == batch.topic_id else first
 
     def split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """`parts`, which have the sequences of `batch`, take its place."""

@@ -465,10 +465,19 @@ SENDER: tuple[Mutant, ...] = (
         "test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader",
     ),
     Mutant(
+        "a topic made again is written to under numbers that went to it by name before",
+        f"{PRODUCER}/sequences.py",
+        "        if self.used_up:\n            return False\n",
+        "",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_a_topic_made_again_that_is_written_to_by_name_is_written_to_by_another_producer",
+    ),
+    Mutant(
         "results are matched by their place in the answer",
         f"{PRODUCER}/sender.py",
         "            for result in answer.response.partitions:\n"
         "                self.produces_by_name |= result.topic is not None\n"
+        "                self._sequences.by_name = self.produces_by_name and self._transactions.transaction is None\n"
         "                topic = names[result.topic_id] if result.topic is None else result.topic\n"
         "                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)\n",
         "            for result, batch in zip(answer.response.partitions, token.batches.values(), strict=True):\n"

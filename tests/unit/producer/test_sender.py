@@ -28,6 +28,7 @@ from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
+from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -1165,21 +1166,60 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
     assert len(wire(request)) == 1
 
 
-def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> None:
-    """A broker without topic ids wrote an earlier write's rows into the topic that was made again."""
-    c = warm(make_core(leaders=[0]))
-    ((tp, old_id),) = c.sender._sequences._partitions
-    new_id = uuid.UUID(int=99)
+NEW_TOPIC_ID = uuid.UUID(int=99)
+
+
+def append_to_the_topic_made_again(c: Core, rows: int = 1) -> None:
+    """A write to the topic, which is known by now to have been made again since the last."""
     c.metadata.request_update()
     c.run(advance_ms=1_000)
-    c.answer_metadata(topic_id=new_id)
-    rows = routed([b"a"], [0])
-    rows.topic_ids = [new_id]
-    c.append(rows)
+    c.answer_metadata(topic_id=NEW_TOPIC_ID)
+    routed_rows = routed([b"a"] * rows, [0] * rows)
+    routed_rows.topic_ids = [NEW_TOPIC_ID]
+    c.append(routed_rows)
     c.flush()
     c.run()
+
+
+def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> None:
+    """A broker without topic ids wrote the transaction's first rows into the topic that was made again."""
+    c = make_core(leaders=[0])
+    c.sender.begin_transaction(Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2))
+    c.append(routed([b"w"], [0]))
+    c.flush()
+    c.run()
+    c.answer_produce(c.network.produce()[0])
+    c.receipts = Receipts()
+    append_to_the_topic_made_again(c)
     (request,) = c.network.produce()
     c.answer_produce(request, 45)
     failure = c.receipts.failure
     assert isinstance(failure, TopicRecreated)
-    assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (tp.topic, str(old_id), str(new_id))
+    assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (TOPIC, str(TOPIC_ID), str(NEW_TOPIC_ID))
+
+
+def test_a_topic_made_again_that_is_written_to_by_name_is_written_to_by_another_producer() -> None:
+    """Its leader may have the numbers from 0 on: it would drop as many rows as were written under them."""
+    c = warm(make_core(leaders=[0]))
+    append_to_the_topic_made_again(c)
+    assert c.network.produce() == []
+    c.run()
+    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_001, 0))
+    c.run()
+    (request,) = c.network.produce()
+    (data,) = wire(request)
+    batch = next(iter(MemoryRecords(data)))
+    assert (batch.producer_id, batch.base_sequence) == (4_001, 0)
+    c.answer_produce(request)
+    assert c.receipts.settled
+    assert c.receipts.failure is None
+
+
+def test_leaders_that_know_topic_ids_tell_a_topic_made_again_from_the_one_before() -> None:
+    c = make_core(leaders=[0])
+    (request,) = sending(c)
+    c.answer(request, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 40, -1),)))
+    append_to_the_topic_made_again(c)
+    (request,) = c.network.produce()
+    assert sequences(request) == [0]
+    assert request.request.partitions[0].topic_id == NEW_TOPIC_ID

@@ -100,6 +100,27 @@ def test_a_former_topic_is_one_that_had_the_partition() -> None:
     assert sequences.former_topic_id(batch(1, partition=1, topic_id=new)) == former
 
 
+def test_numbers_that_a_topic_made_again_may_have_by_name_are_used_up_for_all_that_has_none() -> None:
+    sequences = Sequences()
+    sequences.by_name = True
+    former, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    sequences.number(batch(1, topic_id=former))
+    unanswered = numbered(sequences, 1)
+    assert not sequences.may_send(batch(1, topic_id=new), 5)
+    assert sequences.used_up
+    assert not sequences.may_send(batch(1), 5)
+    assert not sequences.may_send(batch(1, partition=3), 5)
+    unanswered.in_flight = False
+    assert sequences.may_send(unanswered, 5)
+
+
+def test_by_name_a_topic_that_was_not_written_to_before_uses_nothing_up() -> None:
+    sequences = warm()
+    sequences.by_name = True
+    assert sequences.may_send(batch(1, partition=3), 5)
+    assert not sequences.used_up
+
+
 def test_while_a_batch_waits_for_its_retry_only_it_may_go() -> None:
     sequences = warm()
     first, second = numbered(sequences, 1), numbered(sequences, 1)
