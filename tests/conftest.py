@@ -47,7 +47,7 @@ if TEST_SOURCES:
 hypothesis.settings.register_profile("pykafka", deadline=None)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
 hypothesis.settings.register_profile(
-    "sanitize", deadline=None, max_examples=300, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "sanitize", deadline=None, max_examples=200, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("pykafka")
 
