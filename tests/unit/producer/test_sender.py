@@ -26,7 +26,7 @@ from kafka_sink.net.transport import Sent as NetworkSent
 from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.producer_batch import ProducerBatch
-from kafka_sink.producer.receipts import PartitionReceipt, Receipts
+from kafka_sink.producer.receipts import PartitionReceipt, Receipts, TopicPartition
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import (
@@ -1210,6 +1210,49 @@ def test_a_topic_made_again_that_is_written_to_by_name_is_written_to_by_another_
     (data,) = wire(request)
     batch = next(iter(MemoryRecords(data)))
     assert (batch.producer_id, batch.base_sequence) == (4_001, 0)
+    c.answer_produce(request)
+    assert c.receipts.settled
+    assert c.receipts.failure is None
+
+
+def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before() -> None:
+    """Its batch is sent again under its own numbers until it has its answer."""
+    c = warm(make_core(leaders=[0]))
+    other_id = uuid.UUID(int=7)
+
+    def answer_metadata(topic_id: uuid.UUID) -> None:
+        response = metadata_response([0], topic_id=topic_id)
+        other = replace(response.topics[0], name="other", topic_id=other_id)
+        c.answer(c.network.take(MetadataRequest), replace(response, topics=(*response.topics, other)))
+
+    def append_to_the_other() -> None:
+        rows = routed([b"o"], [0])
+        rows.destinations, rows.topic_ids = [TopicPartition("other", 0)], [other_id]
+        c.append(rows)
+
+    c.metadata.request_update()
+    c.run(advance_ms=1_000)
+    answer_metadata(TOPIC_ID)
+    append_to_the_other()
+    c.flush()
+    c.run()
+    (unanswered,) = c.network.produce()
+    c.metadata.request_update()
+    c.run(advance_ms=1_000)
+    answer_metadata(NEW_TOPIC_ID)
+    rows = routed([b"a"], [0])
+    rows.topic_ids = [NEW_TOPIC_ID]
+    c.append(rows)
+    for _ in range(3):
+        c.run()
+    assert c.network.produce() == [unanswered]
+    assert not [sent for sent in c.network.sent if isinstance(sent.request, InitProducerIdRequest)]
+    c.answer_produce(unanswered)
+    c.run()
+    c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_001, 0))
+    c.run()
+    (request,) = c.network.produce()
+    assert sequences(request) == [0]
     c.answer_produce(request)
     assert c.receipts.settled
     assert c.receipts.failure is None
