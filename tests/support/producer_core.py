@@ -51,6 +51,13 @@ def routed(values: Sequence[bytes], partitions: Sequence[int], timestamps: Seque
     return RoutedRows(columns, np.array(partitions, dtype=np.int64), DESTINATIONS, TOPIC_IDS)
 
 
+def routed_to(topic_partition: TopicPartition, topic_id: uuid.UUID, value: bytes) -> RoutedRows:
+    """One row, of whatever topic."""
+    batch = pa.record_batch({"value": pa.array([value], pa.binary())})
+    columns = RecordColumns.from_arrow(batch, now_ms=1_000)
+    return RoutedRows(columns, np.zeros(1, np.int64), [topic_partition], [topic_id])
+
+
 @dataclass
 class Sent:
     """A request on its way. Also the Answer to it, once `response` or `error` is set."""

@@ -38,7 +38,7 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
 )
-from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed
+from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed, routed_to
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -1169,14 +1169,12 @@ def test_a_topic_that_was_forgotten_before_its_first_batch_is_asked_for_again() 
 NEW_TOPIC_ID = uuid.UUID(int=99)
 
 
-def append_to_the_topic_made_again(c: Core, rows: int = 1) -> None:
+def append_to_the_topic_made_again(c: Core) -> None:
     """A write to the topic, which is known by now to have been made again since the last."""
     c.metadata.request_update()
     c.run(advance_ms=1_000)
     c.answer_metadata(topic_id=NEW_TOPIC_ID)
-    routed_rows = routed([b"a"] * rows, [0] * rows)
-    routed_rows.topic_ids = [NEW_TOPIC_ID]
-    c.append(routed_rows)
+    c.append(routed_to(TopicPartition(TOPIC, 0), NEW_TOPIC_ID, b"a"))
     c.flush()
     c.run()
 
@@ -1226,9 +1224,7 @@ def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before()
         c.answer(c.network.take(MetadataRequest), replace(response, topics=(*response.topics, other)))
 
     def append_to_the_other() -> None:
-        rows = routed([b"o"], [0])
-        rows.destinations, rows.topic_ids = [TopicPartition("other", 0)], [other_id]
-        c.append(rows)
+        c.append(routed_to(TopicPartition("other", 0), other_id, b"o"))
 
     c.metadata.request_update()
     c.run(advance_ms=1_000)
@@ -1240,9 +1236,7 @@ def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before()
     c.metadata.request_update()
     c.run(advance_ms=1_000)
     answer_metadata(NEW_TOPIC_ID)
-    rows = routed([b"a"], [0])
-    rows.topic_ids = [NEW_TOPIC_ID]
-    c.append(rows)
+    c.append(routed_to(TopicPartition(TOPIC, 0), NEW_TOPIC_ID, b"a"))
     for _ in range(3):
         c.run()
     assert c.network.produce() == [unanswered]
