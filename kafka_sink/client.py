@@ -44,6 +44,7 @@ from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
+from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns, plain_bytes
@@ -262,10 +263,24 @@ class Producer:
             if not receipts.settled:
                 raise self._sender.failure or ProducerClosed(reason="its sender thread is gone")
 
-    @property
-    def produces_by_name(self) -> bool:
-        """Whether the brokers take a batch for whatever topic has its name by now (Produce < 13)."""
-        return self._sender.produces_by_name
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None:
+        """Asks the brokers that took rows by name whether `topic_ids` are what these were for, up to `max.block.ms`.
+
+        Raises TopicRecreated, BrokersUnreachable, or the error that ended the producer.
+        """
+        if not receipts.takers_by_name:
+            return
+        check = TopicCheck(topic_ids, receipts.takers_by_name)
+        with self._changed:
+            self._sender.topic_check = check
+            self._network.wakeup()
+            self._changed.wait_for(lambda: check.settled or not self.usable, self.config.max_block_ms / 1000)
+            self._sender.topic_check = None
+            if check.recreated is not None:
+                raise check.recreated
+            self._raise_failure()
+            if not check.settled:
+                raise self._not_known_in_time([])
 
     def rest(self) -> None:
         """Its write is over; until the next one it asks the cluster for nothing."""
@@ -369,8 +384,7 @@ class Write:
         took the first ones away with the old one: so they are asked which topic it is, after the last row.
         """
         self._producer.flush(self._receipts)
-        if self._producer.produces_by_name:
-            self._resolve(frozenset(self._topic_ids), monotonic_ms(), ask_again=True)
+        self._producer.check_topics(self._topic_ids, self._receipts)
         return self._receipts.partitions()
 
     @property

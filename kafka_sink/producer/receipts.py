@@ -59,6 +59,8 @@ class Receipts:
     def __init__(self) -> None:
         self.pending_batches = 0
         self.failure: KafkaSinkError | None = None
+        # The brokers that acknowledged batches under their topic's name, and not its id (Produce < 13).
+        self.takers_by_name: set[int] = set()
         self._by_partition: dict[TopicPartition, PartitionReceipt] = {}
 
     @property

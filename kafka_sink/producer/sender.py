@@ -43,6 +43,7 @@ from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
     OF_TRANSACTION,
@@ -119,6 +120,8 @@ class Sender:
         self._next_expiry_ms = 0
         # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
         self.produces_by_name = False
+        # That of the write which is about to end; set by its writer, under the lock.
+        self.topic_check: TopicCheck | None = None
         self.failure: KafkaSinkError | None = None
 
     # --- transactions, begun and ended by a writer under the lock -----------------------------------------------------
@@ -153,6 +156,8 @@ class Sender:
             return LONGEST_POLL_MS
         if metadata_wait_ms == 0:
             metadata_wait_ms = self._send_metadata_request(now_ms)
+        if self.topic_check is not None:
+            self._send_topic_check(self.topic_check, now_ms)
         send_wait_ms = self._send_init_producer_id(now_ms) if self._producer is None else self._send_batches(now_ms)
         return min(LONGEST_POLL_MS if metadata_wait_ms is None else metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
 
@@ -169,6 +174,21 @@ class Sender:
             request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
+
+    def _send_topic_check(self, check: TopicCheck, now_ms: int) -> None:
+        for node_id in check.to_ask():
+            if self._network.ready(node_id, now_ms):
+                self._ask_which_topics(check, node_id, now_ms)
+            elif self._network.is_down(node_id):
+                with self._lock:
+                    check.gone(node_id)
+        if check.wants_another and (another := self._network.least_loaded_node(now_ms)) is not None:
+            self._ask_which_topics(check, another, now_ms)
+
+    def _ask_which_topics(self, check: TopicCheck, node_id: int, now_ms: int) -> None:
+        with self._lock:
+            check.asked(node_id)
+        self._network.send(node_id, check.request, now_ms, check)
 
     def _send_init_producer_id(self, now_ms: int) -> int:
         """Any broker hands out ids to a producer without transactions. Asked for once there is something to send."""
@@ -273,7 +293,9 @@ class Sender:
             for answer in answers:
                 if self._coordinators.handle(answer, now_ms):
                     continue
-                if isinstance(answer.request, MetadataRequest):
+                if isinstance(answer.token, TopicCheck):
+                    answer.token.answered(answer.node_id, answer.response)
+                elif isinstance(answer.request, MetadataRequest):
                     self._on_metadata(answer, now_ms)
                 elif isinstance(answer.request, InitProducerIdRequest):
                     self._on_init_producer_id(answer, now_ms)
@@ -320,7 +342,10 @@ class Sender:
                 self.produces_by_name |= result.topic is not None
                 self._sequences.by_name = self.produces_by_name and self._transactions.transaction is None
                 topic = names[result.topic_id] if result.topic is None else result.topic
-                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)
+                batch = token.batches[TopicPartition(topic, result.partition)]
+                if result.topic is not None:
+                    batch.receipts.takers_by_name.add(answer.node_id)
+                self._on_result(batch, result, now_ms)
         elif self._acks == 0 and answer.error is None:
             # All is in the socket, and nobody will say what becomes of it.
             for batch in token.batches.values():

@@ -473,15 +473,29 @@ SENDER: tuple[Mutant, ...] = (
         "test_a_topic_made_again_that_is_written_to_by_name_is_written_to_by_another_producer",
     ),
     Mutant(
+        "of the brokers that took rows by name, one is asked which topic it is",
+        f"{PRODUCER}/topic_check.py",
+        "        self._to_ask = set(node_ids)\n",
+        "        self._to_ask = set(sorted(node_ids)[:1])\n",
+        f"{TESTS_PRODUCER}/test_topic_check.py::test_each_of_them_is_asked_at_once",
+    ),
+    Mutant(
+        "which topic took a write's rows by name is not asked",
+        "kafka_sink/client.py",
+        "        self._producer.check_topics(self._topic_ids, self._receipts)\n",
+        "",
+        "tests/unit/test_client.py::"
+        "test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same",
+    ),
+    Mutant(
         "results are matched by their place in the answer",
         f"{PRODUCER}/sender.py",
         "            for result in answer.response.partitions:\n"
         "                self.produces_by_name |= result.topic is not None\n"
         "                self._sequences.by_name = self.produces_by_name and self._transactions.transaction is None\n"
         "                topic = names[result.topic_id] if result.topic is None else result.topic\n"
-        "                self._on_result(token.batches[TopicPartition(topic, result.partition)], result, now_ms)\n",
-        "            for result, batch in zip(answer.response.partitions, token.batches.values(), strict=True):\n"
-        "                self._on_result(batch, result, now_ms)\n",
+        "                batch = token.batches[TopicPartition(topic, result.partition)]\n",
+        "            for result, batch in zip(answer.response.partitions, token.batches.values(), strict=True):\n",
         f"{TESTS_PRODUCER}/test_sender.py::test_results_are_matched_by_partition_and_not_by_place",
     ),
     Mutant(

@@ -6,6 +6,7 @@ A fault that lasts returns what ends it. Those that overlap with another of thei
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ class Injector:
         network: Network,
         tasks: list[VirtualTask],
     ) -> None:
-        self.recreated: dict[str, int] = {}
+        self.recreated: defaultdict[str, list[int]] = defaultdict(list)
         self._lost_logs: dict[LogKey, list[Record]] = {}
         self._plan = plan
         self._scheduler = scheduler
@@ -220,7 +221,7 @@ class Injector:
         """Deleted now, made again when the fault ends: its rows are gone with it."""
         if not self._exists(fault.topic):
             return None
-        self.recreated[fault.topic] = self._scheduler.now_ms
+        self.recreated[fault.topic].append(self._scheduler.now_ms)
         self._lost_logs.update(self._logs(fault.topic, self._whole_log))
         self._cluster.delete_topic(fault.topic)
         return lambda: self._create(self._topics[fault.topic])

@@ -34,6 +34,7 @@ class WriteOutcome:
     producer: str
     started_ms: int
     delivery_timeout_ms: int
+    max_block_ms: int
     rows: dict[RowId, Row] = field(default_factory=dict)
     routed: dict[RowId, TopicPartition] = field(default_factory=dict)
     now_ms: dict[RowId, int] = field(default_factory=dict)
@@ -125,6 +126,6 @@ class Outcome:
     pools: list[PoolState]
     faults_end_ms: int
     topic_ids: bool = True
-    recreated: Mapping[str, int] = field(default_factory=dict)
+    recreated: Mapping[str, Sequence[int]] = field(default_factory=dict)
     pauses_ms: int = 0
     refusals: frozenset[int] = frozenset()

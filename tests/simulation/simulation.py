@@ -162,6 +162,7 @@ class Simulation:
             producer=producer.name,
             started_ms=self._scheduler.now_ms,
             delivery_timeout_ms=producer.config.delivery_timeout_ms,
+            max_block_ms=producer.config.max_block_ms,
         )
         self._writes.append(outcome)
         rng = self._rng(f"writer/{writer}/{outcome.write}")

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -203,7 +204,8 @@ def test_only_many_seeds_must_reach_everything(count: int, passed: bool) -> None
 # --- each oracle on a doctored outcome --------------------------------------------------------------------------------
 
 TOPIC_PARTITION = TopicPartition("t", 0)
-KEY = LogKey("t", "id", 0)
+TOPIC_ID = uuid.UUID(int=1)
+KEY = LogKey("t", TOPIC_ID, 0)
 
 
 def row(number: int) -> Row:
@@ -225,9 +227,10 @@ def good() -> Outcome:
     rows = {RowId(0, 0, number): row(number) for number in range(4)}
     write = WriteOutcome(
         writer=0, write=0, acks="all", idempotent=True, max_in_flight=5, partitioner="murmur2", producer="w0.0",
-        started_ms=0, delivery_timeout_ms=1_000, rows=rows, routed=dict.fromkeys(rows, TOPIC_PARTITION),
-        now_ms=dict.fromkeys(rows, EPOCH_MS), key_partitions={"t": 1}, flushed_ms=50, ended_ms=100,
-        receipts=(PartitionReceipt("t", 0, 4, 0, 3, 2, 200),),
+        started_ms=0, delivery_timeout_ms=1_000, max_block_ms=1_000, topic_ids={"t": TOPIC_ID}, rows=rows,
+        routed=dict.fromkeys(rows, TOPIC_PARTITION), now_ms=dict.fromkeys(rows, EPOCH_MS),
+        key_partitions={"t": 1},
+        flushed_ms=50, ended_ms=100, receipts=(PartitionReceipt("t", 0, 4, 0, 3, 2, 200),),
     )  # fmt: skip
     log = [record(number, offset=number) for number in range(4)]
     pool = PoolState("w0.0", total_bytes=100, available_bytes=100, out_bytes=0, peak_bytes=100, in_flight=False)
@@ -246,6 +249,12 @@ def replace_record(outcome: Outcome, index: int, **changes: object) -> None:
 
 def a_lost_row(outcome: Outcome) -> None:
     outcome.logs = {KEY: outcome.logs[KEY][:3]}
+
+
+def a_row_in_a_topic_made_again(outcome: Outcome) -> None:
+    log = outcome.logs[KEY]
+    outcome.recreated = {"t": [0]}
+    outcome.logs = {KEY: log[:3], KEY._replace(topic_id="another"): log[3:]}
 
 
 def a_doubled_row(outcome: Outcome) -> None:
@@ -349,6 +358,7 @@ def a_request_left_in_flight(outcome: Outcome) -> None:
 
 DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_lost_row: "acknowledged_is_there",
+    a_row_in_a_topic_made_again: "one_topic_a_write",
     a_doubled_row: "nothing_twice",
     a_doubled_row_of_a_failed_write: "nothing_twice",
     a_swapped_pair: "in_order",

@@ -26,6 +26,7 @@ from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
+from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns
 from simulation.outcome import WriteOutcome
@@ -34,7 +35,6 @@ from simulation.rows import EPOCH_MS, Row, arrow_batch
 from simulation.scheduler import Scheduler, Timer
 
 Waits = Generator[int | None, None, None]
-
 
 
 class VirtualWrite:
@@ -173,7 +173,26 @@ class VirtualWrite:
             raise receipts.failure
         if not receipts.settled:
             raise producer.sender.failure or ProducerClosed(reason="its sender thread is gone")
+        yield from self._check_topics()
         self._outcome.receipts = receipts.partitions()
+
+    def _check_topics(self) -> Waits:
+        producer = self._producer
+        if not self._receipts.takers_by_name:
+            return
+        check = TopicCheck(self._outcome.topic_ids, self._receipts.takers_by_name)
+        deadline_ms = self._scheduler.now_ms + self._config.max_block_ms
+        producer.sender.topic_check = check
+        producer.wakeup()
+        while not check.settled and producer.usable and self._scheduler.now_ms < deadline_ms:
+            yield deadline_ms
+        producer.sender.topic_check = None
+        if check.recreated is not None:
+            raise check.recreated
+        if producer.sender.failure is not None:
+            raise producer.sender.failure
+        if not check.settled:
+            raise self._not_known_in_time([])
 
 
 def _raise_hopeless(missing: Sequence[str], errors: Mapping[str, int]) -> None:

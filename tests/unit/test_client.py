@@ -347,6 +347,21 @@ def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the
         write.finish()
 
 
+def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.by_name = True
+    producer = producing(max_block_ms=300)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write._receipts)
+    monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
+    started = time.monotonic()
+    with pytest.raises(BrokersUnreachable):
+        write.finish()
+    assert producer.config.max_block_ms <= (time.monotonic() - started) * 1000 < 10_000
+
+
 def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
     producing: Make, network: LoopbackNetwork
 ) -> None:
