@@ -15,7 +15,7 @@ Spark Connect has no accumulators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
@@ -30,9 +30,10 @@ class Tally(Interceptor):
     """Sums up the finished tasks of the writes that go through it; bounded by the number of partitions written to, not
     by the number of tasks."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
+        """`on_sum`: is told each new sum, in the driver's process and on a thread of Spark's."""
         none_yet: ReceiptsByPartition = {}
-        self._sum = spark.sparkContext.accumulator(none_yet, ReceiptsParam())
+        self._sum = spark.sparkContext.accumulator(none_yet, ReceiptsParam(on_sum))
 
     @property
     def value(self) -> ReceiptsByPartition:
@@ -46,9 +47,19 @@ class Tally(Interceptor):
 class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
     """Adds receipts up by partition. A sum is a new dict: the driver's thread may be reading the old one."""
 
+    def __init__(self, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
+        self._on_sum = on_sum
+
+    def __getstate__(self) -> dict[str, None]:
+        """What tasks add up is not the sum yet."""
+        return {"_on_sum": None}
+
     def zero(self, value: ReceiptsByPartition) -> ReceiptsByPartition:
         return {}
 
     def addInPlace(self, value1: ReceiptsByPartition, value2: ReceiptsByPartition) -> ReceiptsByPartition:
         added = {key: value1[key].plus(new) if key in value1 else new for key, new in value2.items()}
-        return {**value1, **added}
+        summed = {**value1, **added}
+        if self._on_sum is not None:
+            self._on_sum(summed)
+        return summed

@@ -18,6 +18,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # From the top to the bottom of the house. A component imports from itself and from lower layers; in a layer,
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"monitoring"}), "siblings"),
     (frozenset({"spark", "functions", "transactions"}), "siblings"),
     (frozenset({"client", "commit", "oauth", "security"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),

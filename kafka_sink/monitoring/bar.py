@@ -1,0 +1,56 @@
+"""A bar that grows while an export runs, in a terminal or a notebook.
+
+    with ExportBar(spark, total=df.count()) as bar:
+        kafka_sink.register(spark, interceptors=[bar])
+        df.write.format("pykafka").mode("append").options(...).save()
+
+It counts acknowledged rows, and moves when a task ends: more and smaller tasks move it more often. Without `total` it
+counts without an end. Needs the extra `progress` (tqdm). Spark Connect has no accumulators, so no bar either.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+from tqdm.auto import tqdm
+
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.tally import ReceiptsByPartition, Tally
+
+
+class ExportBar(Interceptor):
+    """`total`: rows, where that is known. More of tqdm's arguments are passed on."""
+
+    def __init__(self, spark: SparkSession, total: int | None = None, **of_tqdm: Any) -> None:
+        self._bar: tqdm[Any] | None = tqdm(total=total, **{"unit": " rows", "unit_scale": True, **of_tqdm})
+        self._tally = Tally(spark, on_sum=self._show)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks count, and show nothing."""
+        return {"_bar": None, "_tally": self._tally}
+
+    def __enter__(self) -> ExportBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._bar is not None, "tasks have no bar to leave"
+        self._bar.close()
+
+    @property
+    def value(self) -> ReceiptsByPartition:
+        """What was acknowledged so far; for the process that shows the bar."""
+        return self._tally.value
+
+    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+        self._tally.on_acknowledgement(receipts, error)
+
+    def _show(self, so_far: ReceiptsByPartition) -> None:
+        assert self._bar is not None, "only the driver sums up"
+        acknowledged = sum(receipt.record_count for receipt in so_far.values())
+        self._bar.set_postfix(MB=round(sum(receipt.batch_bytes for receipt in so_far.values()) / 1e6, 1), refresh=False)
+        self._bar.update(acknowledged - self._bar.n)

@@ -1,0 +1,137 @@
+"""What is counted of a micro-batch, and who is told; that it travels is in broker/test_monitoring.py."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark import Accumulator, TaskContext
+
+from kafka_sink.errors import ProducerClosed
+from kafka_sink.monitoring import listener
+from kafka_sink.monitoring.listener import (
+    KEPT_MICRO_BATCHES,
+    ProgressLine,
+    ProgressListener,
+    RecentParam,
+    Run,
+    StreamTally,
+)
+from kafka_sink.monitoring.micro_batch import MicroBatch, Totals
+from kafka_sink.producer.receipts import PartitionReceipt
+
+RECEIPTS = (
+    PartitionReceipt("t", 0, 2, 3, 4, 1, 50),
+    PartitionReceipt("t", 1, 1, None, None, 1, 10),
+    PartitionReceipt("u", 0, 5, 0, 4, 2, 70),
+)
+TOPICS = {"t": Totals(3, 2, 60), "u": Totals(5, 2, 70)}
+
+
+def accumulator(value: Any, param: Any) -> Accumulator[Any]:
+    return Accumulator(0, value, param)
+
+
+def make_tally() -> StreamTally:
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(accumulator=accumulator))
+    return StreamTally(spark)
+
+
+@pytest.fixture
+def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The local properties of the task that this test is."""
+    properties: dict[str, str] = {"spark.jobGroup.id": "run", "streaming.sql.batchId": "7"}
+    context = SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    return properties
+
+
+def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders") -> Any:
+    durations = {"triggerExecution": 90, "addBatch": 60}
+    return SimpleNamespace(
+        progress=SimpleNamespace(
+            runId="run", id="query", name=name, batchId=batch_id, numInputRows=rows, durationMs=durations
+        )
+    )
+
+
+def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None:
+    tally = make_tally()
+    tally.on_acknowledgement(RECEIPTS, None)
+    assert tally.topics_of(Run("run", 7)) == TOPICS
+    tally.on_acknowledgement(RECEIPTS[:1], None)
+    assert tally.topics_of(Run("run", 7)) == {"t": Totals(5, 3, 110), "u": Totals(5, 2, 70)}
+    in_task["spark.jobGroup.id"] = "another run"
+    tally.on_acknowledgement(RECEIPTS[:1], None)
+    assert tally.topics_of(Run("another run", 7)) == {"t": Totals(2, 1, 50)}
+    assert tally.topics_of(Run("run", 8)) == {}
+
+
+def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
+    tally = make_tally()
+    tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
+    del in_task["streaming.sql.batchId"]
+    tally.on_acknowledgement(RECEIPTS, None)
+    assert tally._recent.value == {}
+
+
+def test_outside_of_a_task_nothing_is_counted() -> None:
+    tally = make_tally()
+    tally.on_acknowledgement(RECEIPTS, None)
+    assert tally._recent.value == {}
+
+
+def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
+    param, kept = RecentParam(), {}
+    for batch_id in range(KEPT_MICRO_BATCHES + 5):
+        before = dict(kept)
+        after = param.addInPlace(kept, {Run("run", batch_id): {"t": Totals(1, 1, 1)}})
+        assert kept == before
+        kept = dict(after)
+    assert [run.batch_id for run in kept] == list(range(5, KEPT_MICRO_BATCHES + 5))
+    again = param.addInPlace(kept, {Run("run", 5): {"t": Totals(1, 1, 1)}})
+    assert again[Run("run", 5)] == {"t": Totals(2, 2, 2)}
+    assert len(again) == KEPT_MICRO_BATCHES
+    assert param.zero(kept) == {}
+    assert pickle.loads(pickle.dumps(again)) == again
+
+
+def test_a_watcher_is_told_what_spark_and_the_leaders_say(in_task: dict[str, str]) -> None:
+    tally, told = make_tally(), list[MicroBatch]()
+    tally.on_acknowledgement(RECEIPTS, None)
+    ProgressListener(tally, told.append, clock_s=lambda: 12.5).onQueryProgress(event())
+    assert told == [
+        MicroBatch(
+            query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5, topics=TOPICS
+        )
+    ]
+
+
+def test_a_trigger_that_found_nothing_is_not_told() -> None:
+    told = list[MicroBatch]()
+    watching = ProgressListener(make_tally(), told.append)
+    watching.onQueryProgress(event(batch_id=8, rows=0))
+    watching.onQueryProgress(event(batch_id=9, rows=1, name=None))
+    assert [(one.query, one.batch_id) for one in told] == [("query", 9)]
+
+
+def test_one_that_cannot_be_told_keeps_the_others_from_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    told = list[MicroBatch]()
+
+    class Away:
+        def __call__(self, micro_batch: MicroBatch) -> None:
+            raise ConnectionRefusedError("nobody there")
+
+    ProgressListener(make_tally(), Away(), told.append).onQueryProgress(event())
+    assert len(told) == 1
+    assert "Away was not told of micro-batch 7: nobody there" in caplog.text
+
+
+def test_without_watchers_it_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.StringIO()
+    ProgressListener(make_tally(), ProgressLine(file)).onQueryProgress(event())
+    assert file.getvalue().startswith("orders #7: 8 rows in") and file.getvalue().endswith("\n")
+    assert isinstance(ProgressListener(make_tally())._watchers[0], listener.ProgressLine)

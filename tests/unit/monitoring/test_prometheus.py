@@ -1,0 +1,110 @@
+"""The metrics as Prometheus's own parser reads them, and the dashboard of them as Grafana's own schema does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafka_sink.monitoring.micro_batch import MicroBatch, Totals
+from kafka_sink.monitoring.prometheus import Prometheus
+
+DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
+ONE = MicroBatch(
+    query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
+    topics={"t": Totals(20, 2, 500), "u": Totals(10, 1, 100)},
+)  # fmt: skip
+
+
+def samples(text: str) -> dict[tuple[str, str, str], float]:
+    return {
+        (sample.name, sample.labels["query"], sample.labels.get("topic", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
+    file = tmp_path / "pykafka.prom"
+    watcher = Prometheus(textfile=file)
+    watcher(ONE)
+    watcher(replace(ONE, batch_id=4, topics={"t": Totals(5, 1, 50)}, ended_s=1_700_000_060.0))
+    assert samples(file.read_text()) == {
+        ("pykafka_rows_total", "orders", "t"): 25,
+        ("pykafka_rows_total", "orders", "u"): 10,
+        ("pykafka_bytes_total", "orders", "t"): 550,
+        ("pykafka_bytes_total", "orders", "u"): 100,
+        ("pykafka_record_batches_total", "orders", "t"): 3,
+        ("pykafka_record_batches_total", "orders", "u"): 1,
+        ("pykafka_input_rows_total", "orders", ""): 80,
+        ("pykafka_micro_batches_total", "orders", ""): 2,
+        ("pykafka_micro_batch_seconds_total", "orders", ""): 3,
+        ("pykafka_write_seconds_total", "orders", ""): 2,
+        ("pykafka_last_micro_batch", "orders", ""): 4,
+        ("pykafka_last_micro_batch_timestamp_seconds", "orders", ""): 1_700_000_060,
+    }
+
+
+class Gateway(BaseHTTPRequestHandler):
+    pushed: list[tuple[str, str]]
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.pushed.append((self.path, body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    Gateway.pushed = []
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}", Gateway.pushed
+        server.shutdown()
+        thread.join()
+
+
+def test_a_gateway_is_pushed_to(gateway: tuple[str, list[tuple[str, str]]]) -> None:
+    address, pushed = gateway
+    Prometheus(pushgateway=address, job="orders")(ONE)
+    ((path, body),) = pushed
+    assert path == "/metrics/job/orders"
+    assert samples(body)["pykafka_rows_total", "orders", "t"] == 20
+
+
+def test_a_gateway_that_is_away_is_an_oserror_and_the_file_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "pykafka.prom"
+    with pytest.raises(OSError):
+        Prometheus(textfile=file, pushgateway="127.0.0.1:1")(ONE)
+    assert samples(file.read_text())["pykafka_micro_batches_total", "orders", ""] == 1
+
+
+def test_the_dashboard_is_one_to_grafana_and_shows_metrics_that_exist() -> None:
+    register_default_plugins()
+    dashboard = Dashboard.from_json(json.loads(DASHBOARD.read_text(encoding="utf-8")))
+    registry = CollectorRegistry()
+    Prometheus(registry=registry)(ONE)
+    exported = {sample.name for family in registry.collect() for sample in family.samples}
+    shown = set[str]()
+    for panel in dashboard.panels or ():
+        assert panel.title and panel.targets
+        for target in panel.targets:
+            shown |= set(re.findall(r"pykafka_\w+", target.expr))
+    assert shown <= exported
+    assert {name for name in exported if not name.endswith("_created")} <= shown
