@@ -1,22 +1,25 @@
-"""What watchers are told of real writes; confluent-kafka says whether it is true."""
+"""What watchers are told of real writes, by the README's own examples; confluent-kafka says whether it is true."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from kafka_sink.broker import LocalKafka
-from kafka_sink.monitoring.bar import ExportBar
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from kafka_sink.monitoring.micro_batch import MicroBatch
-from kafka_sink.monitoring.prometheus import Prometheus
 from read_back import read_topic
 from waiting import wait_until
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 ROWS_A_FILE = 10
 
 
@@ -34,15 +37,26 @@ def streamed(spark: SparkSession, folder: Path, files: int) -> DataFrame:
     )  # fmt: skip
 
 
-def test_a_bar_counts_the_rows_of_an_export(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    session, name, shown = spark.newSession(), topic(2), io.StringIO()
-    with ExportBar(session, total=1_000, file=shown, ascii=True, ncols=80) as bar:
-        kafka_sink.register(session, interceptors=[bar])
-        (session.range(0, 1_000, 1, 4).selectExpr("cast(id AS STRING) AS value")
-            .write.format("pykafka").mode("append")
-            .option("kafka.bootstrap.servers", kafka.bootstrap_servers).option("topic", name).save())  # fmt: skip
-    assert "100%" in shown.getvalue()
-    assert sum(receipt.record_count for receipt in bar.value.values()) == read_count(kafka, name) == 1_000
+def example(number: int, **replaced: str) -> str:
+    """The Python of the README's section, with what is here in place of what it assumes."""
+    section = README.read_text(encoding="utf-8").partition("\n## Watching a write\n")[2].partition("\n## ")[0]
+    code: str = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
+    for old, new in replaced.items():
+        assert old in code
+        code = code.replace(old, new)
+    return code
+
+
+def test_a_bar_counts_the_rows_of_an_export(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    session, name = spark.newSession(), topic(2)
+    frame = session.range(0, 1_000, 1, 4).selectExpr("cast(id AS STRING) AS value")
+    names: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session, "df": frame}
+    exec(example(0, **{"localhost:9092": kafka.bootstrap_servers, "orders": name}), names)
+    assert "100%" in capsys.readouterr().err
+    counted = sum(receipt.record_count for receipt in names["bar"].value.values())
+    assert counted == read_count(kafka, name) == 1_000
 
 
 def test_a_listener_tells_each_micro_batch_once(
@@ -50,11 +64,14 @@ def test_a_listener_tells_each_micro_batch_once(
 ) -> None:
     session, name, told, lines = spark.newSession(), topic(2), list[MicroBatch](), io.StringIO()
     textfile = tmp_path / "pykafka.prom"
-    tally = StreamTally(session)
-    listener = ProgressListener(tally, told.append, ProgressLine(lines), Prometheus(textfile=textfile))
-    kafka_sink.register(session, interceptors=[tally])
+    code = example(1, **{"/var/lib/node_exporter/pykafka.prom": str(textfile), "ProgressLine()": "*watchers"})
+    watchers = (told.append, ProgressLine(lines))
     frame = streamed(session, tmp_path, files=6)
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    listening: list[ProgressListener] = []
+    streams = SimpleNamespace(addListener=listening.append)
+    exec(code, {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers})
+    (listener,) = listening
     session.streams.addListener(listener)
     try:
         query = (
@@ -71,6 +88,16 @@ def test_a_listener_tells_each_micro_batch_once(
     assert all(0 < one.write_ms <= one.duration_ms for one in told)
     assert len(lines.getvalue().splitlines()) == 3
     assert f'pykafka_rows_total{{query="evens",topic="{name}"}} 30.0' in textfile.read_text()
+
+
+class SessionWith:
+    """A session whose listeners are taken note of, so that a test can take them away again."""
+
+    def __init__(self, session: SparkSession, streams: object) -> None:
+        self._session, self.streams = session, streams
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
 
 def test_writes_of_foreachbatch_count_for_their_micro_batch(
