@@ -90,9 +90,10 @@ mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a te
 mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tests find; ARGS="--sample 0 --only sender"
 	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
+# Two files at a time: most of their time they wait, for timeouts and for who stands still.
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
-	$(BIN)/pytest -m chaos tests/broker $(ARGS)
+	$(BIN)/pytest -m chaos tests/broker --numprocesses 2 --dist loadfile $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak

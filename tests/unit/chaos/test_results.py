@@ -26,7 +26,8 @@ def test_faults_are_counted_by_kind_and_numbers_add_up() -> None:
             report("a", "passed", "teardown", fault="kill -9", rows=10),
             report("b", "passed", fault="kill -9", rows=5),
             report("c", "skipped", "setup"),
-        ]
+        ],
+        seconds=100.0,
     )
     assert found.passed
     assert found.figures == {
@@ -37,10 +38,10 @@ def test_faults_are_counted_by_kind_and_numbers_add_up() -> None:
 
 @pytest.mark.parametrize("when", ["setup", "call", "teardown"])
 def test_a_test_that_failed_anywhere_fails_the_campaign(when: str) -> None:
-    found = campaign([report("a", "passed"), report("b", "failed", when)])
+    found = campaign([report("a", "passed"), report("b", "failed", when)], seconds=1.0)
     assert not found.passed
     assert (found.figures["failed"], found.figures["passed"]) == (1, 1)
 
 
 def test_nothing_run_is_nothing_passed() -> None:
-    assert not campaign([]).passed
+    assert not campaign([], seconds=0.0).passed
