@@ -40,8 +40,7 @@ class Collector:
 
 
 def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaign:
-    """Of every phase of every test that was run; `seconds`, which is less than they took together where several ran at a
-    time."""
+    """Of every phase of every test that was run, in `seconds`: less than their sum where several ran at once."""
     tests: set[str] = set()
     failed: set[str] = set()
     skipped: dict[str, str] = {}
