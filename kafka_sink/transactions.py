@@ -2,16 +2,18 @@
 
     list      open transactions of every sink whose name begins with the prefix
     describe  one sink: its decision, its slots, and what is open
+    status    the same, held against the query's checkpoint
     repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
     abort     end what is open and was not decided; stops a running query, so it wants --take-over
 
-`list` and `describe` change nothing. The prefix is the sink's name in Kafka, its option transactionalIdPrefix. Where
-that is derived from a checkpoint it begins with `pykafka-`, where it is a batch write's with `pykafka-batch.`: list
-tells the whole.
+`list`, `describe` and `status` change nothing. The prefix is the sink's name in Kafka, its option
+transactionalIdPrefix. Where that is derived from a checkpoint it begins with `pykafka-`, where it is a batch write's
+with `pykafka-batch.`: list tells the whole.
 
 examples:
     python -m kafka_sink.transactions list --bootstrap-servers localhost:9092 --prefix pykafka-
     python -m kafka_sink.transactions describe --bootstrap-servers localhost:9092 --prefix orders
+    python -m kafka_sink.transactions status --bootstrap-servers localhost:9092 --prefix orders --checkpoint /data/o
     python -m kafka_sink.transactions repair --preset conf/production.conf --prefix orders --dry-run
     python -m kafka_sink.transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
 
@@ -28,6 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kafka_sink.checkpoint import compared, read_checkpoint
 from kafka_sink.client import wall_clock_ms
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
@@ -76,8 +79,10 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m kafka_sink.transactions", description=summary, epilog=rest,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    subcommands = made.add_subparsers(required=True, metavar="list | describe | repair | abort")
-    for name, subcommand in (("list", list_), ("describe", describe), ("repair", repair), ("abort", abort)):
+    subcommands = made.add_subparsers(required=True, metavar="list | describe | status | repair | abort")
+    for name, subcommand in (
+        ("list", list_), ("describe", describe), ("status", status), ("repair", repair), ("abort", abort)
+    ):  # fmt: skip
         of = subcommands.add_parser(name, description=subcommand.__doc__, help=(subcommand.__doc__ or "").split(".")[0])
         of.set_defaults(subcommand=subcommand)
         of.add_argument("--prefix", help="the sink's transactionalIdPrefix, unless the preset has it")
@@ -93,6 +98,8 @@ def parser() -> argparse.ArgumentParser:
                 "--topic", action="append", metavar="NAME",
                 help="look for what leaders have open on this topic only, repeatable; default: on every topic",
             )  # fmt: skip
+        if subcommand is status:
+            of.add_argument("--checkpoint", required=True, metavar="LOCATION", help="the query's checkpointLocation")
         if subcommand is repair:
             of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
         if subcommand is abort:
@@ -170,14 +177,23 @@ def list_(session: Session) -> int:
 def describe(session: Session) -> int:
     """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
     nothing."""
-    sink = session.sink(session.prefix)
-    found = session.survey(sink, session.partitions())
+    found = session.survey(session.sink(session.prefix), session.partitions())
     tell_decision(found)
-    if found.decision is not None:
-        tell_slots(found)
-    print()
-    tell_open([found])
-    tell_what_to_do(found)
+    tell_sink(found)
+    return OK
+
+
+def status(session: Session) -> int:
+    """Tells how far a query's sink and its checkpoint have come, which slots are visible, what is open and what that
+    holds back. Changes nothing."""
+    try:
+        checkpoint = read_checkpoint(session.args.checkpoint)
+    except OSError as error:
+        return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
+    found = session.survey(session.sink(session.prefix), session.partitions())
+    tell_decision(found)
+    print(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
+    tell_sink(found)
     return OK
 
 
@@ -261,6 +277,14 @@ def tell_decision(found: Survey) -> None:
         print(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
     else:
         print("          carried out: every slot is visible")
+
+
+def tell_sink(found: Survey) -> None:
+    if found.decision is not None:
+        tell_slots(found)
+    print()
+    tell_open([found])
+    tell_what_to_do(found)
 
 
 def tell_slots(found: Survey) -> None:

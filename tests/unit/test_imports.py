@@ -20,7 +20,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"monitoring"}), "siblings"),
     (frozenset({"spark", "functions", "transactions"}), "siblings"),
-    (frozenset({"client", "commit", "oauth", "security"}), "neighbours"),
+    (frozenset({"checkpoint", "client", "commit", "oauth", "security"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
     (frozenset({"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets"}), "neighbours"),

@@ -32,12 +32,12 @@ def test_help_has_examples_of_each_and_the_statuses(capsys: pytest.CaptureFixtur
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    for subcommand in ("list", "describe", "repair", "abort"):
+    for subcommand in ("list", "describe", "status", "repair", "abort"):
         assert f"python -m kafka_sink.transactions {subcommand} " in said
     assert "exit status: 0 done" in said
 
 
-@pytest.mark.parametrize("subcommand", ["list", "describe", "repair", "abort"])
+@pytest.mark.parametrize("subcommand", ["list", "describe", "status", "repair", "abort"])
 def test_help_of_a_subcommand_says_what_it_changes(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([subcommand, "--help"])
@@ -188,6 +188,26 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
         "",
         "No transaction is open.",
     ]
+
+
+def test_status_holds_the_decision_against_the_checkpoint(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
+    assert main(line) == FAILED
+    assert f"{tmp_path} is no checkpoint that can be read" in capsys.readouterr().err
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "5").write_text("v1")
+    assert main(line) == DONE
+    said = capsys.readouterr().out.splitlines()
+    assert said[4:6] == [
+        "Checkpoint of query q: micro-batch 5 planned, none recorded; being written, or was when the query ended: a "
+        "start writes it",
+        "",
+    ]
+    assert said[6].startswith("SLOT") and said[-1] == "No transaction is open."
 
 
 @pytest.mark.parametrize(
