@@ -3,6 +3,8 @@ and read back by a consumer that sees what is committed."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import open_transactions, read
 from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, finish_run, incoming, run
+from kafka_sink import transactions
 from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
@@ -64,10 +67,22 @@ def test_the_application_is_killed_at_a_step_of_its_commit(
     status, said = run(kafka, name, tmp_path, {"step": step.format(sink=name), "kill": "application"})
     assert status == KILLED, said
     assert (tmp_path / "run-happened").exists()
+    is_decided = not step.endswith("{sink}.decision")
+    assert ("decided and not recorded yet" if is_decided else "nothing was decided") in status_of(kafka, name, tmp_path)
     status, said = finish_run(spark, kafka, name, tmp_path)
     assert status == 0, said
     assert read(kafka, name, "read_committed") == ALL_ONCE
     assert open_transactions(kafka, name) == []
+    assert "in step with the sink" in status_of(kafka, name, tmp_path)
+
+
+def status_of(kafka: LocalKafka, sink: str, folder: Path) -> str:
+    """What the command tells who is on call."""
+    said = io.StringIO()
+    line = ["--bootstrap-servers", kafka.bootstrap_servers, "--prefix", sink, "--topic", sink]
+    with contextlib.redirect_stdout(said):
+        assert transactions.main(["status", *line, "--checkpoint", str(folder / "checkpoint")]) == 0
+    return said.getvalue()
 
 
 @CHAOS
