@@ -31,9 +31,11 @@ from kafka_sink.config import VERSION as __version__
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Interceptor", "__version__", "partition_count", "register"]
+    from kafka_sink.doctor.report import Report
+
+__all__ = ["Interceptor", "__version__", "partition_count", "register", "validate"]
 
 
 def register(
@@ -85,3 +87,27 @@ def partition_count(
     if config.topic is None:
         raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
     return count(config.producer, config.topic)
+
+
+def validate(
+    df: DataFrame,
+    *,
+    executors: bool = False,
+    token: Callable[[], tuple[str, float]] | None = None,
+    **options: object,
+) -> Report:
+    """Whether a write of `df` with these options would work, without writing a row: options, columns, and then what
+    `python -m kafka_sink.check` asks the cluster, from here and with `executors` from their hosts too. For batch and
+    streaming DataFrames; of a stream Spark itself tells none of it before `start()` has returned.
+
+    The options are those of the write, checkpointLocation among them; what they do not say is looked up in the conf of
+    the DataFrame's session. `token`: as for `register`; it runs here. With createTopics=true a topic that is missing is
+    made. Takes seconds where something is wrong. In notebooks the report shows itself as a table; `report.ok` is False
+    where something failed.
+
+    Raises ConfigError for options and SchemaError for columns, as a write does, or TypeError for a `token` that cannot
+    be called.
+    """
+    from kafka_sink.spark.validation import validated
+
+    return validated(df, options, executors=executors, token=token)

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from kafka_sink.config import VERSION, ProducerConfig
+from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -430,6 +431,7 @@ def partition_count(config: ProducerConfig, topic: str) -> int:
         return producer.await_topics(frozenset({topic}), (), monotonic_ms())[topic].partition_count
     except KafkaSinkError as error:
         error.of_principal(config.security.principal)
+        look_at_hosts(error, config)
         raise
     finally:
         producer.close()
@@ -461,6 +463,7 @@ def lease(config: ProducerConfig) -> Iterator[Producer]:
         producer.close()
         if isinstance(error, KafkaSinkError):
             error.of_principal(config.security.principal)
+            look_at_hosts(error, config)
         raise
     producer.rest()
     with _kept_lock:

@@ -163,6 +163,7 @@ class SinkConfig:
 
     producer: ProducerConfig
     topic: str | None
+    create_topics: bool
     delivery_guarantee: str
     partitioner: str
     transactional_id_prefix: str | None

@@ -24,6 +24,7 @@
     │   ├── AuthenticationFailed
     │   ├── TokenUnavailable
     │   ├── TopicNotFound
+    │   ├── TopicNotCreated
     │   ├── TopicNameInvalid
     │   ├── TopicAuthorizationFailed
     │   ├── ProducerIdRefused
@@ -372,16 +373,29 @@ class ClusterError(KafkaSinkError):
     """The cluster could not be asked for what a write needs to begin, or refused it."""
 
 
+_REACH = "Check kafka.bootstrap.servers, and that the executors can reach the addresses which the brokers advertise."
+
+
 class BrokersUnreachable(ClusterError):
+    """`step`, `where` and `remedy`: at which step of the doctor's which address fails, and what to do about it; empty
+    where nobody looked, or all is well by then."""
+
     def __init__(self, *, bootstrap_servers: str, waited_ms: int, last_error: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.waited_ms = waited_ms
         self.last_error = last_error
+        self.step = self.where = self.remedy = ""
         super().__init__(
             f"no broker of {bootstrap_servers} answered within {waited_ms} ms (kafka.max.block.ms); last: "
-            f"{last_error or 'no connection was made'}. Check kafka.bootstrap.servers, and that the executors can "
-            f"reach "
-            f"the addresses which the brokers advertise. Rows waiting for an answer were not sent. {REPLAY}"
+            f"{last_error or 'no connection was made'}. {_REACH} Rows waiting for an answer were not sent. {REPLAY}"
+        )
+
+    def examined(self, *, step: str, where: str, found: str, remedy: str, command: str) -> None:
+        """Takes in what an examination from the same host says; `command` repeats that."""
+        self.step, self.where, self.remedy = step, where, remedy
+        self._replace(
+            _REACH,
+            f"Looked at from this host, step {step!r} of {where} fails: {found}. To mend it: {remedy}. {command}",
         )
 
 
@@ -433,6 +447,18 @@ class TopicNotFound(ClusterError):
             f"topic {topic!r} does not exist on the cluster (asked for {waited_ms} ms, kafka.max.block.ms). Create "
             f"it, or "
             f"correct the 'topic' option or column. No row of this Arrow batch was sent. {REPLAY}"
+        )
+
+
+class TopicNotCreated(ClusterError):
+    """With createTopics=true."""
+
+    def __init__(self, *, topic: str, reason: str, remedy: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(
+            f"createTopics=true, and topic {topic!r} is not there: {reason}. To mend it: {remedy}. {NOTHING_SENT}"
         )
 
 

@@ -334,6 +334,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("topic", "topic",
                Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic), None,
                "topic of every row; wins over a `topic` column, and is required without one"),
+        Option("createTopics", "create_topics", BOOLEAN, False,
+               "true: a missing `topic` is made, with the brokers' defaults for partitions and replicas, by the start "
+               "of a write, kafka_sink.validate and python -m kafka_sink.check; topics that rows name are not"),
         Option("partitioner", "partitioner",
                _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
                "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; "

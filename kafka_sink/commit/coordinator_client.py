@@ -38,6 +38,7 @@ from typing import Any, overload
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.client import monotonic_ms, network_settings
 from kafka_sink.config import ProducerConfig
+from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (
     BrokersUnreachable,
     BrokerUnavailable,
@@ -554,6 +555,7 @@ def lease(config: ProducerConfig) -> Iterator[CoordinatorClient]:
         client.close()
         if isinstance(error, KafkaSinkError):
             error.of_principal(config.security.principal)
+            look_at_hosts(error, config)
         raise
     client.used_at_ms = monotonic_ms()
     with _kept_lock:

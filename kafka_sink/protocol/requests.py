@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.protocol import describing
 from kafka_sink.protocol import transactions as txn
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.message_reader import read_message
@@ -158,10 +159,12 @@ def _first(partitions: Counter[Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """No topics: the brokers only. None: every topic that the principal may describe."""
+    """No topics: the brokers only. None: every topic that the principal may describe. `describe`: with replicas, and
+    with what the principal may do, which writes do not need to know."""
 
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
+    describe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +177,27 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """`leader_id` is -1 without a leader; `leader_epoch` -1 where unknown."""
+    """`leader_id` is -1 without a leader; `leader_epoch` -1 where unknown. Node ids of the replicas, and of those in
+    sync: where the request describes."""
 
     error_code: int
     partition: int
     leader_id: int
     leader_epoch: int
+    replica_nodes: tuple[int, ...] = ()
+    isr_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all there, in any order."""
+    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all there, in any order.
+    `authorized_operations`: for `describing.allows`, where the request describes."""
 
     error_code: int
     name: str
     topic_id: uuid.UUID | None
     partitions: tuple[PartitionMetadata, ...]
+    authorized_operations: int = describing.NOT_TOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,7 @@ def _kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
     return kio.MetadataRequest(
         topics=topics and tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
         allow_auto_topic_creation=request.allow_auto_topic_creation,
-        include_topic_authorized_operations=False,
+        include_topic_authorized_operations=request.describe,
         **only_in_10,
     )
 
@@ -235,14 +243,22 @@ def _metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> 
                         partition=partition["partition_index"],
                         leader_id=partition["leader_id"],
                         leader_epoch=partition["leader_epoch"],
+                        **_replicas(request, partition),
                     )
                     for partition in topic["partitions"]
+                ),
+                authorized_operations=(
+                    topic["topic_authorized_operations"] if request.describe else describing.NOT_TOLD
                 ),
             )
             for topic in message["topics"]
         ),
         error_code=message.get("error_code", ErrorCode.NONE.value),
     )
+
+
+def _replicas(request: MetadataRequest, partition: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
+    return {name: partition[name] for name in ("replica_nodes", "isr_nodes") if request.describe}
 
 
 def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
@@ -407,6 +423,7 @@ Request = (
     | SaslHandshakeRequest
     | SaslAuthenticateRequest
     | txn.Request
+    | describing.Request
 )
 Response = (
     ProduceResponse
@@ -416,6 +433,7 @@ Response = (
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
     | txn.Response
+    | describing.Response
 )
 Buffer = bytes | memoryview
 
@@ -506,6 +524,14 @@ APIS: tuple[Api, ...] = (
     Api("CreateTopics", 19, 7, 7, txn.CreateTopicsRequest, txn.kio_create_topics, txn.create_topics_response),
     Api(
         "DescribeConfigs", 32, 4, 4, txn.DescribeConfigsRequest, txn.kio_describe_configs, txn.describe_configs_response
+    ),
+    Api(
+        "DescribeConfigs", 32, 4, 4, describing.TopicConfigsRequest, describing.kio_topic_configs,
+        describing.topic_configs_response,
+    ),
+    Api(
+        "DescribeGroups", 15, *describing.DESCRIBE_GROUPS_VERSIONS, describing.DescribeGroupRequest,
+        describing.kio_describe_group, describing.describe_group_response,
     ),
 )  # fmt: skip
 

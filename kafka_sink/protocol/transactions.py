@@ -665,11 +665,13 @@ def check_write_txn_markers_response(request: WriteTxnMarkersRequest, response: 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """One topic, with the brokers' default replication factor. `timeout_ms`: how long the broker waits for it."""
+    """One topic, with the brokers' default replication factor. `partition_count`: BROKERS_DEFAULT (KIP-464) or 1 and
+    more. `timeout_ms`: how long the broker waits for it. `validate_only`: to hear whether it would be made."""
 
     topic: str
     partition_count: int
     timeout_ms: int
+    validate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -690,7 +692,9 @@ def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> A
         assignments=(),
         configs=(),
     )
-    return kio.CreateTopicsRequest(topics=(topic,), timeout=timedelta(milliseconds=request.timeout_ms))
+    return kio.CreateTopicsRequest(
+        topics=(topic,), timeout=timedelta(milliseconds=request.timeout_ms), validate_only=request.validate_only
+    )
 
 
 def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, Any]) -> CreateTopicsResponse:

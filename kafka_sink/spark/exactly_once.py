@@ -37,6 +37,7 @@ from kafka_sink.commit.markers import Ids, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, given_conf
+from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import (
     ConfigError,
     DriverFenced,
@@ -151,6 +152,7 @@ def make_plan(
     """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
     with told_of_a_transaction(batch), lease_client(config.producer) as client:
+        ensure_topic(config)
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
         facts = run(client, two_phase.plan(sink))

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kafka_sink.client import lease
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
+from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import NotPlanned, ReceiptMismatch
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
@@ -78,6 +79,7 @@ def _write_rows(
     config = complete({**given_conf(_conf_of(context)), **options})
     if config.delivery_guarantee == EXACTLY_ONCE:
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
+    ensure_topic(config)
     with lease(config.producer) as producer:
         write = producer.begin(topic=config.topic, partitioner=config.partitioner)
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):

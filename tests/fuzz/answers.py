@@ -19,6 +19,7 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
+from kafka_sink.protocol import describing
 from kafka_sink.protocol import transactions as txn
 from kafka_sink.protocol.requests import (
     APIS,
@@ -238,4 +239,9 @@ EXCHANGES: tuple[Exchange, ...] = (
         txn.DescribeConfigsRequest(3, SETTING),
         [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],
     ),
+    Exchange(
+        describing.TopicConfigsRequest("orders", (SETTING,)),
+        [{"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}],
+    ),
+    Exchange(describing.DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
 )

@@ -410,7 +410,7 @@ def _marker() -> Decoder:
 
 
 DECODERS: tuple[Decoder, ...] = (
-    *(_api(api.name) for api in APIS),
+    *(_api(name) for name in dict.fromkeys(api.name for api in APIS)),
     *(_connection(mechanism) for mechanism in (None, *MECHANISMS)),
     *(_client(mechanism) for mechanism in (None, "SCRAM-SHA-512")),
     *(_challenges(mechanism) for mechanism in MECHANISMS),

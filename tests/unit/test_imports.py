@@ -18,9 +18,9 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # From the top to the bottom of the house. A component imports from itself and from lower layers; in a layer,
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"monitoring"}), "siblings"),
-    (frozenset({"spark", "functions", "transactions"}), "siblings"),
-    (frozenset({"checkpoint", "client", "commit", "oauth", "security"}), "neighbours"),
+    (frozenset({"check", "monitoring"}), "siblings"),
+    (frozenset({"functions", "spark", "transactions"}), "siblings"),
+    (frozenset({"checkpoint", "client", "commit", "doctor", "oauth", "security"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
     (frozenset({"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets"}), "neighbours"),
@@ -34,6 +34,7 @@ PURE = frozenset({
     "producer", "protocol", "records", "metrics",
     "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
     "commit.survey", "commit.two_phase",
+    "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})
 

@@ -1,0 +1,87 @@
+"""Checks, step by step and without writing a row, whether a write would work, and says what to do where it would not.
+
+DNS, TCP, TLS, versions and SASL of each bootstrap server and of each broker where the cluster says that it is; the
+topic, its leaders, replicas and settings; what the guarantee needs of ACLs and of the brokers. Options are those of the
+write. Nothing is written; with createTopics=true a topic that is missing is made.
+
+examples:
+    python -m kafka_sink.check --option kafka.bootstrap.servers=localhost:9092 --option topic=orders
+    python -m kafka_sink.check --preset conf/production.conf --topic orders
+    python -m kafka_sink.check --preset conf/production.conf --topic orders --spark local[2]
+
+exit status: 0 nothing failed (warnings may have been given); 1 something did; 2 wrong usage, or an option is wrong
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.report import Report
+from kafka_sink.errors import ConfigError
+from kafka_sink.presets import assignment, preset
+
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return WRONG_USAGE
+    report = examine(config)
+    if args.spark is not None:
+        report += from_executors(config, args.spark)
+    print(report, flush=True)
+    return OK if report.ok else FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    summary, _, rest = __doc__.partition("\n\n")
+    made = argparse.ArgumentParser(
+        prog="python -m kafka_sink.check", description=summary, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+    made.add_argument(
+        "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
+        help="an option of the sink, repeatable; wins over the preset's. Others of this machine see it in the list of "
+        "processes: a password belongs into the preset",
+    )  # fmt: skip
+    made.add_argument("--topic", metavar="NAME", help="the option `topic`")
+    made.add_argument(
+        "--spark", nargs="?", const="", metavar="MASTER",
+        help="also from the executors: a small job connects from each to every broker. Without MASTER that of "
+        "spark-defaults.conf",
+    )  # fmt: skip
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """Raises ConfigError."""
+    texts = {**args.preset, **dict(args.option)} | ({} if args.topic is None else {"topic": args.topic})
+    return sink_config({name.lower(): text for name, text in texts.items()})
+
+
+def from_executors(config: SinkConfig, master: str) -> Report:
+    """The steps of the hosts as executors see them."""
+    from pyspark.sql import SparkSession
+
+    from kafka_sink.spark.executors import examine_from_executors
+
+    builder = SparkSession.builder.appName("kafka_sink.check")
+    spark = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        return examine_from_executors(spark, config.producer)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

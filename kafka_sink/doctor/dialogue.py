@@ -1,0 +1,261 @@
+"""One connection to one host, driven by the thread that calls and bounded in time: connects, asks, is told.
+
+The producer's network retries for ever and by events; an examination wants one attempt and the step at which it ends.
+So the sockets here block, each step for `STEP_TIMEOUT_S` at most; what TLS and SASL are, which bytes go out and what
+they mean is `net.tls`, `protocol.sasl` and `protocol.connection` here as there.
+
+Non-obvious: a name server that does not answer blocks `getaddrinfo` for longer than anybody waits, and nothing can
+interrupt it. It runs in a thread of its own, which is left behind then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafka_sink.config import VERSION, ProducerConfig
+from kafka_sink.doctor import reaching
+from kafka_sink.doctor.reaching import Attempt, Failure
+from kafka_sink.errors import NOTHING_SENT, ConfigError, ProtocolError, TokenUnavailable
+from kafka_sink.net.resolver import resolve
+from kafka_sink.net.tls import HUNG_UP, explain
+from kafka_sink.net.transport import Address
+from kafka_sink.protocol.connection import Connection, State
+from kafka_sink.protocol.requests import (
+    ApiVersionsRequest,
+    Buffer,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    Request,
+    Response,
+    api_of,
+)
+from kafka_sink.security import authenticator, tls_context
+
+# Two in a row, that of a bootstrap server and that of what it advertises, are told within ten seconds.
+STEP_TIMEOUT_S = 4.0
+_RECEIVE_BYTES = 64 * 1024
+_ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),))
+_BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
+
+
+class NoAnswer(Exception):
+    """A host that answered before does not any more, or not to this."""
+
+
+@dataclass(slots=True, eq=False)
+class Dialogue:
+    """An open connection. `cluster`: what its host said first."""
+
+    _sock: socket.socket
+    _connection: Connection
+    cluster: MetadataResponse | None = None
+
+    def open(self) -> None:
+        self._send(self._connection.start())
+        while self._connection.state is not State.OPEN:
+            self._receive()
+            self._connection.next_answer()
+            self._send(self._connection.own_request())
+
+    def ask(self, request: Request) -> Response:
+        """Raises NoAnswer; never asks twice."""
+        try:
+            return self.asked(request)
+        except (OSError, ProtocolError) as error:
+            raise NoAnswer(f"no answer to {api_of(request).name}: {error}") from None
+        except ValueError as error:
+            raise NoAnswer(str(error)) from None
+
+    def asked(self, request: Request) -> Response:
+        """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError, ValueError."""
+        self._send(self._connection.send(request))
+        while (answer := self._connection.next_answer()) is None:
+            self._receive()
+        assert answer.response is not None, "a response was expected"
+        return answer.response
+
+    @property
+    def at(self) -> str:
+        """The step that it is at, as `reaching.hung_up` names them."""
+        return {State.NEGOTIATING: "api versions", State.AUTHENTICATING: "sasl"}.get(self._connection.state, "request")
+
+    def check_versions(self) -> str:
+        """What was agreed on. Raises ProtocolError if that is nothing."""
+        agreed = []
+        for request in (_BROKERS, _ANY_PRODUCE):
+            name, version = api_of(request).name, self._connection.version_for(request)
+            lowest, highest = self._connection.ranges.get(api_of(request).key, (0, -1))
+            if highest < lowest:
+                raise ProtocolError(f"it takes no {name} requests, as a controller's listener does not")
+            if version is None:
+                raise ProtocolError(f"it takes versions {lowest} to {highest} of {name}")
+            agreed.append(f"{name} {version} of {lowest} to {highest}")
+        return ", ".join(agreed)
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _send(self, buffers: Sequence[Buffer]) -> None:
+        if not buffers:
+            return
+        try:
+            self._sock.sendall(b"".join(buffers))
+        except ConnectionError:
+            # What the peer said before it went, which may be why: TLS's last words do tell.
+            with contextlib.suppress(ConnectionError):
+                while self._sock.recv(_RECEIVE_BYTES):
+                    pass
+            raise
+        self._connection.sent()
+
+    def _receive(self) -> None:
+        data = self._sock.recv(_RECEIVE_BYTES)
+        if not data:
+            raise ConnectionResetError("the peer closed the connection")
+        self._connection.receive(data)
+
+
+def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogue | None]:
+    """One attempt to connect to `host` as a write would, as far as the answer to a first request."""
+    attempt = Attempt(host, port)
+    try:
+        addresses = _resolved(host, port)
+    except OSError as error:
+        return replace(attempt, failure=reaching.dns_failure(error, host)), None
+    attempt = replace(attempt, addresses=tuple(str(address.sockaddr[0]) for address in addresses))
+    sock, connected_to = _connected(addresses)
+    if isinstance(sock, OSError):
+        return replace(attempt, failure=reaching.tcp_failure(sock, attempt.addresses)), None
+    attempt = replace(attempt, connected_to=connected_to)
+    try:
+        secured, agreed = _secured(sock, host, config)
+        attempt = replace(attempt, tls=agreed)
+        dialogue = Dialogue(secured, _connection(config))
+        sock = secured
+        attempt, failure = _introduced(attempt, dialogue, config)
+    except _Stopped as stopped:
+        failure = stopped.failure
+    if failure is not None:
+        sock.close()
+        return replace(attempt, failure=failure), None
+    return attempt, dialogue
+
+
+class _Stopped(Exception):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+
+
+def _resolved(host: str, port: int) -> list[Address]:
+    """Raises OSError."""
+    answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(resolve(host, port))
+        except OSError as error:
+            answers.put(error)
+
+    threading.Thread(target=look_up, name="kafka_sink-doctor-dns", daemon=True).start()
+    try:
+        answer = answers.get(timeout=STEP_TIMEOUT_S)
+    except queue.Empty:
+        raise TimeoutError(f"within {STEP_TIMEOUT_S:g} s") from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, str]:
+    """Tries one after the other, as the sink does (KIP-302), all in the time of one step."""
+    last = OSError("the name has no address")
+    for address in addresses:
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        sock.settimeout(STEP_TIMEOUT_S / len(addresses))
+        try:
+            sock.connect(address.sockaddr)
+        except TimeoutError:
+            last = TimeoutError(f"within {sock.gettimeout():g} s")
+        except OSError as error:
+            last = error
+        else:
+            # TCP's simultaneous open: a port that nobody listens on may have been given to us.
+            if sock.getsockname() != sock.getpeername():
+                sock.settimeout(STEP_TIMEOUT_S)
+                return sock, str(address)
+            last = ConnectionRefusedError("Connection refused")
+        sock.close()
+    return last, ""
+
+
+def _secured(sock: socket.socket, host: str, config: ProducerConfig) -> tuple[socket.socket, str]:
+    """The socket to go on with, and what was agreed on."""
+    try:
+        context = tls_context(config.security)
+    except ConfigError as error:
+        said = str(error).removesuffix(f" {NOTHING_SENT}")
+        raise _Stopped(Failure("tls", said, "correct the option, or the file on this host")) from None
+    if context is None:
+        return sock, ""
+    try:
+        secured = context.wrap_socket(sock, server_hostname=host)
+    except TimeoutError:
+        raise _Stopped(reaching.tls_timed_out(_waited())) from None
+    except (OSError, ValueError) as error:
+        raise _Stopped(_of_tls(error)) from None
+    cipher = secured.cipher()
+    return secured, f"{secured.version()}, {cipher[0] if cipher else ''}"
+
+
+def _of_tls(error: OSError | ValueError) -> Failure:
+    told = explain(error) if isinstance(error, OSError) else None
+    if told is not None:
+        return reaching.tls_failure(told)
+    if isinstance(error, ConnectionError | ssl.SSLEOFError):
+        return reaching.tls_failure(HUNG_UP)
+    return Failure("tls", f"TLS failed: {error}", "the broker's log may say more")
+
+
+def _connection(config: ProducerConfig) -> Connection:
+    begin = authenticator(config.security)
+    try:
+        authentication = None if begin is None else begin()
+    except TokenUnavailable as error:
+        raise _Stopped(reaching.no_token(f"no token from {error.source}: {error.reason}")) from None
+    return Connection(
+        client_id=config.client_id,
+        software=ApiVersionsRequest("pyspark-pykafka", VERSION),
+        authentication=authentication,
+    )
+
+
+def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) -> tuple[Attempt, Failure | None]:
+    """Versions, authentication, and one request, upon which listeners that are not meant for us hang up."""
+    try:
+        dialogue.open()
+        attempt = replace(attempt, versions=dialogue.check_versions())
+        response = dialogue.asked(_BROKERS)
+        assert isinstance(response, MetadataResponse)
+        dialogue.cluster = response
+    except ProtocolError as error:
+        return attempt, reaching.not_kafka(error)
+    except TimeoutError:
+        return attempt, reaching.said_nothing(dialogue.at, _waited())
+    except OSError as error:
+        # TLS 1.3: the client's handshake was over before the broker looked at its certificate.
+        if (told := explain(error)) is not None:
+            return attempt, reaching.tls_failure(told)
+        return attempt, reaching.hung_up(dialogue.at, is_authenticated=config.security.is_authenticated)
+    return attempt, None
+
+
+def _waited() -> TimeoutError:
+    return TimeoutError(f"within {STEP_TIMEOUT_S:g} s")

@@ -1,0 +1,348 @@
+"""The examination: asks a cluster what a write will need of it, in the order of the steps, and writes nothing.
+
+    bootstrap servers ─> who the brokers are ─> each where it says that it is ─> the topic ─> what is allowed
+
+`examine` is the whole, for the command, for `validate`; `examine_hosts` is its first half, which executors run as well
+and which a write runs whose brokers were not reached. Hosts are connected to at the same time, the rest is asked over
+the connections that came of it. The judgments are `reaching` and `judging`; here is only what is asked, and of whom.
+
+What it leaves behind: with `createTopics=true` the topic. A producer id without a transactional id is a number that
+nobody keeps. What is asked of a transactional id is to end a transaction that never was, under a name nobody has:
+brokers say whether that is allowed before they look (KafkaApis.handleEndTxnRequest), and create nothing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from kafka_sink.config import EXACTLY_ONCE, ProducerConfig, SinkConfig
+from kafka_sink.doctor import judging
+from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
+from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
+from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
+from kafka_sink.doctor.steps import STEPS, because_of
+from kafka_sink.protocol.describing import (
+    AclOperation,
+    DescribeGroupRequest,
+    DescribeGroupResponse,
+    TopicConfigsRequest,
+    TopicConfigsResponse,
+)
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+    TopicMetadata,
+)
+from kafka_sink.protocol.transactions import (
+    BROKERS_DEFAULT,
+    CoordinatorKind,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+# Hosts that are connected to at a time.
+AT_ONCE = 16
+# A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
+PATIENCE_S = 4.0
+PAUSE_S = 0.2
+_NOT_YET = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+)
+# Where neither a prefix nor a txnAppId is given, ids begin with this, whatever follows.
+DERIVED_PREFIX = "pykafka-"
+
+
+def examine(config: SinkConfig) -> Report:
+    """Every step, as seen from here. Makes the topic only where `createTopics` says so."""
+    with _reached(config.producer) as hosts:
+        examination = _Examination(config, hosts)
+        examination.take_all()
+        return Report((*hosts.verdicts, *examination.verdicts))
+
+
+def examine_hosts(config: ProducerConfig) -> Report:
+    """The steps of the bootstrap servers and of every broker that they name, as seen from here."""
+    with _reached(config) as hosts:
+        return Report(tuple(hosts.verdicts))
+
+
+def make_topic(config: SinkConfig) -> Finding:
+    """The step of the topic alone; makes it if it is missing and `createTopics` says so."""
+    with _reached(config.producer) as hosts:
+        return _Examination(config, hosts).take_topic().finding
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Hosts:
+    """What was reached: a connection to some bootstrap server, and those to brokers, by node id."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+    bootstrap: Dialogue | None = None
+    brokers: dict[int, Dialogue] = field(default_factory=dict)
+
+    @property
+    def any(self) -> Dialogue | None:
+        return next(iter(self.brokers.values()), self.bootstrap)
+
+
+@contextmanager
+def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
+    hosts = _Hosts()
+    opened: list[Dialogue] = []
+    try:
+        by_address: dict[tuple[str, int], Dialogue | None] = {}
+        attempts = []
+        for (host, port), (attempt, dialogue) in _dialled(config.bootstrap_servers, config):
+            attempts.append(attempt)
+            by_address[host, port] = dialogue
+            opened += [] if dialogue is None else [dialogue]
+        hosts.bootstrap = next(iter(opened), None)
+        for attempt in attempts:
+            verdicts = host_verdicts(attempt, address_text(attempt.host, attempt.port), config.security)
+            hosts.verdicts += verdicts if hosts.bootstrap is None else map(dispensable, verdicts)
+        brokers: Sequence[Broker] = ()
+        if hosts.bootstrap is not None and hosts.bootstrap.cluster is not None:
+            brokers = hosts.bootstrap.cluster.brokers
+        # One that is a bootstrap server too has its verdicts.
+        others = dict.fromkeys((each.host, each.port) for each in brokers if (each.host, each.port) not in by_address)
+        for (host, port), (attempt, dialogue) in _dialled(tuple(others), config):
+            node_id = next(each.node_id for each in brokers if (each.host, each.port) == (host, port))
+            if attempt.failure is not None:
+                attempt = replace(attempt, failure=advertised(attempt.failure))
+            where = f"broker {node_id}, {address_text(host, port)}"
+            hosts.verdicts += host_verdicts(attempt, where, config.security)
+            by_address[host, port] = dialogue
+            opened += [] if dialogue is None else [dialogue]
+        reached = {each.node_id: by_address[each.host, each.port] for each in brokers}
+        hosts.brokers = {node_id: dialogue for node_id, dialogue in reached.items() if dialogue is not None}
+        yield hosts
+    finally:
+        for each in opened:
+            each.close()
+
+
+def _dialled(
+    addresses: Sequence[tuple[str, int]], config: ProducerConfig
+) -> Iterable[tuple[tuple[str, int], tuple[Attempt, Dialogue | None]]]:
+    addresses = tuple(dict.fromkeys(addresses))
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka_sink-doctor") as pool:
+        dialled = pool.map(lambda address: dial(address[0], address[1], config), addresses)
+        return list(zip(addresses, dialled, strict=True))
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+class _Examination:
+    """The steps behind the hosts."""
+
+    def __init__(self, config: SinkConfig, hosts: _Hosts) -> None:
+        self.verdicts: list[Verdict] = []
+        self._config = config
+        self._hosts = hosts
+        self._topic: TopicMetadata | None = None
+        self._values: dict[str, str] = {}
+
+    def take_all(self) -> None:
+        config, cluster = self._config, "cluster"
+        topic = self.take_topic().where
+        self._take("write acl", topic, lambda: judging.may(AclOperation.WRITE, self._said, config))
+        self._take("leaders", topic, lambda: judging.leaders(self._said))
+        self._take("replication", topic, lambda: judging.replication(self._said))
+        self._take("settings", topic, self._settings)
+        acks = config.producer.acks
+        self._take("in-sync replicas", topic, lambda: judging.in_sync(self._said, self._values, acks))
+        self._take("unclean election", topic, lambda: judging.unclean(self._values))
+        self._take("message size", topic, lambda: judging.message_size(self._values, config.producer))
+        self._take("timestamps", topic, lambda: judging.timestamps(self._values))
+        self._take("acks", topic, lambda: judging.acks(config.producer))
+        if config.delivery_guarantee == EXACTLY_ONCE:
+            prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
+            self._take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config))
+            self._take("commit topic", f"topic {config.commit_topic}", self._commit_topic)
+            self._take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
+            self._take("group acl", f"{prefix}*", lambda: self._group(prefix))
+            self._take("transaction timeout", cluster, self._ceiling)
+        elif config.producer.enable_idempotence:
+            self._take("producer id", cluster, self._producer_id)
+
+    def take_topic(self) -> Verdict:
+        """Whether it is there, and what that needs."""
+        name = self._config.topic
+        self._take("cluster", "cluster", self._cluster)
+        self._take("topic", "topic" if name is None else f"topic {name}", self._look_at_topic)
+        return self.verdicts[-1]
+
+    def _take(self, step: str, where: str, judge: Callable[[], Finding]) -> None:
+        blocking = because_of(STEPS[step], self.verdicts)
+        if blocking is not None:
+            finding = skipped(f"because of {blocking.step}")
+        else:
+            try:
+                finding = judge()
+            except NoAnswer as error:
+                finding = failed(str(error), "check that the brokers run and are not overloaded, then check again")
+        self.verdicts.append(Verdict(step, where, finding))
+
+    @property
+    def _said(self) -> TopicMetadata:
+        assert self._topic is not None, "a step of the topic needs it"
+        return self._topic
+
+    def _cluster(self) -> Finding:
+        if self._hosts.bootstrap is None:
+            return skipped("because no bootstrap server was reached")
+        assert self._hosts.bootstrap.cluster is not None
+        return judging.cluster(self._hosts.bootstrap.cluster)
+
+    def _ask(self, request: Request) -> object:
+        """Of any broker. Raises NoAnswer."""
+        dialogue = self._hosts.any
+        assert dialogue is not None, "every step here needs the cluster"
+        return dialogue.ask(request)
+
+    # --- the topic ----------------------------------------------------------------------------------------------------
+
+    def _metadata_of(self, name: str) -> TopicMetadata:
+        response = self._ask(MetadataRequest((name,), allow_auto_topic_creation=False, describe=True))
+        assert isinstance(response, MetadataResponse)
+        return response.topics[0]
+
+    def _look_at_topic(self) -> Finding:
+        name = self._config.topic
+        if name is None:
+            return skipped(
+                "no topic option: rows name their topics themselves",
+                "name one of them with the topic option to have it checked",
+            )
+        self._topic = self._metadata_of(name)
+        if self._topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._config.create_topics:
+            return self._make(name)
+        return judging.topic(self._topic, self._config)
+
+    def _make(self, name: str) -> Finding:
+        response = self._create(name, BROKERS_DEFAULT, validate_only=False)
+        finding = judging.created(response, name, self._config)
+        if finding.status is Status.FAILED:
+            return finding
+        for _ in _tries():
+            said = self._topic = self._metadata_of(name)
+            # Known, and each partition with a leader; if not, what follows says so.
+            if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
+                break
+        return finding if said.partitions else judging.topic(said, self._config)
+
+    def _create(self, name: str, partition_count: int, *, validate_only: bool) -> CreateTopicsResponse:
+        timeout_ms = self._config.producer.request_timeout_ms
+        response = self._ask(CreateTopicsRequest(name, partition_count, timeout_ms, validate_only))
+        assert isinstance(response, CreateTopicsResponse)
+        return response
+
+    def _settings(self) -> Finding:
+        name = self._said.name
+        response = self._ask(TopicConfigsRequest(name, judging.TOPIC_SETTINGS))
+        assert isinstance(response, TopicConfigsResponse)
+        self._values = dict(response.values)
+        return judging.settings(response, name, self._config)
+
+    def _producer_id(self) -> Finding:
+        response = self._ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
+        assert isinstance(response, InitProducerIdResponse)
+        return judging.producer_id(response.error_code, self._said.name, self._config)
+
+    # --- exactly-once -------------------------------------------------------------------------------------------------
+
+    def _commit_topic(self) -> Finding:
+        said = self._metadata_of(self._config.commit_topic)
+        made = None
+        if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            made = self._create(said.name, 1, validate_only=True)
+        return judging.commit_topic(said, made, self._config)
+
+    def _transactional_id(self, prefix: str) -> Finding:
+        # Of nobody, so that nobody's transaction can be ended.
+        name = f"{prefix}.check-{uuid.uuid4().hex}"
+        request = EndTxnRequest(name, 0, 0, committed=False, transaction_version=1)
+
+        def code_of(response: object) -> int:
+            assert isinstance(response, EndTxnResponse)
+            return response.error_code
+
+        code, _ = self._of_coordinator(CoordinatorKind.TRANSACTION, name, request, code_of)
+        return judging.transactional_id(code, prefix, self._config)
+
+    def _group(self, prefix: str) -> Finding:
+        name = f"{prefix}.check"
+
+        def code_of(response: object) -> int:
+            assert isinstance(response, DescribeGroupResponse)
+            return response.error_code
+
+        code, response = self._of_coordinator(CoordinatorKind.GROUP, name, DescribeGroupRequest(name), code_of)
+        operations = response.authorized_operations if isinstance(response, DescribeGroupResponse) else 0
+        return judging.group(code, operations, prefix, self._config)
+
+    def _of_coordinator(
+        self, kind: CoordinatorKind, key: str, request: Request, code_of: Callable[[object], int]
+    ) -> tuple[int, object]:
+        """The error code and the answer of the coordinator of `key`; without the answer if it is not to be found.
+        Raises NoAnswer."""
+        code, response = int(ErrorCode.COORDINATOR_NOT_AVAILABLE), None
+        for _ in _tries():
+            found = self._ask(FindCoordinatorRequest(kind, (key,)))
+            assert isinstance(found, FindCoordinatorResponse)
+            (coordinator,) = found.coordinators
+            code = coordinator.error_code
+            if code == ErrorCode.NONE:
+                dialogue = self._hosts.brokers.get(coordinator.node_id)
+                if dialogue is None:
+                    raise NoAnswer(f"broker {coordinator.node_id}, its coordinator, was not reached")
+                response = dialogue.ask(request)
+                code = code_of(response)
+            if code not in _NOT_YET:
+                break
+        return code, response
+
+    def _ceiling(self) -> Finding:
+        node_id, dialogue = next(iter(self._hosts.brokers.items()), (-1, None))
+        if dialogue is None:
+            raise NoAnswer("no broker was reached where the cluster says that it is")
+        response = dialogue.ask(DescribeConfigsRequest(node_id, judging.CEILING))
+        assert isinstance(response, DescribeConfigsResponse)
+        return judging.ceiling(response.value, self._config.transaction_timeout_ms)
+
+
+def _tries() -> Iterator[None]:
+    """Again and again for a while, with pauses."""
+    until_s = time.monotonic() + PATIENCE_S
+    yield
+    while time.monotonic() < until_s:
+        time.sleep(PAUSE_S)
+        yield
+
+
+def first_failure(report: Report) -> Verdict | None:
+    """That which a user has to mend first, as seen from here."""
+    return next((verdict for verdict in report.failures if verdict.seen_from == DRIVER), None)

@@ -1,0 +1,56 @@
+"""What a write asks of the doctor by itself: where it fails to reach brokers, and, with createTopics, before it begins.
+
+A write that works is not examined, so the doctor costs it nothing: looking comes after the failure, from the process
+that failed, by the same steps as `python -m kafka_sink.check`. It adds seconds to the `max.block.ms` that are over.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kafka_sink.config import ProducerConfig, SinkConfig
+from kafka_sink.doctor.engine import examine_hosts, first_failure, make_topic
+from kafka_sink.doctor.report import Status
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated
+
+CHECK = "python -m kafka_sink.check"
+# What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
+_there: set[tuple[int, str, str]] = set()
+
+
+def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
+    """Has an error about brokers that were not reached say at which step that fails; leaves any other alone."""
+    if not isinstance(error, BrokersUnreachable):
+        return
+    verdict = first_failure(examine_hosts(config))
+    if verdict is not None:
+        error.examined(
+            step=verdict.step,
+            where=verdict.where,
+            found=verdict.finding.found,
+            remedy=verdict.finding.remedy,
+            command=f"All steps, one by one: {command(config)}",
+        )
+
+
+def command(config: ProducerConfig) -> str:
+    """The command that takes the same steps. Of the options only what anybody may see."""
+    said = f"{CHECK} --option kafka.bootstrap.servers={config.bootstrap_servers_text}"
+    if config.security.security_protocol == "PLAINTEXT":
+        return said
+    return f"{said} --preset FILE, a file with the write's kafka.security, kafka.ssl and kafka.sasl options."
+
+
+def ensure_topic(config: SinkConfig) -> None:
+    """With createTopics, makes the topic of the options if it is missing; once in the life of a process. Brokers that
+    are not reached are left to the write, which waits for them. Raises TopicNotCreated."""
+    if not config.create_topics or config.topic is None:
+        return
+    key = (os.getpid(), config.producer.bootstrap_servers_text, config.topic)
+    if key in _there:
+        return
+    finding = make_topic(config)
+    if finding.status is Status.FAILED:
+        raise TopicNotCreated(topic=config.topic, reason=finding.found, remedy=finding.remedy)
+    if finding.status is Status.OK:
+        _there.add(key)

@@ -1,0 +1,156 @@
+"""What was found: a verdict for each step and place, as a table for terminals and notebooks.
+
+    VERDICT  STEP      WHERE                 FOUND
+    FAILED   tcp       kafka-1:9092          nothing listens there (Connection refused)
+                                             to mend it: ...
+
+Pure. A finding's texts come from verdicts, never from options, so that no secret can be in them.
+"""
+
+from __future__ import annotations
+
+import enum
+import html
+import json
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+DRIVER = "driver"
+# What is found and what to do is wrapped to this, so that the table fits a terminal and a log.
+TEXT_CHARACTERS = 88
+_HEADS = ("VERDICT", "STEP", "WHERE", "FOUND")
+
+
+class Status(enum.StrEnum):
+    OK = "OK"
+    WARNING = "WARNING"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`remedy`: what to do; empty where there is nothing to be done."""
+
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def ok(found: str) -> Finding:
+    return Finding(Status.OK, found)
+
+
+def warning(found: str, remedy: str) -> Finding:
+    return Finding(Status.WARNING, found, remedy)
+
+
+def failed(found: str, remedy: str) -> Finding:
+    return Finding(Status.FAILED, found, remedy)
+
+
+def skipped(found: str, remedy: str = "") -> Finding:
+    return Finding(Status.SKIPPED, found, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`where`: an address, a topic, the cluster. `seen_from`: the driver, or an executor's host."""
+
+    step: str
+    where: str
+    finding: Finding
+    seen_from: str = DRIVER
+
+    @property
+    def status(self) -> Status:
+        return self.finding.status
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """All verdicts, in the order of the steps. Shows itself as a table, in notebooks as HTML."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; warnings and skipped steps may be among them."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.status is Status.FAILED)
+
+    @property
+    def summary(self) -> str:
+        """How many of each, in one line."""
+        counts = [(status, sum(verdict.status is status for verdict in self.verdicts)) for status in Status]
+        return ", ".join(f"{count} {status}" for status, count in counts if count)
+
+    def __add__(self, other: Report) -> Report:
+        return Report(self.verdicts + other.verdicts)
+
+    def __repr__(self) -> str:
+        heads, rows = self._cells()
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        widths[-1] = 0
+        indent = " " * (sum(widths) + 2 * (len(widths) - 1))
+        lines = [_row(heads, widths)]
+        for row, verdict in zip(rows, self.verdicts, strict=True):
+            first, *more = _wrapped(row[-1]) or [""]
+            lines.append(_row((*row[:-1], first), widths))
+            lines += [indent + line for line in more]
+            if verdict.finding.remedy:
+                lines += [indent + line for line in _wrapped(f"to mend it: {verdict.finding.remedy}")]
+        return "\n".join([*lines, "", self.summary])
+
+    def _repr_html_(self) -> str:
+        heads, rows = self._cells()
+        head = "".join(f"<th>{head}</th>" for head in (*heads, "TO MEND IT"))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, verdict.finding.remedy)) + "</tr>"
+            for row, verdict in zip(rows, self.verdicts, strict=True)
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self.summary)}</p>"
+
+    def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Whence a step was seen is a column only where there is more than one such place."""
+        several = any(verdict.seen_from != DRIVER for verdict in self.verdicts)
+        heads = (_HEADS[0], "FROM", *_HEADS[1:]) if several else _HEADS
+        rows = []
+        for each in self.verdicts:
+            seen_from = (each.seen_from,) if several else ()
+            rows.append((each.status.value, *seen_from, each.step, each.where, each.finding.found))
+        return heads, rows
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, TEXT_CHARACTERS, break_long_words=False, break_on_hyphens=False)
+
+
+# --- from an executor to the driver -----------------------------------------------------------------------------------
+
+
+def to_json(verdicts: Iterable[Verdict]) -> str:
+    return json.dumps([asdict(verdict) for verdict in verdicts])
+
+
+def from_json(text: str, *, seen_from: str) -> tuple[Verdict, ...]:
+    """The verdicts of another process, as seen from there."""
+    return tuple(
+        replace(
+            Verdict(
+                each["step"],
+                each["where"],
+                Finding(Status(each["finding"]["status"]), each["finding"]["found"], each["finding"]["remedy"]),
+            ),
+            seen_from=seen_from,
+        )
+        for each in json.loads(text)
+    )

@@ -1,0 +1,61 @@
+"""`kafka_sink.validate`: what a write would be told of its options, columns and cluster, before there is a write.
+
+Options and columns go through the same functions as those of the data source (`source.py`), the cluster through the
+doctor's engine; nothing is judged here. What the session's conf says is taken in, as tasks do, but with exactly-once,
+which is planned without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+
+from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_stream, complete, given_conf, given_options
+from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.report import Report, Verdict, ok
+from kafka_sink.errors import NotPlanned
+from kafka_sink.spark.exactly_once import is_exactly_once, stream_prefix
+from kafka_sink.spark.executors import examine_from_executors
+from kafka_sink.spark.source import check_spark_schema, pickled
+
+
+def validated(
+    df: DataFrame, options: Mapping[str, object], *, executors: bool, token: Callable[[], tuple[str, float]] | None
+) -> Report:
+    """Raises ConfigError, SchemaError, TypeError."""
+    texts = {name.lower(): _text(value) for name, value in options.items() if value is not None}
+    config = _configuration(df, texts, token)
+    check_spark_schema(df.schema, topic_option=config.topic is not None)
+    columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)
+    kind = "stream" if df.isStreaming else "batch write"
+    here = (
+        Verdict("options", kind, ok(config.delivery_guarantee)),
+        Verdict("columns", kind, ok(columns)),
+    )
+    report = Report(here) + examine(config)
+    return report + examine_from_executors(df.sparkSession, config.producer) if executors else report
+
+
+def _text(value: object) -> str:
+    """As Spark's `option` makes it one."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _configuration(
+    df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None
+) -> SinkConfig:
+    given = given_options(texts)
+    if token is not None:
+        given = {**given, "token_callable": pickled(token)}
+    if df.isStreaming:
+        check_stream(given)
+    check_given(given)
+    # Where an exactly-once write is planned there is no conf.
+    config = complete(given if is_exactly_once(given) else {**given_conf(df.sparkSession.conf.getAll), **given})
+    if config.delivery_guarantee == EXACTLY_ONCE and not is_exactly_once(given):
+        raise NotPlanned(option="deliveryGuarantee=exactly-once")
+    if df.isStreaming and is_exactly_once(given):
+        return replace(config, transactional_id_prefix=stream_prefix(given, texts.get("checkpointlocation")))
+    return config

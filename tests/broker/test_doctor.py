@@ -1,0 +1,528 @@
+"""Faults, each injected into real brokers or scripted peers, and what the doctor answers: where, at which step, what to
+do, in time. And that where nothing is wrong it finds nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import kafka_sink
+from certificates import Authority
+from kafka_sink import check
+from kafka_sink.broker import LocalKafka
+from kafka_sink.config import sink_config
+from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.report import Report, Status, Verdict
+from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
+from scripted_peers import advertises, hangs_up, peer, says_nothing, speaks_http
+from secure_kafka import OTHER_CA, PASSWORDS, Acl, SecureKafka
+from waiting import wait_until
+
+ANSWER_S = 10
+DEADLINE_S = 60
+OK, WARNING, FAILED, SKIPPED = Status
+topic_numbers = itertools.count(1)
+NOWHERE = "nowhere.invalid"
+
+
+def examined(options: dict[str, str]) -> Report:
+    """The report, in time and without a password."""
+    started = time.monotonic()
+    report = examine(sink_config(options))
+    seconds = time.monotonic() - started
+    assert seconds < ANSWER_S
+    # `pytest -rP` shows the table of faults.
+    print(f"{seconds:.2f} s")
+    for verdict in report.verdicts:
+        if verdict.status in (FAILED, WARNING):
+            print(f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
+                  f"{verdict.finding.remedy}")
+    shown = repr(report) + report._repr_html_()
+    assert not any(password in shown for password in (*PASSWORDS.values(), "wrong-canary"))
+    return report
+
+
+def failure_of(options: dict[str, str]) -> Verdict:
+    """The one thing that is wrong; what needs it was skipped."""
+    report = examined(options)
+    assert not report.ok
+    (failure,) = report.failures
+    return failure
+
+
+def verdict_of(report: Report, step: str) -> Verdict:
+    (verdict,) = (each for each in report.verdicts if each.step == step)
+    return verdict
+
+
+def at(servers: str, **more: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": servers, "topic": "any", **more}
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+# --- nothing is wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_nothing_fails_where_nothing_is_wrong(kafka: LocalKafka, topic: Callable[..., str], guarantee: str) -> None:
+    report = examined(at(kafka.bootstrap_servers, topic=topic(3), deliveryGuarantee=guarantee))
+    assert report.ok, report
+    assert {verdict.step for verdict in report.verdicts if verdict.status is not OK} == {"replication"}, report
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bootstrap_name_that_cannot_be_resolved() -> None:
+    failure = failure_of(at(f"{NOWHERE}:9092"))
+    assert (failure.step, failure.where) == ("dns", f"{NOWHERE}:9092")
+    assert "/etc/hosts" in failure.finding.remedy
+
+
+def test_a_closed_port() -> None:
+    port = closed_port()
+    failure = failure_of(at(f"127.0.0.1:{port}"))
+    assert (failure.step, failure.where) == ("tcp", f"127.0.0.1:{port}")
+    assert "refused" in failure.finding.found
+    assert "check the port" in failure.finding.remedy
+
+
+def test_a_host_that_answers_nothing() -> None:
+    """A queue of connections that is full drops what comes, as firewalls do."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for filling in (first, second):
+            filling.setblocking(False)
+            filling.connect_ex(address)
+        failure = failure_of(at(f"127.0.0.1:{address[1]}"))
+    assert failure.step == "tcp"
+    assert "does not answer at all" in failure.finding.found
+    assert "firewall" in failure.finding.remedy
+
+
+def test_a_port_that_accepts_and_says_nothing() -> None:
+    with peer(says_nothing) as port:
+        failure = failure_of(at(f"127.0.0.1:{port}"))
+        assert (failure.step, failure.where) == ("api versions", f"127.0.0.1:{port}")
+        assert "load balancer" in failure.finding.remedy
+        failure = failure_of(at(f"127.0.0.1:{port}", **{"kafka.security.protocol": "SSL"}))
+        assert (failure.step, failure.where) == ("tls", f"127.0.0.1:{port}")
+        assert "load balancer" in failure.finding.remedy
+
+
+def test_a_port_that_speaks_http() -> None:
+    with peer(speaks_http) as port:
+        failure = failure_of(at(f"127.0.0.1:{port}"))
+        assert (failure.step, failure.where) == ("api versions", f"127.0.0.1:{port}")
+        assert "HTTP" in failure.finding.found
+        assert "REST proxy" in failure.finding.remedy
+        failure = failure_of(at(f"127.0.0.1:{port}", **{"kafka.security.protocol": "SSL"}))
+        assert (failure.step, "does not speak TLS" in failure.finding.found) == ("tls", True)
+
+
+def test_a_port_that_hangs_up() -> None:
+    with peer(hangs_up) as port:
+        failure = failure_of(at(f"127.0.0.1:{port}"))
+    assert failure.step == "api versions"
+    assert "closed the connection" in failure.finding.found
+
+
+def test_one_of_two_bootstrap_servers_is_only_warned_of(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    report = examined(at(f"{NOWHERE}:9092,{kafka.bootstrap_servers}", topic=topic()))
+    assert report.ok
+    warned = next(verdict for verdict in report.verdicts if verdict.step == "dns")
+    assert (warned.status, warned.where) == (WARNING, f"{NOWHERE}:9092")
+
+
+# --- advertised listeners ---------------------------------------------------------------------------------------------
+
+
+def test_an_advertised_name_that_cannot_be_resolved() -> None:
+    with peer(advertises(NOWHERE, 9092)) as port:
+        report = examined(at(f"127.0.0.1:{port}"))
+    failure = next(iter(report.failures))
+    assert (failure.step, failure.where) == ("dns", f"broker 7, {NOWHERE}:9092")
+    assert "advertised.listeners" in failure.finding.remedy
+
+
+def test_an_advertised_listener_that_cannot_be_reached() -> None:
+    port = closed_port()
+    with LocalKafka(listeners={"OUTSIDE": "PLAINTEXT"}, advertised={"OUTSIDE": {1: port}}) as kafka:
+        kafka.create_topic("any", 1)
+        failure = failure_of(at(kafka.addresses_of("OUTSIDE")))
+    assert (failure.step, failure.where) == ("tcp", f"broker 1, 127.0.0.1:{port}")
+    assert "advertised.listeners" in failure.finding.remedy
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def secured(secure: SecureKafka, options: dict[str, str]) -> Verdict:
+    return failure_of({**options, "topic": "any"})
+
+
+def test_tls_to_a_plaintext_listener(secure: SecureKafka) -> None:
+    servers = {"kafka.bootstrap.servers": secure.kafka.bootstrap_servers}
+    failure = secured(secure, secure.tls() | servers)
+    assert (failure.step, failure.where) == ("tls", secure.kafka.bootstrap_servers)
+    assert "plaintext listener" in failure.finding.remedy
+
+
+def test_plaintext_to_a_tls_listener(secure: SecureKafka) -> None:
+    failure = failure_of(at(secure.kafka.addresses_of("TLS")))
+    assert (failure.step, failure.where) == ("tls", secure.kafka.addresses_of("TLS"))
+    assert "kafka.security.protocol to SSL" in failure.finding.remedy
+
+
+def test_an_unknown_ca(secure: SecureKafka) -> None:
+    for ca in (OTHER_CA, Authority()):
+        failure = secured(secure, secure.tls(ssl_truststore_certificates=ca.certificate))
+        assert (failure.step, failure.where) == ("tls", secure.kafka.addresses_of("TLS"))
+        assert "CA that is not trusted" in failure.finding.found
+        assert "kafka.ssl.truststore.location" in failure.finding.remedy
+
+
+def test_a_certificate_for_another_host(secure: SecureKafka) -> None:
+    failure = secured(secure, secure.tls("ELSEWHERE"))
+    assert (failure.step, "another host name" in failure.finding.found) == ("tls", True)
+    assert "issued for this one" in failure.finding.remedy
+
+
+def test_an_expired_certificate(secure: SecureKafka) -> None:
+    failure = secured(secure, secure.tls("EXPIRED"))
+    assert (failure.step, "has expired" in failure.finding.found) == ("tls", True)
+    assert "renewed on the broker" in failure.finding.remedy
+
+
+def test_a_client_certificate_that_is_missing(secure: SecureKafka) -> None:
+    failure = secured(secure, secure.tls("MTLS"))
+    assert (failure.step, "got none" in failure.finding.found) == ("tls", True)
+    assert "kafka.ssl.keystore.location" in failure.finding.remedy
+
+
+def test_a_truststore_that_is_not_there(secure: SecureKafka, tmp_path: Path) -> None:
+    options = secure.tls(ssl_truststore_location=str(tmp_path / "none.pem"))
+    del options["kafka.ssl.truststore.certificates"]
+    failure = secured(secure, options)
+    assert (failure.step, "none.pem" in failure.finding.found) == ("tls", True)
+
+
+# --- SASL -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mechanism_that_is_not_offered(secure: SecureKafka) -> None:
+    options = secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TOKENS")}
+    failure = secured(secure, options)
+    assert (failure.step, failure.where) == ("sasl", secure.kafka.addresses_of("TOKENS"))
+    assert "it offers: OAUTHBEARER" in failure.finding.found
+    assert "kafka.sasl.mechanism" in failure.finding.remedy
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_wrong_password(secure: SecureKafka, mechanism: str) -> None:
+    failure = secured(secure, secure.sasl(mechanism, "alice", "wrong-canary"))
+    assert (failure.step, failure.where) == ("sasl", secure.kafka.addresses_of("SASL"))
+    assert "'alice'" in failure.finding.found
+    assert "check user name and password" in failure.finding.remedy
+
+
+def test_no_credentials_where_they_are_asked_for(secure: SecureKafka) -> None:
+    options = secure.tls() | {"kafka.bootstrap.servers": secure.kafka.addresses_of("SASL")}
+    failure = secured(secure, options)
+    assert (failure.step, "asks for authentication" in failure.finding.found) == ("sasl", True)
+    assert "kafka.sasl.mechanism" in failure.finding.remedy
+
+
+def test_credentials_where_nobody_asks_for_them(secure: SecureKafka) -> None:
+    options = secure.sasl("PLAIN") | {"kafka.bootstrap.servers": secure.kafka.addresses_of("TLS")}
+    failure = secured(secure, options)
+    assert (failure.step, "expects no authentication" in failure.finding.found) == ("sasl", True)
+
+
+# --- the topic --------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_missing(kafka: LocalKafka) -> None:
+    failure = failure_of(at(kafka.bootstrap_servers, topic="missing"))
+    assert (failure.step, failure.where) == ("topic", "topic missing")
+    assert "kafka-topics.sh" in failure.finding.remedy
+    assert "createTopics=true" in failure.finding.remedy
+
+
+def test_a_topic_that_is_made(kafka: LocalKafka) -> None:
+    name = f"made-{next(topic_numbers)}"
+    report = examined(at(kafka.bootstrap_servers, topic=name, createTopics="true"))
+    assert report.ok, report
+    assert "made" in verdict_of(report, "topic").finding.found
+    assert name in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).topics
+    assert "1 partition" in verdict_of(examined(at(kafka.bootstrap_servers, topic=name)), "topic").finding.found
+
+
+def test_settings_that_lose_rows_or_refuse_them(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(1, {
+        "unclean.leader.election.enable": "true", "max.message.bytes": "100000",
+        "message.timestamp.type": "LogAppendTime",
+    })  # fmt: skip
+    report = examined(at(kafka.bootstrap_servers, topic=name, **{"kafka.acks": "1"}))
+    assert report.ok
+    warned = {verdict.step: verdict.finding for verdict in report.verdicts if verdict.status is WARNING}
+    assert warned.keys() == {"replication", "unclean election", "message size", "timestamps", "acks"}
+    assert "replication factor 1" in warned["replication"].found
+    assert "raise the factor to 3" in warned["replication"].remedy
+    assert "unclean.leader.election.enable=false" in warned["unclean election"].remedy
+    assert "100000" in warned["message size"].found
+    assert "1048576" in warned["message size"].found
+    assert "kafka.max.request.size to 100000" in warned["message size"].remedy
+    assert "kafka.acks=all" in warned["acks"].remedy
+
+
+def test_fewer_replicas_than_have_to_be_in_sync(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    failure = failure_of(at(kafka.bootstrap_servers, topic=topic(1, {"min.insync.replicas": "2"})))
+    assert failure.step == "in-sync replicas"
+    assert "min.insync.replicas=2 is more than the 1 replicas" in failure.finding.found
+    assert "replication factor" in failure.finding.remedy
+
+
+def test_brokers_that_are_down() -> None:
+    """A partition without its leader, one with too few in sync, and the broker itself."""
+    with LocalKafka(nodes=3) as kafka:
+        kafka.create_topic("alone", 3)
+        kafka.create_topic("together", 3, 3, {"min.insync.replicas": "3"})
+        wait_until(lambda: examined(at(kafka.bootstrap_servers, topic="together")).ok, DEADLINE_S, "all are in sync")
+        kafka.kill(3)
+        servers = kafka.bootstrap_servers
+
+        def failures(name: str) -> dict[str, Verdict]:
+            return {each.step: each for each in examined(at(servers, topic=name)).failures}
+
+        wait_until(lambda: "leaders" in failures("alone"), DEADLINE_S, "the others notice")
+        finding = failures("alone")["leaders"].finding
+        assert re.search(r"no leader for partition \d$", finding.found)
+        assert "start the brokers" in finding.remedy
+        finding = failures("together")["in-sync replicas"].finding
+        assert "min.insync.replicas=3" in finding.found
+        assert "partitions 0, 1, 2 (2 in sync)" in finding.found
+
+
+# --- what is allowed --------------------------------------------------------------------------------------------------
+
+
+def of_bob(secure: SecureKafka, topic: str, **more: str) -> dict[str, str]:
+    return {**secure.sasl("SCRAM-SHA-512", "bob"), "topic": topic, **more}
+
+
+def new_topic(secure: SecureKafka) -> str:
+    name = f"checked-{next(topic_numbers)}"
+    secure.kafka.create_topic(name, 1)
+    return name
+
+
+def exactly_once_acls(topic: str) -> dict[str, Acl]:
+    """Those of the README, each by the step that misses it."""
+    return {
+        "write acl": Acl(ResourceType.TOPIC, topic, AclOperation.WRITE),
+        "read acl": Acl(ResourceType.TOPIC, topic, AclOperation.READ),
+        "transactional id acl": Acl(ResourceType.TRANSACTIONAL_ID, topic, AclOperation.WRITE, prefixed=True),
+        "group acl": Acl(ResourceType.GROUP, topic, AclOperation.READ, prefixed=True),
+        "commit topic": Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.READ),
+    }
+
+
+def test_a_topic_that_may_not_be_written_to(secure: SecureKafka) -> None:
+    topic = new_topic(secure)
+    failure = failure_of(of_bob(secure, topic))
+    assert (failure.step, failure.where) == ("topic", f"topic {topic}")
+    assert f"TOPIC {topic} WRITE" in failure.finding.remedy
+    assert "User:bob" in failure.finding.remedy
+    secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.READ))
+    failure = failure_of(of_bob(secure, topic))
+    assert failure.step == "write acl"
+    assert f"TOPIC {topic} WRITE" in failure.finding.remedy
+    secure.allow(Acl(ResourceType.TOPIC, topic, AclOperation.WRITE))
+    report = examined(of_bob(secure, topic))
+    assert report.ok, report
+    assert "DESCRIBE_CONFIGS" in verdict_of(report, "settings").finding.remedy
+    assert verdict_of(report, "in-sync replicas").status is SKIPPED
+
+
+@pytest.mark.parametrize("missing", [None, *exactly_once_acls("")])
+def test_acls_of_exactly_once(secure: SecureKafka, missing: str | None) -> None:
+    topic = new_topic(secure)
+    commits = f"{topic}-commits"
+    secure.kafka.create_topic(commits, 1)
+    acls = exactly_once_acls(topic)
+    secure.allow(*(acl for step, acl in acls.items() if step != missing))
+    once = of_bob(
+        secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=commits
+    )
+    if missing is None:
+        report = examined(once)
+        assert report.ok, report
+        return
+    failure = failure_of(once)
+    acl = acls[missing]
+    assert failure.step == missing
+    assert f"{acl.kind.name} {acl.name} {acl.operation.name}" in failure.finding.remedy
+    assert "User:bob" in failure.finding.remedy
+
+
+def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
+    topic = new_topic(secure)
+    secure.allow(*exactly_once_acls(topic).values())
+    once = of_bob(
+        secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=f"{topic}-commits"
+    )
+    failure = failure_of(once)
+    assert (failure.step, failure.where) == ("commit topic", f"topic {topic}-commits")
+    assert f"TOPIC {topic}-commits CREATE" in failure.finding.remedy
+    secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
+    report = examined(once)
+    assert report.ok
+    assert "the first write makes it" in verdict_of(report, "commit topic").finding.found
+    assert f"{topic}-commits" not in secure.admin.list_topics(timeout=30).topics, "nothing was made"
+
+
+def test_a_transaction_timeout_above_the_ceiling(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    failure = failure_of(at(
+        kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once",
+        **{"kafka.transaction.timeout.ms": "1000000000"},
+    ))  # fmt: skip
+    assert failure.step == "transaction timeout"
+    assert "transaction.max.timeout.ms=900000" in failure.finding.found
+    assert "at most 900000" in failure.finding.remedy
+
+
+def test_it_leaves_no_transaction_behind(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic()
+    options = at(kafka.bootstrap_servers, topic=name, deliveryGuarantee="exactly-once", transactionalIdPrefix=name)
+    assert examined(options).ok
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    listed = kafka.run_tool(
+        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka.bootstrap_servers, "list"
+    )
+    assert name not in listed
+    groups = admin.list_consumer_groups().result(30).valid
+    assert not [group for group in groups if group.group_id.startswith(name)]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    preset = tmp_path / "sink.conf"
+    preset.write_text(f"kafka.bootstrap.servers = {kafka.bootstrap_servers}\n")
+    arguments = [sys.executable, "-m", "kafka_sink.check", "--preset", str(preset), "--topic"]
+    good = subprocess.run([*arguments, topic()], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.splitlines()[0].split() == ["VERDICT", "STEP", "WHERE", "FOUND"]
+    bad = subprocess.run([*arguments, "missing"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert bad.returncode == 1
+    assert re.search(r"^FAILED +topic +topic missing +there is no such topic$", bad.stdout, re.MULTILINE)
+
+
+def test_the_command_from_executors(
+    kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the tests' own
+    option = f"kafka.bootstrap.servers={NOWHERE}:9092,{kafka.bootstrap_servers}"
+    assert check.main(["--option", option, "--topic", topic(), "--spark"]) == 0
+    said = capsys.readouterr().out
+    host = re.escape(socket.gethostname())
+    assert re.search(rf"^OK +{host} +sasl +{kafka.bootstrap_servers} ", said, re.MULTILINE)
+    assert re.search(r"^OK +driver +topic ", said, re.MULTILINE)
+
+
+# --- a write's own start ----------------------------------------------------------------------------------------------
+
+
+def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> None:
+    kafka_sink.register(spark)
+    frame = spark.range(1).selectExpr("cast(id as string) as value")
+    with pytest.raises(PySparkException) as failure:
+        frame.write.format("pykafka").mode("append").options(
+            **at(f"{NOWHERE}:9092", **{"kafka.max.block.ms": "500"})
+        ).save()
+    message = str(failure.value)
+    assert f"step 'dns' of {NOWHERE}:9092 fails" in message
+    assert f"python -m kafka_sink.check --option kafka.bootstrap.servers={NOWHERE}:9092" in message
+    with pytest.raises(BrokersUnreachable) as unreachable:
+        kafka_sink.partition_count(at(f"{NOWHERE}:9092", **{"kafka.max.block.ms": "500"}))
+    assert (unreachable.value.step, unreachable.value.where) == ("dns", f"{NOWHERE}:9092")
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_write_that_makes_its_topic(spark: SparkSession, kafka: LocalKafka, guarantee: str) -> None:
+    kafka_sink.register(spark)
+    name = f"made-{next(topic_numbers)}"
+    frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
+    options = at(kafka.bootstrap_servers, topic=name, createTopics="true", deliveryGuarantee=guarantee)
+    frame.write.format("pykafka").mode("append").options(**options).save()
+    ends = kafka.run_tool(
+        "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", kafka.bootstrap_servers, "--topic", name
+    )
+    assert int(ends.rsplit(":", 1)[1]) >= 100
+
+
+# --- validate ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> Iterator[object]:
+    yield spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+
+
+def test_validate_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    frame = spark.range(1).selectExpr("cast(id as string) as value")
+    report = kafka_sink.validate(frame, executors=True, **at(kafka.bootstrap_servers, topic=topic()))
+    assert report.ok, report
+    assert "value string" in verdict_of(report, "columns").finding.found
+    assert {verdict.seen_from for verdict in report.verdicts} == {"driver", socket.gethostname()}
+    report = kafka_sink.validate(frame, **at(kafka.bootstrap_servers, topic="missing"))
+    assert [failure.step for failure in report.failures] == ["topic"]
+    assert "<td>FAILED</td>" in report._repr_html_()
+
+
+def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    frame = spark.readStream.format("rate").load()
+    rows = frame.selectExpr("cast(value as string) as value")
+    once = at(kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
+    report = kafka_sink.validate(rows, **once)
+    assert report.ok, report
+    assert re.fullmatch(r"pykafka-[0-9a-f]{16}\*", verdict_of(report, "group acl").where)
+    with pytest.raises(MissingColumn):
+        kafka_sink.validate(frame.drop("value"), **once)
+    with pytest.raises(UnknownOption):
+        kafka_sink.validate(rows, **once, topics="t")
+    with pytest.raises(InvalidOption):
+        kafka_sink.validate(rows, **(once | {"kafka.acks": "2"}))
+
+
+def test_validate_takes_the_conf_of_the_session(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    frame = spark.range(1).selectExpr("cast(id as string) as value")
+    spark.conf.set("spark.pykafka.kafka.bootstrap.servers", kafka.bootstrap_servers)
+    try:
+        assert kafka_sink.validate(frame, topic=topic(), includeHeaders=True).ok
+    finally:
+        spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")
