@@ -15,6 +15,7 @@ import queue
 import socket
 import ssl
 import threading
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -42,7 +43,7 @@ from kafka_sink.security import authenticator, tls_context
 # Two in a row, that of a bootstrap server and that of what it advertises, are told within ten seconds.
 STEP_TIMEOUT_S = 4.0
 _RECEIVE_BYTES = 64 * 1024
-_ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),))
+_ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, uuid.UUID(int=1), b""),))
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
@@ -66,16 +67,22 @@ class Dialogue:
             self._send(self._connection.own_request())
 
     def ask(self, request: Request) -> Response:
-        """Raises NoAnswer; never asks twice."""
+        """Raises NoAnswer; never asks twice. A late answer would be taken for that to the next question, so without one
+        it is over."""
+        name = api_of(request).name
+        if self._connection.state is not State.OPEN:
+            raise NoAnswer(f"no answer to {name}: an earlier request had none, and the connection was closed")
+        if self._connection.version_for(request) is None:
+            raise NoAnswer(f"the broker takes no version of {name} that this client speaks")
         try:
             return self.asked(request)
         except (OSError, ProtocolError) as error:
-            raise NoAnswer(f"no answer to {api_of(request).name}: {error}") from None
-        except ValueError as error:
-            raise NoAnswer(str(error)) from None
+            self._connection.close()
+            self.close()
+            raise NoAnswer(f"no answer to {name}: {error}") from None
 
     def asked(self, request: Request) -> Response:
-        """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError, ValueError."""
+        """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError."""
         self._send(self._connection.send(request))
         while (answer := self._connection.next_answer()) is None:
             self._receive()

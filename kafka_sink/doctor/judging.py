@@ -8,8 +8,8 @@ Non-obvious:
   say TOPIC_AUTHORIZATION_FAILED for both then, and WRITE implies DESCRIBE.
 * `min.insync.replicas` counts for acks=all alone. With fewer replicas in sync every batch is refused
   (NOT_ENOUGH_REPLICAS); with fewer replicas at all, for ever.
-* A batch that is larger than `max.message.bytes` is split and sent again, at a cost; a single row is an error. Followers
-  fetch one batch at least, whatever `replica.fetch.max.bytes` says (KIP-74), so that is not looked at.
+* A batch that is larger than `max.message.bytes` is split and sent again, at a cost; a single row is an error.
+  Followers fetch one batch at least, whatever `replica.fetch.max.bytes` says (KIP-74), so that is not looked at.
 
 Source: KIP-430 (authorized operations), KIP-679, KIP-937 (timestamp bounds), Kafka's broker and topic configs.
 """
@@ -66,7 +66,7 @@ def cluster(response: MetadataResponse) -> Finding:
 
 def topic(said: TopicMetadata, config: SinkConfig) -> Finding:
     match said.error_code:
-        case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE:
+        case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE if said.partitions:
             count = len(said.partitions)
             return ok(f"{count} partition{'s' if count != 1 else ''}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -245,10 +245,11 @@ def producer_id(code: int, name: str, config: SinkConfig) -> Finding:
     """The answer to an InitProducerId without a transactional id, as idempotent writes begin with."""
     if code == ErrorCode.NONE:
         return ok("handed out: idempotent writes are allowed")
-    return failed(
-        f"no producer id for idempotent writes: {named(code)}",
-        f"{acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE",
-    )
+    if code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        remedy = f"{acl_remedy(f'TOPIC {name} WRITE', config.producer)}, or CLUSTER IDEMPOTENT_WRITE"
+    else:
+        remedy = "look at the log of the controller, which hands them out"
+    return failed(f"no producer id for idempotent writes: {named(code)}", remedy)
 
 
 def transactional_id(code: int, prefix: str, config: SinkConfig) -> Finding:

@@ -35,7 +35,7 @@ _TABLE: tuple[Step, ...] = (
     Step("leaders", ("topic",)),
     Step("replication", ("topic",)),
     Step("settings", ("topic",)),
-    Step("in-sync replicas", ("settings",)),
+    Step("in-sync replicas", ("leaders", "settings")),
     Step("unclean election", ("settings",)),
     Step("message size", ("settings",)),
     Step("timestamps", ("settings",)),

@@ -39,6 +39,9 @@ def peer(behaviour: Behaviour) -> Iterator[int]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             for sock in open_sockets:
+                # It also ends whoever reads from it.
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
 
 

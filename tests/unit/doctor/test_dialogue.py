@@ -1,0 +1,115 @@
+"""One connection to peers that behave badly; real brokers are in tests/broker/test_doctor.py."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.doctor import dialogue
+from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
+from kafka_sink.doctor.reaching import Failure
+from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, MetadataResponse
+from scripted_peers import Behaviour, advertises, hangs_up, peer, says_nothing, speaks_http
+
+STEP_TIMEOUT_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", STEP_TIMEOUT_S)
+
+
+def config(protocol: str = "PLAINTEXT") -> ProducerConfig:
+    return sink_config({"kafka.bootstrap.servers": "b:1", "kafka.security.protocol": protocol}).producer
+
+
+def failure_of(behaviour: Behaviour, protocol: str = "PLAINTEXT") -> Failure:
+    with peer(behaviour) as port:
+        attempt, opened = dial("127.0.0.1", port, config(protocol))
+    assert opened is None
+    assert attempt.failure is not None
+    assert attempt.connected_to == f"127.0.0.1:{port}"
+    return attempt.failure
+
+
+def test_a_broker_that_answers() -> None:
+    with peer(advertises("kafka-7", 9092)) as port:
+        attempt, opened = dial("127.0.0.1", port, config())
+        assert attempt.failure is None
+        assert isinstance(opened, Dialogue)
+        assert opened.cluster is not None
+        assert [(each.node_id, each.host, each.port) for each in opened.cluster.brokers] == [(7, "kafka-7", 9092)]
+        assert isinstance(opened.ask(MetadataRequest((), False)), MetadataResponse)
+        opened.close()
+    assert attempt.addresses == ("127.0.0.1",)
+    assert "Produce 13 of 9 to 13" in attempt.versions
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "protocol", "step"),
+    [
+        (says_nothing, "PLAINTEXT", "api versions"),
+        (says_nothing, "SSL", "tls"),
+        (speaks_http, "PLAINTEXT", "api versions"),
+        (speaks_http, "SSL", "tls"),
+        (hangs_up, "PLAINTEXT", "api versions"),
+        (hangs_up, "SSL", "tls"),
+    ],
+)
+def test_peers_that_are_no_brokers(behaviour: Behaviour, protocol: str, step: str) -> None:
+    started = time.monotonic()
+    assert failure_of(behaviour, protocol).step == step
+    assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
+
+
+def test_a_broker_that_goes_in_the_middle() -> None:
+    with peer(advertises("kafka-7", 9092)) as port:
+        _, opened = dial("127.0.0.1", port, config())
+    assert opened is not None
+    with pytest.raises(NoAnswer, match="no answer to Metadata"):
+        opened.ask(MetadataRequest((), False))
+    opened.close()
+
+
+def test_an_answer_that_is_none_to_the_question() -> None:
+    with peer(advertises("kafka-7", 9092)) as port:
+        _, opened = dial("127.0.0.1", port, config())
+        assert opened is not None
+        with pytest.raises(NoAnswer, match="no answer to InitProducerId"):
+            opened.ask(InitProducerIdRequest(1))
+        opened.close()
+
+
+def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def resolve(host: str, port: int) -> list[object]:
+        over.wait()
+        return []
+
+    monkeypatch.setattr(dialogue, "resolve", resolve)
+    started = time.monotonic()
+    attempt, _ = dial("kafka-1", 9092, config())
+    over.set()
+    assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
+    assert attempt.failure is not None
+    assert (attempt.failure.step, "no name server answers" in attempt.failure.found) == ("dns", True)
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with peer(advertises("kafka-7", 9092)) as port:
+        monkeypatch.setattr(
+            socket, "getaddrinfo",
+            lambda host, number, type: [
+                (socket.AF_INET, type, 0, "", ("127.0.0.2", number)),
+                (socket.AF_INET, type, 0, "", ("127.0.0.1", number)),
+            ],
+        )  # fmt: skip
+        attempt, opened = dial("kafka-1", port, config())
+        assert opened is not None
+        opened.close()
+    assert (attempt.addresses, attempt.connected_to) == (("127.0.0.2", "127.0.0.1"), f"127.0.0.1:{port}")

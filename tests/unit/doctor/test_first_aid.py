@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.doctor import first_aid
+from kafka_sink.doctor.first_aid import command, ensure_topic, look_at_hosts
+from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped
+from kafka_sink.errors import REPLAY, BrokersUnreachable, TopicNotCreated, TopicNotFound
+
+CANARY = "canary-5e1b"
+SCRAM = {
+    "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.username": "alice", "kafka.sasl.password": CANARY,
+}  # fmt: skip
+
+
+def config(**more: str) -> SinkConfig:
+    return sink_config({"kafka.bootstrap.servers": "b:9092", "topic": "t", **more})
+
+
+def unreachable() -> BrokersUnreachable:
+    return BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="b:9092: Connection refused")
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
+    """What an examination would find."""
+    verdicts: list[Verdict] = []
+    monkeypatch.setattr(first_aid, "examine_hosts", lambda config: Report(tuple(verdicts)))
+    return verdicts
+
+
+def test_the_first_failure_is_in_the_error(examined: list[Verdict]) -> None:
+    examined.append(Verdict("dns", "b:9092", ok("")))
+    examined.append(Verdict("tcp", "b:9092", failed("nothing listens", "check the port")))
+    error = unreachable()
+    look_at_hosts(error, config().producer)
+    assert (error.step, error.where, error.remedy) == ("tcp", "b:9092", "check the port")
+    assert "step 'tcp' of b:9092 fails: nothing listens. To mend it: check the port. All steps, " in str(error)
+    assert "python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092 Rows" in str(error)
+    assert "Check kafka.bootstrap.servers, and" not in str(error)
+    assert str(error).endswith(REPLAY)
+
+
+def test_brokers_that_are_back_leave_the_error_as_it_was(examined: list[Verdict]) -> None:
+    examined.append(Verdict("dns", "b:9092", ok("")))
+    error = unreachable()
+    look_at_hosts(error, config().producer)
+    assert str(error) == str(unreachable())
+
+
+def test_other_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(first_aid, "examine_hosts")
+    look_at_hosts(TopicNotFound(topic="t", waited_ms=1), config().producer)
+
+
+def test_the_command_has_no_secret() -> None:
+    assert command(config().producer) == "python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092"
+    said = command(config(**SCRAM).producer)
+    assert said.startswith("python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092 --preset FILE")
+    assert CANARY not in said
+
+
+# --- createTopics -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> tuple[list[SinkConfig], list[Finding]]:
+    """Who asked for a topic, and what they are told next."""
+    asked: list[SinkConfig] = []
+    findings: list[Finding] = []
+
+    def make(config: SinkConfig) -> Finding:
+        asked.append(config)
+        return findings.pop(0)
+
+    monkeypatch.setattr(first_aid, "make_topic", make)
+    monkeypatch.setattr(first_aid, "_there", set())
+    return asked, findings
+
+
+def test_a_topic_is_made_once(made: tuple[list[SinkConfig], list[Finding]]) -> None:
+    asked, findings = made
+    findings += [ok("made"), ok("made")]
+    for _ in range(3):
+        ensure_topic(config(createTopics="true"))
+    assert len(asked) == 1
+    ensure_topic(config(createTopics="true", topic="u"))
+    assert len(asked) == 2
+
+
+def test_nobody_is_asked_who_does_not_want_it(made: tuple[list[SinkConfig], list[Finding]]) -> None:
+    ensure_topic(config())
+    ensure_topic(sink_config({"kafka.bootstrap.servers": "b:9092", "createTopics": "true"}))
+    assert made[0] == []
+
+
+def test_what_was_refused_is_an_error_and_what_was_not_reached_is_the_writes_affair(
+    made: tuple[list[SinkConfig], list[Finding]],
+) -> None:
+    asked, findings = made
+    findings += [skipped("because of cluster"), failed("not allowed", "add the ACL"), ok("made")]
+    ensure_topic(config(createTopics="true"))
+    with pytest.raises(TopicNotCreated, match=r"not allowed\. To mend it: add the ACL") as refused:
+        ensure_topic(config(createTopics="true"))
+    assert (refused.value.topic, refused.value.reason, refused.value.remedy) == ("t", "not allowed", "add the ACL")
+    ensure_topic(config(createTopics="true"))
+    assert len(asked) == 3

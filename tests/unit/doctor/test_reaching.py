@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kafka_sink.config import SecurityConfig
+from kafka_sink.doctor import reaching
+from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
+from kafka_sink.doctor.report import Status
+from kafka_sink.doctor.steps import HOST_STEPS
+from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
+from kafka_sink.net.transport import TlsFailure
+from kafka_sink.options import Secret
+
+OK, WARNING, FAILED, SKIPPED = Status
+PLAINTEXT = SecurityConfig()
+SCRAM = SecurityConfig(
+    security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512", sasl_username="alice", sasl_password=Secret("canary")
+)
+WHOLE = Attempt("kafka-1", 9092, ("10.0.0.1", "10.0.0.2"), "10.0.0.2:9092", "TLSv1.3, AES", "Produce 12")
+
+
+@pytest.mark.parametrize("step", HOST_STEPS)
+def test_one_failure_what_is_before_is_well_and_what_is_behind_skipped(step: str) -> None:
+    attempt = Attempt("kafka-1", 9092, ("10.0.0.1",), "10.0.0.1:9092", failure=Failure(step, "found", "mend"))
+    verdicts = host_verdicts(attempt, "kafka-1:9092", PLAINTEXT)
+    place = HOST_STEPS.index(step)
+    assert [verdict.step for verdict in verdicts] == list(HOST_STEPS)
+    assert [verdict.status for verdict in verdicts] == [OK] * place + [FAILED] + [SKIPPED] * (4 - place)
+    assert (verdicts[place].finding.found, verdicts[place].finding.remedy) == ("found", "mend")
+    assert {verdict.finding.found for verdict in verdicts[place + 1 :]} <= {f"because of {step}"}
+
+
+def test_what_was_agreed_on_is_said() -> None:
+    found = [verdict.finding.found for verdict in host_verdicts(WHOLE, "here", SCRAM)]
+    assert found == [
+        "10.0.0.1, 10.0.0.2", "connected to 10.0.0.2:9092", "TLSv1.3, AES", "Produce 12", "SCRAM-SHA-512, User:alice"
+    ]  # fmt: skip
+    bare = Attempt("kafka-1", 9092, ("10.0.0.1",), "10.0.0.1:9092", versions="Produce 12")
+    found = [verdict.finding.found for verdict in host_verdicts(bare, "here", PLAINTEXT)]
+    assert found[2] == found[4] == "none (kafka.security.protocol=PLAINTEXT)"
+
+
+@pytest.mark.parametrize(
+    ("failure", "step", "found", "remedy"),
+    [
+        (reaching.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h' cannot be", "/etc/hosts"),
+        (reaching.dns_failure(TimeoutError("within 4 s"), "h"), "dns", "no name server answers", "resolver"),
+        (reaching.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
+        (reaching.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
+        (reaching.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
+        (reaching.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
+        (reaching.tls_timed_out(TimeoutError("within 4 s")), "tls", "says nothing", "load balancer"),
+        (reaching.hung_up("api versions", is_authenticated=False), "api versions", "in place of", "SSL"),
+        (reaching.hung_up("request", is_authenticated=False), "sasl", "asks for authentication", "SASL_SSL"),
+        (reaching.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
+        (reaching.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),
+        (reaching.said_nothing("api versions", TimeoutError("4 s")), "api versions", "4 s", "load balancer"),
+        (reaching.said_nothing("sasl", TimeoutError("4 s")), "sasl", "4 s", "log"),
+        (reaching.not_kafka(TlsExpected("speaks TLS")), "tls", "speaks TLS", "kafka.security.protocol to SSL"),
+        (reaching.not_kafka(ProtocolError("speaks HTTP")), "api versions", "speaks HTTP", "REST proxy"),
+        (reaching.no_token("401"), "sasl", "401", "token endpoint"),
+    ],
+)
+def test_a_failure_names_the_step_whose_setting_is_wrong(
+    failure: Failure, step: str, found: str, remedy: str
+) -> None:
+    assert failure.step == step
+    assert found in failure.found
+    assert remedy in failure.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("the broker does not offer it here; it offers: PLAIN", "sasl.enabled.mechanisms"),
+        ("the broker expects no authentication here", "SSL or PLAINTEXT"),
+        ("the broker refused (Authentication failed)", "user name and password"),
+    ],
+)
+def test_a_refused_authentication(reason: str, remedy: str) -> None:
+    failure = reaching.not_kafka(SaslRefused(mechanism="PLAIN", user="alice", reason=reason))
+    assert failure.step == "sasl"
+    assert failure.found.startswith("PLAIN as 'alice': ")
+    assert remedy in failure.remedy
+
+
+def test_only_what_is_about_the_address_is_the_advertised_listeners_fault() -> None:
+    for step in HOST_STEPS:
+        told = advertised(Failure(step, "found", "mend"))
+        assert ("advertised.listeners" in told.remedy) is (step in ("dns", "tcp"))
+        assert "mend" in told.remedy
+
+
+def test_a_bootstrap_server_beside_which_another_answers() -> None:
+    for step in HOST_STEPS:
+        (verdict,) = (
+            each
+            for each in map(dispensable, host_verdicts(Attempt("h", 1, failure=Failure(step, "f", "m")), "h:1", SCRAM))
+            if each.status in (FAILED, WARNING)
+        )
+        # What is wrong with certificates or passwords ends a write, whoever else answers.
+        assert verdict.status is (FAILED if step in ("tls", "sasl") else WARNING)
+
+
+def test_addresses_as_users_write_them() -> None:
+    assert (address_text("kafka-1", 9092), address_text("::1", 9092)) == ("kafka-1:9092", "[::1]:9092")
