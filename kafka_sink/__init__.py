@@ -14,7 +14,8 @@
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
 `client.py` is the shell that owns the Sender thread, the lock and the waiting; `options.py` is the table of options,
-`config.py` what becomes of it, `errors.py` the tree of errors; `broker/` is a local Kafka for development and tests.
+`config.py` what becomes of it, `errors.py` the tree of errors; `doctor/` finds out why a write would fail; `broker/` is
+a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 

@@ -67,10 +67,10 @@ def advertised(failure: Failure) -> Failure:
 
 
 def dns_failure(error: OSError, host: str) -> Failure:
-    what = f"{host!r} cannot be resolved" if not isinstance(error, TimeoutError) else f"no name server answers: {error}"
+    what = "no name server tells" if isinstance(error, TimeoutError) else "it cannot be resolved"
     return Failure(
         "dns",
-        f"{what} ({error.strerror or error})",
+        f"{host!r}: {what} ({error.strerror or error})",
         "correct the name, or add it to DNS or /etc/hosts of this host; in a container, look at its resolver and "
         "search domains",
     )

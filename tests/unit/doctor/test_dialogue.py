@@ -97,7 +97,7 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     over.set()
     assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
     assert attempt.failure is not None
-    assert (attempt.failure.step, "no name server answers" in attempt.failure.found) == ("dns", True)
+    assert (attempt.failure.step, "no name server tells" in attempt.failure.found) == ("dns", True)
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,8 +45,8 @@ def test_what_was_agreed_on_is_said() -> None:
 @pytest.mark.parametrize(
     ("failure", "step", "found", "remedy"),
     [
-        (reaching.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h' cannot be", "/etc/hosts"),
-        (reaching.dns_failure(TimeoutError("within 4 s"), "h"), "dns", "no name server answers", "resolver"),
+        (reaching.dns_failure(OSError(-2, "Name or service not known"), "h"), "dns", "'h': it cannot be", "/etc/hosts"),
+        (reaching.dns_failure(TimeoutError("in 4 s"), "h"), "dns", "no name server tells (in 4 s)", "resolver"),
         (reaching.tcp_failure(ConnectionRefusedError(), ["10.0.0.1"]), "tcp", "10.0.0.1 refused", "port"),
         (reaching.tcp_failure(TimeoutError("within 4 s"), ["a", "b"]), "tcp", "a, b does not answer", "firewall"),
         (reaching.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
