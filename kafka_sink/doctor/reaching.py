@@ -210,7 +210,7 @@ def dispensable(verdict: Verdict) -> Verdict:
     a password that is refused ends it all the same."""
     if verdict.status is not Status.FAILED or verdict.step not in _DISPENSABLE:
         return verdict
-    remedy = f"writes begin with the other bootstrap servers, until those are down too: {verdict.finding.remedy}"
+    remedy = f"{verdict.finding.remedy}. Until then writes begin with the other bootstrap servers"
     return replace(verdict, finding=warning(verdict.finding.found, remedy))
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ from kafka_sink.config import sink_config
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Status, Verdict
 from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
-from scripted_peers import advertises, hangs_up, peer, says_nothing, speaks_http
+from scripted_peers import advertises, hangs_up, peer, says_nothing, silent_host, speaks_http
 from secure_kafka import OTHER_CA, PASSWORDS, Acl, SecureKafka
 from waiting import wait_until
 
@@ -104,15 +104,8 @@ def test_a_closed_port() -> None:
 
 
 def test_a_host_that_answers_nothing() -> None:
-    """A queue of connections that is full drops what comes, as firewalls do."""
-    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        address = listener.getsockname()
-        for filling in (first, second):
-            filling.setblocking(False)
-            filling.connect_ex(address)
-        failure = failure_of(at(f"127.0.0.1:{address[1]}"))
+    with silent_host() as port:
+        failure = failure_of(at(f"127.0.0.1:{port}"))
     assert failure.step == "tcp"
     assert "does not answer at all" in failure.finding.found
     assert "firewall" in failure.finding.remedy
@@ -484,11 +477,6 @@ def test_a_write_that_makes_its_topic(spark: SparkSession, kafka: LocalKafka, gu
 
 
 # --- validate ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stream(spark: SparkSession) -> Iterator[object]:
-    yield spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
 
 
 def test_validate_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from fuzz.answers import answer
-from kafka_sink.protocol.requests import APIS, ApiVersionsRequest, MetadataRequest, api_of
+from fuzz.answers import Said, answer
+from kafka_sink.protocol.requests import APIS, ApiVersionsRequest, MetadataRequest, Request, api_of
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -62,26 +62,48 @@ def hangs_up(sock: socket.socket) -> None:
 
 
 def advertises(host: str, port: int) -> Behaviour:
-    """A broker with one broker in its cluster, at an address of its choice; it answers nothing else."""
-    software = ApiVersionsRequest("any", "1")
-    cluster = MetadataRequest((), allow_auto_topic_creation=False)
-    ranges = [{"api_key": each.key, "min_version": each.min_version, "max_version": each.max_version} for each in APIS]
-    brokers = [{"node_id": 7, "host": host, "port": port}]
+    """A broker with one broker in its cluster, at an address of its choice; it knows of no topics."""
+    return scripted([(_CLUSTER, {"brokers": [{"node_id": 7, "host": host, "port": port}], "topics": []})])
+
+
+def scripted(answers: Sequence[tuple[Request, Said]]) -> Behaviour:
+    """A broker that gives these answers, whatever it is asked: to requests of an API in their order, the last one for
+    ever. A connection is closed upon a request of an API without one."""
 
     def behave(sock: socket.socket) -> None:
-        for api_key, correlation_id in requests_on(sock):
-            if api_key == api_of(software).key:
-                said = answer(software, 3, {"error_code": 0, "api_keys": ranges}, correlation_id)
-            else:
-                said = answer(cluster, 13, {"error_code": 0, "brokers": brokers, "topics": []}, correlation_id)
-            sock.sendall(struct.pack(">i", len(said)) + said)
+        left: dict[int, list[tuple[Request, Said]]] = {api_of(_SOFTWARE).key: [(_SOFTWARE, {"api_keys": _RANGES})]}
+        for request, said in answers:
+            left.setdefault(api_of(request).key, []).append((request, said))
+        for api_key, version, correlation_id in requests_on(sock):
+            if api_key not in left:
+                sock.close()
+                return
+            request, said = left[api_key].pop(0) if len(left[api_key]) > 1 else left[api_key][0]
+            frame = answer(request, version, {"error_code": 0, **said}, correlation_id)
+            sock.sendall(struct.pack(">i", len(frame)) + frame)
 
     return behave
 
 
-def requests_on(sock: socket.socket) -> Iterator[tuple[int, int]]:
-    """The API key and the correlation id of each request."""
+_SOFTWARE = ApiVersionsRequest("any", "1")
+_CLUSTER = MetadataRequest((), allow_auto_topic_creation=False)
+_RANGES = [{"api_key": each.key, "min_version": each.min_version, "max_version": each.max_version} for each in APIS]
+
+
+def requests_on(sock: socket.socket) -> Iterator[tuple[int, int, int]]:
+    """The API key, the version and the correlation id of each request."""
     with sock.makefile("rb") as stream:
         while size := stream.read(4):
-            api_key, _, correlation_id = struct.unpack(">hhi", stream.read(struct.unpack(">i", size)[0])[:8])
-            yield api_key, correlation_id
+            yield struct.unpack(">hhi", stream.read(struct.unpack(">i", size)[0])[:8])
+
+
+@contextmanager
+def silent_host() -> Iterator[int]:
+    """A port whose queue of connections is full, so that what comes is dropped, as by firewalls."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for filling in (first, second):
+            filling.setblocking(False)
+            filling.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]

@@ -12,8 +12,9 @@ from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Failure
+from kafka_sink.net.transport import Address
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, MetadataResponse
-from scripted_peers import Behaviour, advertises, hangs_up, peer, says_nothing, speaks_http
+from scripted_peers import Behaviour, advertises, hangs_up, peer, says_nothing, silent_host, speaks_http
 
 STEP_TIMEOUT_S = 0.3
 
@@ -102,14 +103,21 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with peer(advertises("kafka-7", 9092)) as port:
-        monkeypatch.setattr(
-            socket, "getaddrinfo",
-            lambda host, number, type: [
-                (socket.AF_INET, type, 0, "", ("127.0.0.2", number)),
-                (socket.AF_INET, type, 0, "", ("127.0.0.1", number)),
-            ],
-        )  # fmt: skip
+        two = [Address(socket.AF_INET, (number, port), "kafka-1") for number in ("127.0.0.2", "127.0.0.1")]
+        monkeypatch.setattr(dialogue, "resolve", lambda host, port: two)
         attempt, opened = dial("kafka-1", port, config())
         assert opened is not None
         opened.close()
     assert (attempt.addresses, attempt.connected_to) == (("127.0.0.2", "127.0.0.1"), f"127.0.0.1:{port}")
+
+
+def test_several_addresses_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent_host() as port:
+        five = [Address(socket.AF_INET, ("127.0.0.1", port), "kafka-1")] * 5
+        monkeypatch.setattr(dialogue, "resolve", lambda host, port: five)
+        monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", 2)
+        started = time.monotonic()
+        attempt, _ = dial("kafka-1", port, config())
+    assert time.monotonic() - started < 4
+    assert attempt.failure is not None
+    assert (attempt.failure.step, "does not answer at all" in attempt.failure.found) == ("tcp", True)

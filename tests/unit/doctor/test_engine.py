@@ -11,7 +11,10 @@ from kafka_sink.doctor import engine
 from kafka_sink.doctor.engine import examine, examine_hosts, first_failure, make_topic
 from kafka_sink.doctor.report import Report, Status, Verdict, failed, ok
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS
-from scripted_peers import advertises, peer
+from kafka_sink.protocol.describing import TopicConfigsRequest
+from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, Request
+from kafka_sink.protocol.transactions import CreateTopicsRequest
+from scripted_peers import advertises, peer, scripted
 
 NOWHERE = "nowhere.invalid"
 
@@ -45,6 +48,16 @@ def test_each_broker_is_looked_for_where_it_says_that_it_is() -> None:
     failure = first_failure(report)
     assert failure is not None
     assert (failure.step, failure.where) == ("dns", f"broker 7, {NOWHERE}:9092")
+    assert "advertised.listeners" in failure.finding.remedy
+
+
+def test_one_bootstrap_server_is_enough() -> None:
+    with peer(advertises("127.0.0.1", 1)) as port:
+        servers = {"kafka.bootstrap.servers": f"{NOWHERE}:9092,127.0.0.1:{port}"}
+        report = examine_hosts(sink_config(servers).producer)
+    assert [failure.where for failure in report.failures] == ["broker 7, 127.0.0.1:1"]
+    statuses = [verdict.status for verdict in report.verdicts if verdict.where == f"{NOWHERE}:9092"]
+    assert statuses == [Status.WARNING, *[Status.SKIPPED] * 4]
 
 
 def test_a_broker_that_is_a_bootstrap_server_is_looked_at_once() -> None:
@@ -92,3 +105,47 @@ def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None
     assert found["write acl"].found == "because of topic"
     assert found["transaction timeout"].status is Status.SKIPPED
     assert "was not reached" in found["transaction timeout"].found
+
+
+# --- a scripted cluster -----------------------------------------------------------------------------------------------
+
+PARTITION = {"error_code": 0, "partition_index": 0, "leader_id": 7, "replica_nodes": [7], "isr_nodes": [7]}
+THERE = {"error_code": 0, "name": "t", "partitions": [PARTITION], "topic_authorized_operations": 1 << 3 | 1 << 4}
+MISSING = {"error_code": 3, "name": "t", "partitions": []}
+PRODUCER_ID = InitProducerIdRequest(1)
+CREATE = CreateTopicsRequest("t", 1, 1)
+
+
+def said(*topics: dict[str, object]) -> tuple[Request, dict[str, object]]:
+    brokers = [{"node_id": 7, "host": NOWHERE, "port": 9092}]
+    return MetadataRequest(("t",), False), {"brokers": brokers, "topics": list(topics)}
+
+
+def test_a_broker_that_has_to_fetch_producer_ids_is_asked_again() -> None:
+    answers = [said(), said(THERE), *((PRODUCER_ID, {"error_code": code}) for code in (14, 0))]
+    denied = {"error_code": 29, "resource_name": "t", "configs": []}
+    answers.append((TopicConfigsRequest("t", ()), {"results": [denied]}))
+    with peer(scripted(answers)) as port:
+        report = examine(config(port, topic="t"))
+    found = {verdict.step: verdict.finding for verdict in report.verdicts}
+    assert found["producer id"].status is Status.OK
+    assert (found["settings"].status, found["in-sync replicas"].found) == (Status.SKIPPED, "because of settings")
+
+
+def test_a_topic_that_takes_a_moment_to_be_there() -> None:
+    created = CREATE, {"topics": [{"name": "t", "error_code": 0}]}
+    with peer(scripted([said(), said(MISSING), created, said(MISSING), said(THERE)])) as port:
+        finding = make_topic(config(port, topic="t", createTopics="true"))
+    assert (finding.status, "made" in finding.found) == (Status.OK, True)
+
+
+def test_a_topic_that_is_refused_is_not_waited_for() -> None:
+    refused = CREATE, {"topics": [{"name": "t", "error_code": 29, "error_message": "no"}]}
+    with peer(scripted([said(), said(MISSING), refused])) as port:
+        finding = make_topic(config(port, topic="t", createTopics="true"))
+    assert (finding.status, "TOPIC t CREATE" in finding.remedy) == (Status.FAILED, True)
+
+
+def test_a_topic_is_not_made_unless_asked_for() -> None:
+    with peer(scripted([said(), said(MISSING)])) as port:
+        assert "there is no such topic" in make_topic(config(port, topic="t")).found

@@ -76,7 +76,7 @@ def test_a_topic_that_was_to_be_made(code: int, status: Status, words: str) -> N
 
 
 def test_leaders() -> None:
-    judged(judging.leaders(topic(partition(), partition(1, leader=2))), OK, "on 2 brokers")
+    judged(judging.leaders(topic(partition(leader=0), partition(1, leader=2))), OK, "on 2 brokers")
     lost = [partition(number, leader=-1) for number in range(9)]
     judged(judging.leaders(topic(*lost)), FAILED, "partitions 0, 1, 2, 3, 4 and 4 more", "start the brokers")
     judged(judging.leaders(topic(lost[3], partition(0))), FAILED, "no leader for partition 3", "start the brokers")
@@ -157,7 +157,7 @@ def test_acks(acks: str, status: Status) -> None:
 
 
 def test_settings_that_are_not_told_are_no_failure() -> None:
-    judged(judging.settings(TopicConfigsResponse(0, 0, {"b": "1", "a": "2"}), "t", config()), OK, "a, b")
+    judged(judging.settings(TopicConfigsResponse(0, 0, {"b": "1", "a": "2"}), "t", config()), OK, "told")
     refused = judging.settings(TopicConfigsResponse(0, TOPIC_DENIED, {}), "t", config())
     judged(refused, SKIPPED, "TOPIC_AUTHORIZATION_FAILED", "TOPIC t DESCRIBE_CONFIGS")
 

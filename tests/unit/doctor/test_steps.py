@@ -36,3 +36,9 @@ def test_a_cause_is_failed_or_skipped() -> None:
         if because_of(STEPS["topic"], [Verdict("cluster", "c", type(ok(""))(status, ""))]) is not None
     ]
     assert blocking == [Status.FAILED, Status.SKIPPED]
+
+
+def test_a_partition_without_a_leader_is_one_failure() -> None:
+    """Nothing is in sync then, which says nothing new."""
+    cause = Verdict("leaders", "t", failed("", "r"))
+    assert because_of(STEPS["in-sync replicas"], [Verdict("settings", "t", ok("")), cause]) is cause
