@@ -29,16 +29,16 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
             where=verdict.where,
             found=verdict.finding.found,
             remedy=verdict.finding.remedy,
-            command=f"All steps, one by one: {command(config)}",
+            command=f"All steps, one by one: {command(config)}.",
         )
 
 
 def command(config: ProducerConfig) -> str:
-    """The command that takes the same steps. Of the options only what anybody may see."""
+    """The command that takes the same steps, in backticks. Of the options only what anybody may see."""
     said = f"{CHECK} --option kafka.bootstrap.servers={config.bootstrap_servers_text}"
     if config.security.security_protocol == "PLAINTEXT":
-        return said
-    return f"{said} --preset FILE, a file with the write's kafka.security, kafka.ssl and kafka.sasl options."
+        return f"`{said}`"
+    return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"
 
 
 def ensure_topic(config: SinkConfig) -> None:
