@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kafka_sink.doctor.report import Report
 
-__all__ = ["Interceptor", "__version__", "partition_count", "register", "validate"]
+__all__ = ["Interceptor", "__version__", "partition_count", "receipts", "register", "validate"]
 
 
 def register(
@@ -62,6 +62,17 @@ def register(
             raise TypeError(f"interceptors are objects that extend kafka_sink.Interceptor, not {interceptor!r}")
     source = source_with(tuple(interceptors), token)
     spark.dataSource.register(source)
+
+
+def receipts(spark: SparkSession, path: str) -> DataFrame:
+    """What writes with `receiptsPath` = `path` have written, a row for each record batch; columns as
+    `receipt_file.COLUMNS` says. Of one query where `path` is its folder below. Empty where nothing was written yet.
+
+    Raises Spark's AnalysisException where there is no such path.
+    """
+    from kafka_sink.receipt_file import SPARK_SCHEMA
+
+    return spark.read.option("recursiveFileLookup", "true").schema(SPARK_SCHEMA).parquet(path)
 
 
 def partition_count(

@@ -45,6 +45,7 @@ from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
+from kafka_sink.producer.runs import PackedRuns, Runs
 from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
@@ -316,6 +317,10 @@ class Write:
         self._began = producer.metrics.begin_task(monotonic_ms())
         self.record_count = 0
 
+    def keep_runs(self) -> None:
+        """From its first row on, which must come later, `runs` has where each record batch went."""
+        self._receipts.runs = Runs()
+
     def append(self, arrow_batch: pa.RecordBatch) -> None:
         """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
 
@@ -387,6 +392,11 @@ class Write:
         self._producer.flush(self._receipts)
         self._producer.check_topics(self._topic_ids, self._receipts)
         return self._receipts.partitions()
+
+    @property
+    def runs(self) -> PackedRuns | None:
+        """Of the rows that are acknowledged; None where they were not to be kept."""
+        return None if self._receipts.runs is None else self._receipts.runs.packed()
 
     @property
     def topic_ids(self) -> dict[str, str | None]:

@@ -165,6 +165,7 @@ class SinkConfig:
     topic: str | None
     create_topics: bool
     delivery_guarantee: str
+    receipts_path: str | None
     partitioner: str
     transactional_id_prefix: str | None
     txn_app_id: str | None

@@ -6,7 +6,8 @@
     │   ├── RefusedOption
     │   ├── MissingOption
     │   ├── InvalidOption
-    │   └── NotPlanned
+    │   ├── NotPlanned
+    │   └── ReceiptsPathUnusable
     ├── SchemaError                  a column is wrong; nothing was sent
     │   ├── MissingColumn
     │   ├── UnexpectedColumn
@@ -61,7 +62,8 @@
     │   ├── VerificationRefused
     │   ├── DecisionPending
     │   ├── TransactionRefused
-    │   └── UnreadableState
+    │   ├── UnreadableState
+    │   └── ReceiptNotWritten
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
     ├── ContinuousTriggerUnsupported
@@ -254,6 +256,14 @@ class NotPlanned(ConfigError):
         super().__init__(
             f"{option} is set in Spark's conf, which is not known where a micro-batch is planned and committed: set it "
             f"as an option of the write. {NOTHING_SENT}"
+        )
+
+
+class ReceiptsPathUnusable(ConfigError):
+    def __init__(self, *, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(
+            f"option 'receiptsPath' is {path!r}, which cannot be made a folder by the driver: {reason}. {NOTHING_SENT}"
         )
 
 
@@ -1104,6 +1114,17 @@ class UnreadableState(ExactlyOnceError):
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+class ReceiptNotWritten(ExactlyOnceError):
+    """Before the decision, so nothing is visible yet."""
+
+    def __init__(self, *, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(
+            f"the receipt {path} cannot be written, and nothing becomes visible without one: {reason}. Mend that, or "
+            f"remove receiptsPath. {NOTHING_VISIBLE}"
+        )
 
 
 class CommitRefused(KafkaSinkError):

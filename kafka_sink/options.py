@@ -227,6 +227,21 @@ def _urls(text: str) -> tuple[str, ...]:
     return tuple(_url(part.strip()) for part in text.split(",") if part.strip())
 
 
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://.+")
+
+
+def _folder(text: str) -> str:
+    if _URI.fullmatch(text):
+        if urlsplit(text).password is not None:
+            # A ValueError's message would show them.
+            raise RefusedOption(
+                option="receiptsPath", instead="credentials do not belong into it; the driver's environment has them."
+            )
+    elif not text.startswith("/"):
+        raise ValueError
+    return text.rstrip("/") or "/"
+
+
 def _upper_of(*allowed: str) -> Kind:
     def read(text: str) -> str:
         if text.upper() not in allowed:
@@ -317,6 +332,17 @@ For `deliveryGuarantee` = `exactly-once`. All of these, and `kafka.bootstrap.ser
 Spark's conf reaches tasks only, and these are needed where a micro-batch is planned and committed."""
 
 
+_RECEIPTS = """\
+What was written, one row for each record batch: topic, partition, first offset, count, checksum.
+`kafka_sink.receipts` reads it as a DataFrame, `python -m kafka_sink.verify` compares it with what is in the topics. A
+task's commit message grows by 36 bytes for each record batch, which is up to `kafka.batch.size` of rows, and by nothing
+where this is not set.
+
+Exactly-once: the file is written before the micro-batch is decided, so nothing is ever visible without one, and a
+micro-batch whose file cannot be written fails. At-least-once: it is written when all rows are in Kafka; if it cannot
+be, that is tried three times, then logged, and the write goes on, as failing it would write its rows again."""
+
+
 _SECURITY = """\
 Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
 file is found where connections are made: on executors, and with exactly-once where the write is planned.
@@ -391,6 +417,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
                "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
                "transaction.max.timeout.ms"),
+    )),
+    Section("Receipts", _RECEIPTS, (
+        Option("receiptsPath", "receipts_path", Kind("an absolute path, or a URI: s3://bucket/folder", _folder), None,
+               "folder that gets a file of receipts for each micro-batch and batch write; on the driver, or anywhere "
+               "that pyarrow.fs.FileSystem.from_uri reaches (s3a is taken for s3). It is made if it is missing"),
     )),
     Section("Security", _SECURITY, (
         Option("kafka.security.protocol", "security_protocol", _upper_of(*SECURITY_PROTOCOLS), "PLAINTEXT",

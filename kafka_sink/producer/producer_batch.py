@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
+from crc32c import crc32c
 
 from kafka_sink.producer.buffer_pool import Buffer
 from kafka_sink.producer.receipts import Receipts, TopicPartition
@@ -59,7 +60,8 @@ class ProducerBatch:
 
     `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
     and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
-    `records_bytes`: what its records take uncompressed, known once it is closed.
+    `records_bytes`: what its records take uncompressed, known once it is closed; so is `checksum`, their CRC-32C then,
+    if its write keeps runs.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class ProducerBatch:
         "base_timestamp",
         "being_closed",
         "buffer",
+        "checksum",
         "created_ms",
         "end",
         "filling",
@@ -107,6 +110,7 @@ class ProducerBatch:
         self.record_count = 0
         self.records_bytes = 0
         self.records_crc: int | None = None
+        self.checksum: int | None = None
         self.full = False
         self.being_closed = False
         self.state = BatchState.OPEN
@@ -149,9 +153,11 @@ class ProducerBatch:
             self.settle()
         self.step("close")
         self.records_bytes = self.end - HEADER_BYTES
+        records = self.buffer.view[HEADER_BYTES : self.end]
+        if self.receipts.runs is not None:
+            self.checksum = crc32c(records) if self.records_crc is None else self.records_crc
         if codec.id == NO_COMPRESSION:
             return
-        records = self.buffer.view[HEADER_BYTES : self.end]
         compressed = codec.compress(records)
         if len(compressed) < len(records):
             self.end = HEADER_BYTES + len(compressed)

@@ -13,6 +13,7 @@ from kafka_sink.errors import KafkaSinkError
 
 if TYPE_CHECKING:
     from kafka_sink.producer.producer_batch import ProducerBatch
+    from kafka_sink.producer.runs import Runs
 
 
 class TopicPartition(NamedTuple):
@@ -54,9 +55,11 @@ class PartitionReceipt:
 
 
 class Receipts:
-    """The ledger of one write. Guarded by the accumulator's lock."""
+    """The ledger of one write. Guarded by the accumulator's lock. `runs`: where each batch went, for who wants that; to
+    be set before the first row."""
 
     def __init__(self) -> None:
+        self.runs: Runs | None = None
         self.pending_batches = 0
         self.failure: KafkaSinkError | None = None
         # The brokers that acknowledged batches under their topic's name, and not its id (Produce < 13).
@@ -89,6 +92,8 @@ class Receipts:
         )
         before = self._by_partition.get(here)
         self._by_partition[here] = receipt if before is None else before.plus(receipt)
+        if self.runs is not None:
+            self.runs.acknowledged(batch, base_offset)
 
     def failed(self, error: KafkaSinkError) -> None:
         """A batch will not be acknowledged: the first reason is the one the user sees."""

@@ -9,19 +9,22 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import CommitRefused, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.spark.proof import TaskProof
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReceipt(WriterCommitMessage):
     """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
     sum over `partitions` is what leaders acknowledged; `write` returns only when they agree. `topic_ids`: which topics
-    they were, by name; one that is made again has another id."""
+    they were, by name; one that is made again has another id. `proof`: the task's part of the receipt file, where one
+    is asked for."""
 
     spark_partition_id: int
     attempt_number: int
     record_count: int
     partitions: tuple[PartitionReceipt, ...]
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
+    proof: TaskProof | None = None
 
 
 def check_all_present(

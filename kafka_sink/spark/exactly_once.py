@@ -33,6 +33,8 @@ from kafka_sink.client import lease
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
+from kafka_sink.commit.exchanges import check_generation
+from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import Ids, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
@@ -51,6 +53,7 @@ from kafka_sink.errors import (
     WriteKind,
 )
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.records.columns import RecordColumns
@@ -58,6 +61,8 @@ from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
+from kafka_sink.spark.proof import Identity, TaskProof, stream_identity, wall_clock_ms
+from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +82,10 @@ class BatchWrite:
     @property
     def kind(self) -> WriteKind:
         return WriteKind.VERSION if self.is_versioned else WriteKind.BATCH
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.query_id, self.micro_batch_id, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +292,10 @@ def _write_slot(
 ) -> PreparedReceipt:
     conf: Mapping[str, str] = context._localProperties or {}
     slot = context.partitionId()
-    if plan.batch is not None:
-        # Also in foreachBatch, where tasks know a stream's query and micro-batch.
-        query_id, micro_batch_id = plan.batch.query_id, plan.batch.micro_batch_id
-    else:
-        query_id, micro_batch_id = conf["sql.streaming.queryId"], int(conf["streaming.sql.batchId"])
+    # Of a batch write its own also in foreachBatch, where tasks know a stream's query and micro-batch.
+    identity = stream_identity(conf) if plan.batch is None else plan.batch.identity
+    query_id, micro_batch_id = identity.query_id, identity.batch_id
+    started_ms = wall_clock_ms()
     with lease_client(config.producer) as client:
         begun = run(
             client, two_phase.begin(plan.sink, plan.facts, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
@@ -309,6 +317,9 @@ def _write_slot(
         record_count=rows.record_count,
         partitions=rows.partitions,
         topic_ids=rows.topic_ids,
+        proof=None
+        if config.receipts_path is None
+        else TaskProof(config.receipts_path, identity, EXACTLY_ONCE, started_ms, wall_clock_ms(), rows.runs),
         prepared=SlotPrepared(
             slot=slot,
             ids=begun.ids,
@@ -327,12 +338,13 @@ def _write_slot(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A task's rows: how many and which; and where they went, if they did."""
+    """A task's rows: how many and which; and where they went, if they did: each batch of them where a receipt asks."""
 
     record_count: int
     fingerprint: str
     partitions: tuple[PartitionReceipt, ...] = ()
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
+    runs: PackedRuns | None = None
 
 
 def _produce(
@@ -353,13 +365,16 @@ def _produce(
         write = producer.begin(
             topic=config.topic, partitioner=config.partitioner, transaction=transaction, fingerprint=fingerprint
         )
+        if config.receipts_path is not None:
+            write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts = write.finish()
         acknowledged = sum(receipt.record_count for receipt in receipts)
         if acknowledged != write.record_count:
             raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged)
-    return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids)
+    runs = None if config.receipts_path is None else write.runs
+    return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids, runs)
 
 
 def _count(
@@ -404,6 +419,8 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         told_of_a_transaction(plan.batch, committing=plan.sink),
         lease_client(_planned_config(given).producer) as client,
     ):
+        if messages[0].proof is not None:
+            _prove(client, plan, messages)
         run(
             client,
             two_phase.commit(
@@ -415,6 +432,22 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
                 allow_lost_state=plan.allow_lost_state,
             ),
         )
+
+
+def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+    """Writes the receipt file, unless this run could not be decided: the file may be of one that is."""
+    prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
+    run(client, check_generation(plan.sink, plan.facts.generation))
+    check_decision(
+        plan.sink,
+        plan.facts,
+        prepared,
+        micro_batch_id=micro_batch_id,
+        now_ms=_now_ms(),
+        allow_lost_state=plan.allow_lost_state,
+    )
+    check_replay(plan.sink, prepared, micro_batch_id=micro_batch_id)
+    write_receipt(messages)
 
 
 def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:

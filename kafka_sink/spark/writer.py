@@ -13,6 +13,7 @@ Source: pyspark/sql/datasource.py, pyspark/sql/worker/write_into_data_source.py,
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from kafka_sink.client import lease
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
 from kafka_sink.doctor.first_aid import ensure_topic
-from kafka_sink.errors import NotPlanned, ReceiptMismatch
+from kafka_sink.errors import NotPlanned, ReceiptMismatch, WriteKind
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
+    ONLY_MICRO_BATCH,
     Plan,
     abort_micro_batch,
     abort_run,
@@ -40,6 +42,8 @@ from kafka_sink.spark.exactly_once import (
 from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
+from kafka_sink.spark.proof import Identity, TaskProof, stream_identity, wall_clock_ms
+from kafka_sink.spark.receipt_writer import leave_receipt, make_folder
 
 
 def write_task(
@@ -47,9 +51,11 @@ def write_task(
     interceptors: Sequence[Interceptor],
     arrow_batches: Iterator[pa.RecordBatch],
     plan: Plan | None = None,
+    identity: Identity | None = None,
 ) -> TaskReceipt:
     """Writes the rows of one task attempt and returns when leaders have acknowledged all of them. `plan`: that of the
-    micro-batch, where it is to be exactly once; its rows are then visible to nobody yet.
+    micro-batch, where it is to be exactly once; its rows are then visible to nobody yet. `identity`: a batch write's,
+    for its receipt; a stream's tasks know theirs.
 
     Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError, with a plan also
     ExactlyOnceError; the task then fails and Spark decides about another attempt.
@@ -57,7 +63,7 @@ def write_task(
     chain = InterceptorChain(interceptors)
     try:
         if plan is None:
-            receipt = _write_rows(options, chain, arrow_batches)
+            receipt = _write_rows(options, chain, arrow_batches, identity)
         else:
             receipt = write_slot(options, plan, chain, arrow_batches)
     # Whatever it was, also Spark's own: interceptors are told and the task fails with it.
@@ -73,8 +79,12 @@ def write_task(
 
 
 def _write_rows(
-    options: GivenOptions, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+    options: GivenOptions,
+    chain: InterceptorChain,
+    arrow_batches: Iterator[pa.RecordBatch],
+    identity: Identity | None,
 ) -> TaskReceipt:
+    started_ms = wall_clock_ms()
     context = TaskContext.get()
     config = complete({**given_conf(_conf_of(context)), **options})
     if config.delivery_guarantee == EXACTLY_ONCE:
@@ -82,18 +92,27 @@ def _write_rows(
     ensure_topic(config)
     with lease(config.producer) as producer:
         write = producer.begin(topic=config.topic, partitioner=config.partitioner)
+        if config.receipts_path is not None:
+            write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts = write.finish()
         acknowledged = sum(receipt.record_count for receipt in receipts)
         if acknowledged != write.record_count:
             raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged)
+    proof = None
+    if config.receipts_path is not None:
+        identity = identity or stream_identity(_conf_of(context))
+        proof = TaskProof(
+            config.receipts_path, identity, config.delivery_guarantee, started_ms, wall_clock_ms(), write.runs
+        )
     return TaskReceipt(
         spark_partition_id=context.partitionId() if context else 0,
         attempt_number=context.attemptNumber() if context else 0,
         record_count=write.record_count,
         partitions=receipts,
         topic_ids=write.topic_ids,
+        proof=proof,
     )
 
 
@@ -103,6 +122,12 @@ def _conf_of(context: TaskContext | None) -> Mapping[str, str]:
     return (context and context._localProperties) or {}
 
 
+def _check_receipts_path(options: GivenOptions) -> None:
+    """One that only Spark's conf says is found unusable where the file is written."""
+    if (path := options.get("receipts_path")) is not None:
+        make_folder(path)
+
+
 class KafkaBatchWriter(DataSourceArrowWriter):
     """`df.write.format("pykafka")`."""
 
@@ -110,22 +135,25 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.options = options
         self.interceptors = tuple(interceptors)
         self.plan: Plan | None = None
+        # For receipts: at-least-once has no other name for a batch write.
+        self.identity = Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans the write, and by no other."""
+        _check_receipts_path(self.options)
         if is_exactly_once(self.options) and self.plan is None:
             self.plan = make_plan(self.options, *batch_identity(self.options))
         spare_modules()
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        return write_task(self.options, self.interceptors, iterator, self.plan)
+        return write_task(self.options, self.interceptors, iterator, self.plan, self.identity)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka.
         Exactly-once makes them visible here; raises ExactlyOnceError."""
         if not is_exactly_once(self.options):
-            check_all_present(messages, micro_batch_id=None)
+            leave_receipt(check_all_present(messages, micro_batch_id=None))
             return
         with told_of_a_transaction(self.plan.batch if self.plan is not None else None):
             present = check_all_present(messages, micro_batch_id=None)
@@ -151,6 +179,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
+        _check_receipts_path(self.options)
         if is_exactly_once(self.options) and self.plan is None:
             self.plan = make_plan(self.options, self._prefix(), checkpoint=self.checkpoint)
         spare_modules()
@@ -166,7 +195,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
         record the micro-batch."""
         if not is_exactly_once(self.options):
-            check_all_present(messages, micro_batch_id=batchId)
+            leave_receipt(check_all_present(messages, micro_batch_id=batchId))
             spare_modules()
             return
         with told_of_a_transaction(None):

@@ -19,11 +19,16 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"check", "monitoring"}), "siblings"),
-    (frozenset({"functions", "spark", "transactions"}), "siblings"),
-    (frozenset({"checkpoint", "client", "commit", "doctor", "oauth", "security"}), "neighbours"),
+    (frozenset({"functions", "spark", "transactions", "verify"}), "siblings"),
+    (frozenset({"checkpoint", "client", "commit", "doctor", "oauth", "security", "verification"}), "neighbours"),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
-    (frozenset({"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets"}), "neighbours"),
+    (
+        frozenset(
+            {"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets", "receipt_file"}
+        ),
+        "neighbours",
+    ),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.

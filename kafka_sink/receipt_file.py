@@ -1,0 +1,106 @@
+"""What a receipt file holds, where it lies, and how it is read: the proof of one micro-batch or batch write.
+
+    <receiptsPath>/query_id=<query id>/batch-00000000000000000042.parquet       one row for each record batch, a *run*
+
+The folders are Hive's, so `spark.read.parquet(receiptsPath)` works as well as `kafka_sink.receipts(spark,
+receiptsPath)`; the column `query_id` is also in the files. Names that begin with `_` are files on their way.
+
+A micro-batch without rows leaves one row: no topic, 0 records. So does a slot whose rows are in the topic and whose
+offsets nobody knows any more (spark/receipt_writer.py), with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    arrow_type: pa.DataType
+    spark_type: str
+    doc: str
+
+
+COLUMNS = (
+    Column("query_id", pa.string(), "STRING", "the stream's; txnAppId:<name>; of another batch write one of its own"),
+    Column("batch_id", pa.int64(), "BIGINT", "number of the micro-batch, or txnVersion; 0 for another batch write"),
+    Column("kind", pa.string(), "STRING", "stream, version (txnAppId and txnVersion) or batch"),
+    Column("guarantee", pa.string(), "STRING", "at-least-once or exactly-once"),
+    Column("rows", pa.int64(), "BIGINT", "of the whole micro-batch, as Spark delivered them to its tasks"),
+    Column("started_at", pa.timestamp("us", "UTC"), "TIMESTAMP", "when its first task began, by that executor's clock"),
+    Column("duration_ms", pa.int64(), "BIGINT", "from there until its last task had every acknowledgement"),
+    Column("slot", pa.int32(), "INT", "Spark partition whose task wrote the run"),
+    Column("topic", pa.string(), "STRING", "null where nothing was written, or nobody knows any more where"),
+    Column("topic_id", pa.string(), "STRING", "a topic that is made again has another; null where brokers have none"),
+    Column("partition", pa.int32(), "INT", ""),
+    Column("base_offset", pa.int64(), "BIGINT", "of its first record; null where the leader did not say"),
+    Column("record_count", pa.int64(), "BIGINT", "records, without a gap from base_offset on"),
+    Column("batch_bytes", pa.int32(), "INT", "of the record batch in the log, header and compression included"),
+    Column("retries", pa.int32(), "INT", "how often it was sent again"),
+    Column("checksum", pa.int64(), "BIGINT", "CRC-32C of its records section before compression"),
+    Column("base_timestamp", pa.int64(), "BIGINT", "ms; the records' own times are differences to it"),
+)
+SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
+SPARK_SCHEMA = ", ".join(f"{column.name} {column.spark_type}" for column in COLUMNS)
+SUFFIX = ".parquet"
+
+
+def relative_path(query_id: str, batch_id: int) -> str:
+    """Below `receiptsPath`. Numbers are as long as the longest, so that names sort as they do."""
+    return f"query_id={quote(query_id, safe='')}/batch-{batch_id:020d}{SUFFIX}"
+
+
+def filesystem_of(path: str) -> tuple[FileSystem, str]:
+    """The file system of an absolute path or a URI, and the path in it. `s3a` is how Hadoop calls what is `s3` here.
+
+    Raises ArrowInvalid, or OSError where it must be asked and does not answer.
+    """
+    from pyarrow.fs import FileSystem
+
+    found: tuple[FileSystem, str] = FileSystem.from_uri("s3" + path[3:] if path.startswith("s3a://") else path)
+    return found
+
+
+def paths_in(filesystem: FileSystem, path: str) -> list[str]:
+    """The receipt files at or below `path`, sorted. Raises OSError."""
+    from pyarrow.fs import FileSelector, FileType
+
+    if filesystem.get_file_info(path).type == FileType.File:
+        return [path]
+    found = filesystem.get_file_info(FileSelector(path, recursive=True))
+    return sorted(
+        each.path
+        for each in found
+        if each.type == FileType.File and each.base_name.endswith(SUFFIX) and not each.base_name.startswith(("_", "."))
+    )
+
+
+def read(filesystem: FileSystem, path: str) -> pa.Table:
+    """One file, as SCHEMA. Raises OSError, or ArrowInvalid for what is not a receipt file."""
+    import pyarrow.parquet as pq
+
+    with filesystem.open_input_file(path) as file:
+        table = pq.read_table(file)
+    missing = [name for name in SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise pa.ArrowInvalid(f"it has no column {missing[0]!r}")
+    return table.select(SCHEMA.names).cast(SCHEMA)
+
+
+def columns_of(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def slices(table: pa.Table, rows_a_slice: int = 10_000) -> Iterator[dict[str, Any]]:
+    """The rows of a table, few of them as Python objects at a time."""
+    for batch in table.to_batches(max_chunksize=rows_a_slice):
+        yield from batch.to_pylist()

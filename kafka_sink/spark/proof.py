@@ -1,0 +1,47 @@
+"""A task's part of the receipt file that `receiptsPath` asks for, as its commit message brings it to the driver.
+
+It also brings what the committing process does not know of itself: the query, whose micro-batch it is (tasks have both
+as local properties), and `receiptsPath`, which may be said by Spark's conf (source.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_sink.errors import WriteKind
+from kafka_sink.producer.runs import PackedRuns
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which micro-batch or batch write it is."""
+
+    query_id: str
+    batch_id: int
+    kind: WriteKind
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProof:
+    """`runs` is None where the rows were there already, and no attempt knows any more where. Times are the executor's
+    wall clock."""
+
+    receipts_path: str
+    identity: Identity
+    guarantee: str
+    started_ms: int
+    ended_ms: int
+    runs: PackedRuns | None
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def stream_identity(local_properties: Mapping[str, str]) -> Identity:
+    """Of the micro-batch that a stream's task belongs to; `local_properties`: the task's."""
+    return Identity(
+        local_properties["sql.streaming.queryId"], int(local_properties["streaming.sql.batchId"]), WriteKind.STREAM
+    )

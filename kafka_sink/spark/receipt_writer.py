@@ -1,0 +1,221 @@
+"""The driver writes the receipt file of a micro-batch or batch write, from what its tasks' messages bring.
+
+When, and what if it cannot be written:
+
+* At-least-once: when every task has left its receipt. The rows are in Kafka by then, and to fail the commit would have
+  them written again: a missing proof is no reason to double data. So the write is tried a few times and the failure
+  logged, with micro-batch and path. The rerun of a micro-batch is told by its own file; the rows of the run before it
+  stay in the topic, as at-least-once has it, and no receipt names them any more.
+
+* Exactly-once: before the decision. The offsets are known when every slot is prepared; after the decision they may not
+  be: who recovers a decided micro-batch after a crash is another process, which has the decision and no offsets, and
+  the tasks of the replay find their rows visible and write nothing. Written before, the file of a visible micro-batch
+  cannot be missing, so a file that cannot be written fails the commit, of which nothing is visible yet. What a crash
+  between the two leaves is a file of rows that nobody sees, until the replay replaces it.
+
+A replay must not take the place of a good file with less. Slots that were visible before bring no runs (`TaskProof`):
+their rows in the file that is there are kept, if they are as many as the slot's rows; else it has one row for them,
+without offsets. Where all slots were visible and the file has them all, it is left as it is.
+
+A driver that was taken over could replace the file of its successor; so who commits looks whether the run is still the
+sink's before it writes (exactly_once.py). That leaves one that is stopped between the look and the write, for as long
+as its successor needs for a whole micro-batch.
+
+On a local path the file is written under another name and moved; object stores show no object before it is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_sink import receipt_file
+from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
+from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
+from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.proof import TaskProof
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+log = logging.getLogger(__name__)
+
+# How long to wait before each further try.
+PAUSES_S = (0.1, 1.0)
+Sleep = Callable[[float], None]
+
+
+def make_folder(path: str) -> None:
+    """While the write is planned: so that a path which cannot be used is said before any row. Raises
+    ReceiptsPathUnusable."""
+    try:
+        filesystem, folder = receipt_file.filesystem_of(path)
+        filesystem.create_dir(folder, recursive=True)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ReceiptsPathUnusable(path=path, reason=_reason(error)) from error
+
+
+def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep) -> None:
+    """At-least-once: writes the file, if one is asked for; never raises for one that cannot be written."""
+    try:
+        write_receipt(messages, sleep=sleep)
+    except ReceiptNotWritten as error:
+        proof = _proof(messages[0])
+        log.warning(
+            "micro-batch %d of query %s has no receipt, or an old one, in %s: %s. Its rows are in Kafka, all of them "
+            "acknowledged; only the proof is missing.",
+            proof.identity.batch_id,
+            proof.identity.query_id,
+            error.path,
+            error.__cause__,
+        )
+
+
+def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep) -> None:
+    """Writes the file of all tasks' messages, if their writes were asked for one. Raises ReceiptNotWritten."""
+    if not messages or messages[0].proof is None:
+        return
+    first = messages[0].proof
+    relative = receipt_file.relative_path(first.identity.query_id, first.identity.batch_id)
+    pauses_s = iter(PAUSES_S)
+    while True:
+        try:
+            filesystem, folder = receipt_file.filesystem_of(first.receipts_path)
+            path = f"{folder}/{relative}"
+            table = _table(messages, lambda: _read_if_there(filesystem, path))  # noqa: B023 (called before it returns)
+            if table is not None:
+                _put(filesystem, path, table)
+            return
+        except (OSError, pa.ArrowInvalid) as error:
+            pause_s = next(pauses_s, None)
+            if pause_s is None:
+                raise ReceiptNotWritten(path=f"{first.receipts_path}/{relative}", reason=_reason(error)) from error
+            sleep(pause_s)
+
+
+def _reason(error: Exception) -> str:
+    """Its first line, as Arrow appends where in its sources that was."""
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    folder, _, name = path.rpartition("/")
+    filesystem.create_dir(folder, recursive=True)
+    is_local = filesystem.type_name == "local"
+    into = f"{folder}/_{name}.{os.getpid()}" if is_local else path
+    with filesystem.open_output_stream(into) as stream:
+        pq.write_table(table, stream)
+    if is_local:
+        filesystem.move(into, path)
+
+
+def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
+    """The file of an earlier run, or no rows."""
+    try:
+        return receipt_file.read(filesystem, path)
+    except FileNotFoundError:
+        return receipt_file.SCHEMA.empty_table()
+    except pa.ArrowInvalid as error:
+        log.warning("%s is replaced, as it is no receipt: %s", path, error)
+        return receipt_file.SCHEMA.empty_table()
+
+
+# --- its rows ---------------------------------------------------------------------------------------------------------
+
+
+def _table(messages: Sequence[TaskReceipt], read_old: Callable[[], pa.Table]) -> pa.Table | None:
+    """What the file is to hold; None where the one that is there holds it."""
+    visible_before = [message for message in messages if _proof(message).runs is None]
+    old = read_old() if visible_before else receipt_file.SCHEMA.empty_table()
+    kept = {message.spark_partition_id: _rows_of(old, message) for message in visible_before}
+    if len(kept) == len(messages) and old.num_rows and all(part is not None for part in kept.values()):
+        return None
+    parts = []
+    for message in messages:
+        runs = _proof(message).runs
+        if runs is not None:
+            parts.append(_of_runs(message, runs))
+        else:
+            part = kept[message.spark_partition_id]
+            parts.append(_unknown(message) if part is None else part)
+    table = pa.concat_tables(parts)
+    if table.num_rows == 0:
+        table = receipt_file.columns_of([{"slot": messages[0].spark_partition_id, "record_count": 0}])
+    return _with_constants(table, messages)
+
+
+def _proof(message: TaskReceipt) -> TaskProof:
+    assert message.proof is not None, "all tasks of a write are asked for one, or none"
+    return message.proof
+
+
+def _rows_of(old: pa.Table, message: TaskReceipt) -> pa.Table | None:
+    """Those of the message's slot; None where they are not the slot's rows, all of them."""
+    mask = np.asarray(old["slot"]) == message.spark_partition_id
+    found = old.filter(pa.array(mask))
+    total = sum(found["record_count"].to_pylist())
+    return found if total == message.record_count else None
+
+
+def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
+    columns, places = runs.columns, pa.array(runs.columns["place"])
+    topics = pa.array([each.topic for each in runs.partitions], pa.string())
+    topic_ids = pa.array([message.topic_ids.get(each.topic) for each in runs.partitions], pa.string())
+    partitions = pa.array([each.partition for each in runs.partitions], pa.int32())
+    offsets = columns["base_offset"]
+    return _filled(
+        len(columns),
+        slot=pa.repeat(pa.scalar(message.spark_partition_id, pa.int32()), len(columns)),
+        topic=topics.take(places),
+        topic_id=topic_ids.take(places),
+        partition=partitions.take(places),
+        base_offset=pa.array(offsets, mask=offsets == NO_OFFSET),
+        **{
+            name: pa.array(columns[name]).cast(receipt_file.SCHEMA.field(name).type)
+            for name in ("record_count", "batch_bytes", "retries", "checksum", "base_timestamp")
+        },
+    )
+
+
+def _unknown(message: TaskReceipt) -> pa.Table:
+    """Rows of a slot that are in Kafka, nobody knows where; none for none."""
+    count = message.record_count
+    rows = [{"slot": message.spark_partition_id, "record_count": count}] if count else []
+    return receipt_file.columns_of(rows)
+
+
+def _filled(row_count: int, **columns: pa.Array) -> pa.Table:
+    """With nulls in the other columns of the file."""
+    every = [columns.get(field.name, pa.nulls(row_count, field.type)) for field in receipt_file.SCHEMA]
+    return pa.Table.from_arrays(every, schema=receipt_file.SCHEMA)
+
+
+def _with_constants(table: pa.Table, messages: Sequence[TaskReceipt]) -> pa.Table:
+    """What is the same in all rows of a file."""
+    proofs = [_proof(message) for message in messages]
+    started_ms = min(proof.started_ms for proof in proofs)
+    values = {
+        "query_id": proofs[0].identity.query_id,
+        "batch_id": proofs[0].identity.batch_id,
+        "kind": proofs[0].identity.kind.name.lower(),
+        "guarantee": proofs[0].guarantee,
+        "rows": sum(message.record_count for message in messages),
+        "started_at": started_ms * 1000,
+        "duration_ms": max(proof.ended_ms for proof in proofs) - started_ms,
+    }
+    for name, value in values.items():
+        position = table.schema.get_field_index(name)
+        field = receipt_file.SCHEMA.field(name)
+        table = table.set_column(position, field, pa.repeat(pa.scalar(value, field.type), table.num_rows))
+    return table

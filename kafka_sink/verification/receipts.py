@@ -1,0 +1,140 @@
+"""The runs that receipt files tell of, in the order in which a partition is read, and what the files lack.
+
+A file that says a run twice, or has fewer records than Spark delivered rows, is no proof of them: that is told of the
+file. A number that is missing between two of a query's is a micro-batch without a receipt; of versions (txnVersion)
+users may leave numbers out. Numbers before a query's first are none: `receiptsPath` may have been set later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink import receipt_file
+from kafka_sink.config import EXACTLY_ONCE
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One record batch as its leader acknowledged it; `base_offset` is not None, as those that have none are told of
+    at once. `file`: whose receipt it is in."""
+
+    file: str
+    query_id: str
+    batch_id: int
+    is_exactly_once: bool
+    topic: str
+    topic_id: str | None
+    partition: int
+    base_offset: int
+    record_count: int
+    checksum: int
+    base_timestamp: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.record_count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Records that are somewhere: of `topic`, if that is known."""
+
+    file: str
+    topic: str | None
+    partition: int | None
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Micro-batches of a query, first and last of them, between two that have receipts."""
+
+    query_id: str
+    first: int
+    last: int
+
+
+class Receipts:
+    """All files at or below a path. Holds runs as columns, 100 bytes each, and few at a time as objects.
+
+    `unreadable`: (file, what is wrong with it).
+    """
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self.files = 0
+        self.unreadable: list[tuple[str, str]] = []
+        self.gaps: list[Gap] = []
+        self.row_count = 0
+        numbers: dict[str, set[int]] = {}
+        tables = [receipt_file.SCHEMA.empty_table().append_column("file", pa.array([], pa.string()))]
+        for file in receipt_file.paths_in(filesystem, path):
+            try:
+                table = receipt_file.read(filesystem, file)
+                _check(table)
+            except (OSError, pa.ArrowInvalid) as error:
+                self.unreadable.append((file, str(error).partition("\n")[0]))
+                continue
+            self.files += 1
+            self.row_count += table["rows"][0].as_py()
+            query_id, batch_id, kind = (table[name][0].as_py() for name in ("query_id", "batch_id", "kind"))
+            if kind == STREAM:
+                numbers.setdefault(query_id, set()).add(batch_id)
+            tables.append(table.append_column("file", pa.repeat(file, table.num_rows)))
+        self.gaps = [gap for query_id in sorted(numbers) for gap in gaps(query_id, sorted(numbers[query_id]))]
+        every = pa.concat_tables(tables)
+        is_placed = pc.is_valid(every["base_offset"])
+        self._unplaced = every.filter(pc.invert(is_placed))
+        order = [(name, "ascending") for name in ("guarantee", "topic", "partition", "base_offset")]
+        self._placed = every.filter(is_placed).sort_by(order)
+
+    @property
+    def run_count(self) -> int:
+        return int(self._placed.num_rows)
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self._placed["topic"].unique().to_pylist())
+
+    def runs(self) -> Iterator[Run]:
+        """By guarantee, topic, partition and offset."""
+        for row in receipt_file.slices(self._placed):
+            yield _run(row)
+
+    def unplaced(self) -> list[Unplaced]:
+        return [
+            Unplaced(row["file"], row["topic"], row["partition"], row["record_count"])
+            for row in receipt_file.slices(self._unplaced)
+            if row["record_count"]
+        ]
+
+
+def _run(row: dict[str, Any]) -> Run:
+    return Run(
+        is_exactly_once=row["guarantee"] == EXACTLY_ONCE,
+        **{name: row[name] for name in Run.__slots__ if name != "is_exactly_once"},
+    )
+
+
+def _check(table: pa.Table) -> None:
+    """Raises ArrowInvalid for a file that this sink cannot have written so."""
+    if table.num_rows == 0:
+        raise pa.ArrowInvalid("it has no rows, and even a micro-batch without any leaves one")
+    rows, records = table["rows"][0].as_py(), pc.sum(table["record_count"]).as_py()
+    if rows != records:
+        raise pa.ArrowInvalid(f"it tells of {records} records, and of {rows} rows that Spark delivered")
+
+
+def gaps(query_id: str, numbers: Sequence[int]) -> list[Gap]:
+    """Between `numbers`, which are sorted."""
+    return [Gap(query_id, one + 1, other - 1) for one, other in pairwise(numbers) if other > one + 1]
