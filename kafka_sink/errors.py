@@ -33,6 +33,7 @@
     │   ├── CoordinatorRefused
     │   ├── LeaderUnavailable
     │   ├── BrokerUnavailable
+    │   ├── RecordsUnreadable        ... to compare them with a receipt
     │   └── CommitTopicMissing
     ├── DeliveryError                rows were accepted by the sink and not acknowledged by the broker
     │   ├── DeliveryTimeout
@@ -559,6 +560,17 @@ class BrokerUnavailable(ClusterError):
         super().__init__(
             f"broker {node_id} gave no definite answer within {waited_ms} ms (kafka.max.block.ms), and one of every "
             f"broker is needed; last: {last_error}. Check the broker, then run again. {UNDECIDED}"
+        )
+
+
+class RecordsUnreadable(ClusterError):
+    """To compare them with what receipts say."""
+
+    def __init__(self, *, what: str, reason: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what} cannot be read: {reason}. Nothing is lost by that, and what was not read is not proven: once it "
+            "is mended, verify again."
         )
 
 

@@ -1,8 +1,8 @@
 """The runs that receipt files tell of, in the order in which a partition is read, and what the files lack.
 
-A file that says a run twice, or has fewer records than Spark delivered rows, is no proof of them: that is told of the
-file. A number that is missing between two of a query's is a micro-batch without a receipt; of versions (txnVersion)
-users may leave numbers out. Numbers before a query's first are none: `receiptsPath` may have been set later.
+A file whose runs have not as many records as Spark delivered rows was changed, and is no proof. A number that is
+missing between two of a query's is a micro-batch without a receipt; of versions (txnVersion) users may leave numbers
+out. Numbers before a query's first are none: `receiptsPath` may have been set later.
 """
 
 from __future__ import annotations

@@ -1,0 +1,133 @@
+"""A run against the records that a reader finds at its offsets: pure, the records and the partition's state handed in.
+
+| At a run's offsets | Verdict |
+|---|---|
+| every record, and the checksum is the receipt's | EQUAL |
+| every record, and it is another | ALTERED |
+| the same, but the times are the broker's (message.timestamp.type=LogAppendTime) | COUNTED |
+| some are not there | MISSING |
+| ... as the log begins behind them: retention, or DeleteRecords | DELETED |
+| ... as the topic is compacted, and only the last of a key is kept | COMPACTED |
+| ... as they are behind a transaction that is open, for read_committed readers | HIDDEN |
+| the topic is gone, or another of the same name | MISSING |
+
+Times that are the broker's are no record's own, which the checksum covers. Rows without a `timestamp` column mostly
+have the time of their batch; so the checksum is tried with that for each record, and EQUAL if it comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kafka_sink.verification.encoding import RunChecksum
+from kafka_sink.verification.receipts import Run
+
+
+class Verdict(Enum):
+    EQUAL = auto()
+    ALTERED = auto()
+    MISSING = auto()
+    HIDDEN = auto()
+    DELETED = auto()
+    COMPACTED = auto()
+    COUNTED = auto()
+    UNPLACED = auto()
+    """The receipt does not say at which offsets."""
+
+
+WRONG = frozenset({Verdict.ALTERED, Verdict.MISSING, Verdict.HIDDEN})
+
+
+class Record(NamedTuple):
+    """As a consumer shows it. `is_brokers_time`: the time is the one at which it came to the log."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    is_brokers_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A partition now: its first offset; the one after the last that this reader may see; the one after the last.
+    `is_compacted` None: not told."""
+
+    start: int
+    visible_end: int
+    end: int
+    is_compacted: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`absent`: ranges of offsets, first and last, at which there is no record. `why`: of what is not EQUAL."""
+
+    verdict: Verdict
+    run: Run
+    absent: tuple[tuple[int, int], ...] = ()
+    why: str = ""
+
+    @property
+    def absent_count(self) -> int:
+        return sum(last - first + 1 for first, last in self.absent)
+
+
+def all_absent(run: Run, why: str) -> Finding:
+    return Finding(Verdict.MISSING, run, ((run.base_offset, run.last_offset),), why)
+
+
+def check(run: Run, records: Iterable[Record], log: Log) -> Finding:
+    """`records`: those at the run's offsets, in order."""
+    checksum, at_base_time = RunChecksum(run.base_timestamp), RunChecksum(run.base_timestamp)
+    absent: list[tuple[int, int]] = []
+    expected, are_brokers_times = run.base_offset, False
+    for record in records:
+        if record.offset > expected:
+            absent.append((expected, record.offset - 1))
+        expected = record.offset + 1
+        if record.is_brokers_time:
+            are_brokers_times = True
+            at_base_time.add(record.key, record.value, record.headers, run.base_timestamp)
+        else:
+            checksum.add(record.key, record.value, record.headers, record.timestamp_ms)
+    if expected <= run.last_offset:
+        absent.append((expected, run.last_offset))
+    if absent:
+        verdict, why = _absence(absent, log)
+        return Finding(verdict, run, tuple(absent), why)
+    if are_brokers_times:
+        if at_base_time.crc == run.checksum:
+            return Finding(Verdict.EQUAL, run)
+        return Finding(
+            Verdict.COUNTED, run, why="its times are the broker's (message.timestamp.type=LogAppendTime), which the "
+            "checksum of what was sent does not cover; every offset has a record"
+        )  # fmt: skip
+    if checksum.crc != run.checksum:
+        return Finding(
+            Verdict.ALTERED, run,
+            why=f"checksum {checksum.crc:08x}, and {run.checksum & 0xFFFFFFFF:08x} in the receipt",
+        )  # fmt: skip
+    return Finding(Verdict.EQUAL, run)
+
+
+def _absence(absent: list[tuple[int, int]], log: Log) -> tuple[Verdict, str]:
+    """Why those are not there; what is worst where it is not the same for all."""
+    within = [(first, last) for first, last in absent if last >= log.start]
+    if any(first < log.visible_end and max(first, log.start) <= last for first, last in within):
+        if log.is_compacted:
+            return Verdict.COMPACTED, "the topic is compacted: of records with the same key the last one is kept"
+        told = "" if log.is_compacted is False else "; whether the topic is compacted could not be asked"
+        return Verdict.MISSING, f"the log goes from {log.start} to {log.end - 1} and has no records there{told}"
+    if any(first >= log.end for first, _ in within):
+        return Verdict.MISSING, f"the log ends before, at offset {log.end}"
+    if within:
+        return Verdict.HIDDEN, (
+            f"read_committed readers see nothing from offset {log.visible_end} on: a transaction is open there. "
+            "While the query runs, verify again; else python -m kafka_sink.transactions tells whose it is"
+        )
+    return Verdict.DELETED, f"the log begins at offset {log.start}: retention, or somebody, has deleted what was before"

@@ -1,0 +1,252 @@
+"""The records that are there, by confluent-kafka: a client that shares no code with the sink.
+
+A partition is read from run to run with one consumer. What lies between two runs, other writers' records and the
+markers of transactions, is read and dropped while it is little, and jumped over where it is much. Memory is bounded by
+what the consumer fetches ahead.
+
+Exactly-once receipts are read with isolation.level=read_committed, as what others see of them is what counts; the rest
+with read_uncommitted, as somebody's open transaction behind them says nothing of them.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from kafka_sink.config import ProducerConfig, SecurityConfig
+from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
+from kafka_sink.verification.checking import Log, Record
+
+POLL_S = 0.5
+# Reading on is cheaper than a new fetch position, up to about so many records.
+READ_THROUGH_OFFSETS = 5_000
+# Of what is fetched ahead; a partition is read alone.
+QUEUED_KIB = 16 * 1024
+HOPELESS = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`topic_id` and `is_compacted` are None where the brokers do not say."""
+
+    partition_count: int
+    topic_id: str | None
+    is_compacted: bool | None
+
+
+class Cluster:
+    """Lives for one verification; `close` ends its connections. `timeout_s`: how long nothing may come before that is
+    an error."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._settings = client_settings(config)
+        self._servers = config.bootstrap_servers_text
+        self.timeout_s = config.max_block_ms / 1000
+        self._admin = AdminClient(self._settings)
+        self._consumers: dict[bool, Consumer] = {}
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    def topics(self, names: list[str]) -> Mapping[str, Topic]:
+        """Those of `names` that there are. Raises BrokersUnreachable."""
+        try:
+            listed = self._admin.list_topics(timeout=self.timeout_s).topics
+        except KafkaException as error:
+            raise BrokersUnreachable(
+                bootstrap_servers=self._servers, waited_ms=int(self.timeout_s * 1000), last_error=_text(error)
+            ) from error
+        there = [name for name in names if name in listed and not listed[name].error]
+        return {
+            name: Topic(len(listed[name].partitions), self._topic_id(name), self._is_compacted(name)) for name in there
+        }
+
+    def _topic_id(self, name: str) -> str | None:
+        try:
+            (described,) = self._admin.describe_topics(
+                TopicCollection([name]), request_timeout=self.timeout_s
+            ).values()
+            found = described.result().topic_id
+        except KafkaException:
+            return None
+        bits = found.get_most_significant_bits() % 2**64 << 64 | found.get_least_significant_bits() % 2**64
+        return str(uuid.UUID(int=bits)) if bits else None
+
+    def _is_compacted(self, name: str) -> bool | None:
+        try:
+            (described,) = self._admin.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name)], request_timeout=self.timeout_s
+            ).values()
+            return "compact" in described.result()["cleanup.policy"].value
+        except KafkaException:
+            return None
+
+    def partition(self, topic: str, partition: int, *, committed: bool, is_compacted: bool | None) -> PartitionReader:
+        return PartitionReader(self, TopicPartition(topic, partition), committed, is_compacted)
+
+    def consumer(self, *, committed: bool) -> Consumer:
+        if committed not in self._consumers:
+            self._consumers[committed] = Consumer({
+                **self._settings,
+                "group.id": "pykafka-verify",  # the client wants one; nothing is committed, and no group joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "queued.max.messages.kbytes": QUEUED_KIB,
+            })  # fmt: skip
+        return self._consumers[committed]
+
+
+class PartitionReader:
+    """One partition, from run to run."""
+
+    def __init__(
+        self, cluster: Cluster, where: TopicPartition, committed: bool, is_compacted: bool | None
+    ) -> None:
+        self._cluster = cluster
+        self._where = where
+        self._committed = committed
+        self._is_compacted = is_compacted
+        self._consumer = cluster.consumer(committed=committed)
+        # The offset that comes next; None before the first run.
+        self._position: int | None = None
+        self._ahead: Message | None = None
+
+    def log(self) -> Log:
+        """Raises RecordsUnreadable."""
+        start, visible_end = self._watermarks(self._consumer)
+        # A reader's own end may lie before that of the log.
+        _, end = self._watermarks(self._cluster.consumer(committed=False)) if self._committed else (0, visible_end)
+        return Log(start, visible_end, end, self._is_compacted)
+
+    def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
+        try:
+            low, high = consumer.get_watermark_offsets(self._where, timeout=self._cluster.timeout_s)
+        except KafkaException as error:
+            raise self._unreadable(_text(error)) from error
+        return low, high
+
+    def records(self, first: int, last: int) -> Iterator[Record]:
+        """Those that can be seen from offset `first` to `last`. Raises RecordsUnreadable."""
+        position = self._position
+        if position is None or not position <= first <= position + READ_THROUGH_OFFSETS:
+            self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, first)])
+            self._position, self._ahead = first, None
+        while True:
+            message, self._ahead = self._ahead or self._next(), None
+            if message is None:
+                return
+            offset = message.offset()
+            assert offset is not None
+            self._position = offset
+            if offset > last:
+                self._ahead = message
+                return
+            self._position = offset + 1
+            if offset >= first:
+                yield _record(message)
+            if offset == last:
+                return
+
+    def _next(self) -> Message | None:
+        """None: the log ends here."""
+        deadline_s, last_error = time.monotonic() + self._cluster.timeout_s, "no broker answered in time"
+        while time.monotonic() < deadline_s:
+            message = self._consumer.poll(POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return message
+            if error.code() == KafkaError._PARTITION_EOF:
+                # Told once: who wants to read on must ask anew.
+                self._position = None
+                return None
+            last_error = error.str()
+            if error.code() in HOPELESS:
+                break
+        raise self._unreadable(last_error)
+
+    def _unreadable(self, reason: str) -> RecordsUnreadable:
+        return RecordsUnreadable(what=f"{self._where.topic}-{self._where.partition}", reason=reason)
+
+
+def _record(message: Message) -> Record:
+    # Any: the client's annotations allow for events without a record.
+    read: Any = message
+    kind, timestamp_ms = read.timestamp()
+    return Record(
+        read.offset(), read.key(), read.value(), tuple(read.headers() or ()), timestamp_ms,
+        kind == TIMESTAMP_LOG_APPEND_TIME,
+    )  # fmt: skip
+
+
+def _text(error: KafkaException) -> str:
+    found = error.args[0]
+    return str(found.str()) if isinstance(found, KafkaError) else str(error)
+
+
+# --- how it connects --------------------------------------------------------------------------------------------------
+
+
+def client_settings(config: ProducerConfig) -> dict[str, Any]:
+    """librdkafka's settings for where and as whom the sink connects."""
+    return {
+        "bootstrap.servers": config.bootstrap_servers_text,
+        "client.id": config.client_id,
+        # Its own log would come between the lines of a report; what matters comes as an error.
+        "log_level": 0,
+        **_security_settings(config.security),
+    }
+
+
+def _security_settings(security: SecurityConfig) -> dict[str, Any]:
+    settings: dict[str, Any] = {"security.protocol": security.security_protocol}
+    if security.is_encrypted:
+        settings |= {
+            "ssl.ca.location": security.ssl_truststore_location,
+            "ssl.ca.pem": security.ssl_truststore_certificates,
+            # A PEM file of both; the client looks in it for either.
+            "ssl.certificate.location": security.ssl_keystore_location,
+            "ssl.key.location": security.ssl_keystore_location,
+            "ssl.certificate.pem": security.ssl_keystore_certificate_chain,
+            "ssl.key.pem": security.ssl_keystore_key and security.ssl_keystore_key.value,
+            "ssl.key.password": security.ssl_key_password and security.ssl_key_password.value,
+            "ssl.endpoint.identification.algorithm": security.ssl_endpoint_identification_algorithm or "none",
+        }
+    if security.is_authenticated:
+        settings["sasl.mechanisms"] = security.sasl_mechanism
+        if security.sasl_mechanism == "OAUTHBEARER":
+            settings |= {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": security.credential("clientId"),
+                "sasl.oauthbearer.client.secret": security.credential("clientSecret"),
+                "sasl.oauthbearer.scope": security.credential("scope"),
+                "sasl.oauthbearer.token.endpoint.url": security.sasl_oauthbearer_token_endpoint_url,
+            }
+        else:
+            settings |= {
+                "sasl.username": security.credential("username"),
+                "sasl.password": security.credential("password"),
+            }
+    return {name: value for name, value in settings.items() if value is not None}

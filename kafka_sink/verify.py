@@ -1,0 +1,207 @@
+"""Reads back what receipts say was written, and compares: are all records there, and are they what was sent?
+
+Each run of a receipt, one record batch, is read by its offsets with confluent-kafka, encoded again, and its checksum
+compared. What is missing, altered or cannot be told is named, a line each, with its receipt. Changes nothing.
+
+    MISSING      offsets of which there is no record
+    ALTERED      as many records, and not those that were sent
+    HIDDEN       exactly-once: behind a transaction that is open; readers do not get there
+    NO RECEIPT   of a micro-batch between two that have one: set receiptsPath late, or a receipt was lost
+    NOT A RECEIPT  a file that cannot be read, or was changed
+    DELETED, COMPACTED, COUNTED, UNPLACED   cannot be compared any more, for the reason told
+
+examples:
+    python -m kafka_sink.verify --receipts /data/receipts --bootstrap-servers localhost:9092
+    python -m kafka_sink.verify --receipts s3://lake/receipts/query_id=8d6f... --preset conf/production.conf
+    python -m kafka_sink.verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
+
+exit status: 0 every record is there and as it was sent; 1 something is missing, altered or hidden, or has no receipt;
+2 wrong usage; 3 nothing of that was found, but not everything could be compared
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.presets import assignment, preset
+from kafka_sink.receipt_file import filesystem_of
+from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
+from kafka_sink.verification.receipts import Receipts, Run
+
+if TYPE_CHECKING:
+    from kafka_sink.verification.cluster import Cluster, Topic
+
+EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
+# Ranges of offsets in one line.
+MOST_SHOWN = 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+        receipts = Receipts(*filesystem_of(args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)))
+    except ConfigError as error:
+        return say(f"error: {error}", WRONG_USAGE)
+    except (OSError, pa.ArrowInvalid) as error:
+        return say(f"error: {args.receipts} cannot be read: {str(error).partition(chr(10))[0]}", WRONG_USAGE)
+    try:
+        from kafka_sink.verification.cluster import Cluster
+    except ModuleNotFoundError as missing:
+        if missing.name != "confluent_kafka":
+            raise
+        return say(
+            'error: records are read with confluent-kafka: pip install "pyspark-pykafka[verify]"', WRONG_USAGE
+        )
+    try:
+        with closing(Cluster(config.producer)) as cluster:
+            return verify(receipts, cluster)
+    except KafkaSinkError as error:
+        return say(f"error: {error}", NOT_COMPARED)
+
+
+def say(text: str, status: int) -> int:
+    print(text, file=sys.stderr, flush=True)
+    return status
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    assert __doc__ is not None
+    summary, _, rest = __doc__.partition("\n\n")
+    made = argparse.ArgumentParser(
+        prog="python -m kafka_sink.verify", description=summary, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument(
+        "--receipts", required=True, metavar="PATH",
+        help="the write's receiptsPath, a query's folder in it, or one file",
+    )  # fmt: skip
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...")
+    made.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+    made.add_argument(
+        "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
+        help="an option of the sink, repeatable: kafka.security.protocol=SSL",
+    )  # fmt: skip
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    options = {name.lower(): text for name, text in {**args.preset, **dict(args.option)}.items()}
+    if args.bootstrap_servers is not None:
+        options["kafka.bootstrap.servers"] = args.bootstrap_servers
+    return sink_config(options)
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+class Reader(Protocol):
+    """`verification.cluster.PartitionReader`."""
+
+    def log(self) -> Log: ...
+
+    def records(self, first: int, last: int) -> Iterator[Record]: ...
+
+
+def verify(receipts: Receipts, cluster: Cluster) -> int:
+    """Tells what differs, then the sum; returns the exit status."""
+    for file, why in receipts.unreadable:
+        print(f"NOT A RECEIPT  {file}: {why}.")
+    for gap in receipts.gaps:
+        numbers = f"micro-batch {gap.first}" if gap.first == gap.last else f"micro-batches {gap.first} to {gap.last}"
+        print(f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.")
+    records: Counter[Verdict] = Counter()
+    for unplaced in receipts.unplaced():
+        where = "" if unplaced.topic is None else f" in {unplaced.topic}-{unplaced.partition}"
+        print(f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}")
+        records[Verdict.UNPLACED] += unplaced.record_count
+    for finding in findings(receipts.runs(), cluster, cluster.topics(receipts.topics)):
+        absent = finding.absent_count
+        records[finding.verdict] += absent or finding.run.record_count
+        # Of a run of which some are missing the others are there; their checksum is of all.
+        if absent:
+            records[Verdict.COUNTED] += finding.run.record_count - absent
+        if finding.verdict is not Verdict.EQUAL:
+            print(line(finding))
+    return tell_sum(receipts, records)
+
+
+def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic]) -> Iterator[Finding]:
+    """Of each run, in the order of `runs`, which is by partition and offset. Raises RecordsUnreadable."""
+    for (committed, name, partition), of_partition in groupby(
+        runs, key=lambda run: (run.is_exactly_once, run.topic, run.partition)
+    ):
+        topic = topics.get(name)
+        if topic is None or partition >= topic.partition_count:
+            why = "there is no such topic" if topic is None else "the topic has no such partition"
+            yield from (all_absent(run, f"{why}, or it may not be described") for run in of_partition)
+            continue
+        reader = cluster.partition(name, partition, committed=committed, is_compacted=topic.is_compacted)
+        log = reader.log()
+        for run in of_partition:
+            if None not in (run.topic_id, topic.topic_id) and run.topic_id != topic.topic_id:
+                yield all_absent(run, f"the topic was made again, with id {topic.topic_id} in place of {run.topic_id}")
+                continue
+            found = compare(run, reader, log)
+            if found.absent:
+                # The log may have grown, or lost its beginning, since it was looked at.
+                log = reader.log()
+                found = compare(run, reader, log)
+            yield found
+
+
+def compare(run: Run, reader: Reader, log: Log) -> Finding:
+    first, last = max(run.base_offset, log.start), min(run.last_offset, log.visible_end - 1)
+    return check(run, reader.records(first, last) if first <= last else (), log)
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def line(finding: Finding) -> str:
+    run = finding.run
+    ranges = finding.absent or ((run.base_offset, run.last_offset),)
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_SHOWN])
+    more = f" and {len(ranges) - MOST_SHOWN} more ranges" if len(ranges) > MOST_SHOWN else ""
+    count = finding.absent_count or run.record_count
+    return (
+        f"{finding.verdict.name}  {run.topic}-{run.partition} offsets {shown}{more} ({count:,} of the run's "
+        f"{run.record_count:,} records): {finding.why}. Batch {run.batch_id} of query {run.query_id}, {run.file}"
+    )
+
+
+def tell_sum(receipts: Receipts, records: Mapping[Verdict, int]) -> int:
+    counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
+    print(
+        f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
+        + (f": {counted}." if counted else ".")
+    )
+    if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):
+        print("DIFFERENT: not all that was written is there as it was sent.")
+        return DIFFERENT
+    if receipts.files == 0:
+        return say("There are no receipts.", NOT_COMPARED)
+    if any(count for verdict, count in records.items() if verdict is not Verdict.EQUAL):
+        print("NOT ALL COMPARED: nothing is known to be wrong, and not everything could be compared.")
+        return NOT_COMPARED
+    print("EQUAL: every record is there, and as it was sent.")
+    return EQUAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

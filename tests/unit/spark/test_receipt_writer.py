@@ -1,0 +1,183 @@
+"""The file that the driver makes of its tasks' messages: what a replay keeps, and what a failure costs."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from kafka_sink import receipt_file
+from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
+from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
+from kafka_sink.spark import receipt_writer
+from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
+
+QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
+HERE = (TopicPartition("t", 0), TopicPartition("u", 7))
+
+
+def message(
+    path: Path | str, slot: int, *offsets: int, visible: bool = False, batch_id: int = 4, count: int | None = None
+) -> TaskReceipt:
+    """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE; or, where they were
+    `visible`, counted as many."""
+    data = b"".join(
+        struct.pack("<iiqqiIi", place % 2, 10, offset, 1_000, 99, 2**32 - 1 - place, 2)
+        for place, offset in enumerate(offsets)
+    )
+    proof = TaskProof(
+        str(path), Identity(QUERY, batch_id, WriteKind.STREAM), "exactly-once", 5_000 + slot, 6_000 + slot,
+        None if visible else PackedRuns(HERE, data),
+    )  # fmt: skip
+    record_count = 10 * len(offsets) if count is None else count
+    return TaskReceipt(slot, 0, record_count, (), {"t": "an id", "u": None}, proof)
+
+
+def file(path: Path, batch_id: int = 4) -> Path:
+    return path / receipt_file.relative_path(QUERY, batch_id)
+
+
+def told(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    table = receipt_file.read(LocalFileSystem(), str(file(path)))
+    return [tuple(row[column] for column in columns) for row in table.to_pylist()]
+
+
+def test_a_row_for_each_run_with_what_the_whole_micro_batch_has_in_common(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0, 50, 70), message(tmp_path, 1), message(tmp_path, 2, NO_OFFSET)])
+    runs = ("slot", "topic", "topic_id", "partition", "base_offset", "record_count", "checksum", "batch_bytes", "retries")
+    assert told(tmp_path, *runs, "base_timestamp") == [
+        (0, "t", "an id", 0, 50, 10, 2**32 - 1, 99, 2, 1_000),
+        (0, "u", None, 7, 70, 10, 2**32 - 2, 99, 2, 1_000),
+        (2, "t", "an id", 0, None, 10, 2**32 - 1, 99, 2, 1_000),
+    ]
+    common = ("query_id", "batch_id", "kind", "guarantee", "rows", "duration_ms")
+    assert set(told(tmp_path, *common)) == {(QUERY, 4, "stream", "exactly-once", 30, 1_002)}
+    assert told(tmp_path, "started_at")[0][0].timestamp() == 5
+    assert sorted(each.name for each in file(tmp_path).parent.iterdir()) == [file(tmp_path).name]
+
+
+def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
+    write_receipt([])
+    write_receipt([TaskReceipt(0, 0, 3, ())])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_micro_batch_without_rows_leaves_one_row(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0), message(tmp_path, 1)])
+    assert told(tmp_path, "query_id", "batch_id", "rows", "record_count", "topic") == [(QUERY, 4, 0, 0, None)]
+
+
+def test_a_rerun_replaces_its_own_file_and_no_other(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0, 10, batch_id=3)])
+    write_receipt([message(tmp_path, 0, 20)])
+    other = file(tmp_path, 3).read_bytes()
+    write_receipt([message(tmp_path, 0, 30)])
+    assert told(tmp_path, "base_offset") == [(30,)]
+    assert file(tmp_path, 3).read_bytes() == other
+
+
+def test_a_replay_of_what_was_visible_leaves_the_file(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1), message(tmp_path, 2, 20, 30)])
+    before = file(tmp_path).read_bytes()
+    again = [message(tmp_path, slot, visible=True, count=count) for slot, count in ((0, 10), (1, 0), (2, 20))]
+    write_receipt(again)
+    assert file(tmp_path).read_bytes() == before
+
+
+def test_a_replay_of_some_slots_keeps_the_others(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1, 20), message(tmp_path, 2, 30)])
+    write_receipt(
+        [message(tmp_path, 0, visible=True, count=10), message(tmp_path, 1, 80), message(tmp_path, 2, visible=True, count=10)]
+    )
+    assert told(tmp_path, "slot", "base_offset", "rows") == [(0, 10, 30), (1, 80, 30), (2, 30, 30)]
+
+
+@pytest.mark.parametrize("old", [None, b"cut", "of other rows"])
+def test_rows_that_no_file_tells_of_are_told_without_offsets(tmp_path: Path, old: bytes | str | None) -> None:
+    if old is not None:
+        write_receipt([message(tmp_path, 0, 1, 2), message(tmp_path, 1, 3)])
+    if isinstance(old, bytes):
+        file(tmp_path).write_bytes(old)
+    write_receipt([message(tmp_path, 0, visible=True, count=77), message(tmp_path, 1, 80)])
+    columns = ("slot", "topic", "base_offset", "record_count", "rows", "batch_id")
+    assert told(tmp_path, *columns) == [(0, None, None, 77, 87, 4), (1, "t", 80, 10, 87, 4)]
+
+
+class Failing:
+    """A file system that fails so many times before it does what it should."""
+
+    def __init__(self, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = times
+        self.slept: list[float] = []
+        self._put = receipt_writer._put  # type: ignore[attr-defined]
+        monkeypatch.setattr(receipt_writer, "_put", self.put)
+
+    def put(self, *arguments: Any) -> None:
+        if self.left:
+            self.left -= 1
+            raise OSError("no space left\nDetail: as Arrow has it")
+        self._put(*arguments)
+
+
+def test_a_failure_that_passes_costs_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Failing(2, monkeypatch)
+    write_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
+    assert disk.slept == list(PAUSES_S)
+    assert told(tmp_path, "base_offset") == [(10,)]
+
+
+def test_a_failure_that_stays_is_the_commits_to_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Failing(99, monkeypatch)
+    with pytest.raises(ReceiptNotWritten) as failure:
+        write_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
+    assert failure.value.path == str(file(tmp_path))
+    assert "no space left. " in str(failure.value)
+    assert disk.slept == list(PAUSES_S)
+
+
+def test_at_least_once_logs_it_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Failing(99, monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        leave_receipt([message(tmp_path, 0, 10)], sleep=disk.slept.append)
+    (said,) = caplog.messages
+    for part in ("micro-batch 4", QUERY, str(file(tmp_path)), "no space left", "rows are in Kafka"):
+        assert part in said
+
+
+@pytest.mark.parametrize("path", ["foo://b/x", "{file}/below"])
+def test_a_path_that_cannot_be_a_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReceiptsPathUnusable) as failure:
+        make_folder(path.format(file=tmp_path / "file"))
+    assert "No row of this write was sent" in str(failure.value)
+    assert str(failure.value).isprintable()
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_folder(f"file://{tmp_path}/a/b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_tasks_of_a_stream_know_whose_they_are() -> None:
+    properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "12", "spark.app.id": "a"}
+    assert stream_identity(properties) == Identity(QUERY, 12, WriteKind.STREAM)
+
+
+def test_what_has_no_checksum_column_is_replaced_as_no_receipt(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    file(tmp_path).parent.mkdir(parents=True)
+    pq.write_table(pa.table({"slot": [0]}), file(tmp_path))
+    write_receipt([message(tmp_path, 0, visible=True, count=5)])
+    assert told(tmp_path, "record_count", "base_offset") == [(5, None)]

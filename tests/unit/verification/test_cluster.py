@@ -1,0 +1,65 @@
+"""How the other client connects. What it reads is tests/broker/test_receipts.py."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafka_sink.config import sink_config
+from kafka_sink.verification.cluster import client_settings
+
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'
+
+
+def settings(**options: str) -> dict[str, object]:
+    texts = {f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}
+    return client_settings(sink_config({"kafka.bootstrap.servers": "h:1,[::1]:2", **texts}).producer)
+
+
+def test_nothing_is_said_of_security_where_there_is_none() -> None:
+    assert settings() == {
+        "bootstrap.servers": "h:1,[::1]:2", "client.id": "pykafka", "log_level": 0, "security.protocol": "PLAINTEXT",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem", "ssl_keystore_location": "/both.pem",
+             "ssl_key_password": "secret"},
+            {"ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/both.pem", "ssl.key.location": "/both.pem",
+             "ssl.key.password": "secret", "ssl.endpoint.identification.algorithm": "https"},
+        ),
+        (
+            {"security_protocol": "SSL", "ssl_endpoint_identification_algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN},
+            {"sasl.mechanisms": "PLAIN", "sasl.username": "u", "sasl.password": "p", "security.protocol": "SASL_SSL"},
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u",
+             "sasl_password": "p"},
+            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"},
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER",
+             "sasl_oauthbearer_token_endpoint_url": "https://i/t",
+             "sasl_oauthbearer_client_credentials_client_id": "c",
+             "sasl_oauthbearer_client_credentials_client_secret": "s"},
+            {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "c",
+             "sasl.oauthbearer.client.secret": "s", "sasl.oauthbearer.token.endpoint.url": "https://i/t"},
+        ),
+    ],
+)  # fmt: skip
+def test_the_sinks_options_in_librdkafkas_words(options: dict[str, str], expected: dict[str, str]) -> None:
+    found = settings(**options)
+    assert expected.items() <= found.items()
+    assert None not in found.values()
+
+
+def test_librdkafka_knows_all_of_them() -> None:
+    found = settings(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN)
+    Consumer({"group.id": "g", **found}).close()
