@@ -1,4 +1,4 @@
-"""The command's words and statuses, over a cluster that is a few lists; tests/broker/test_receipts.py has a real one."""
+"""Words and statuses, over a cluster that is a few lists. A real one is in tests/broker/test_receipts.py."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def records(partition: int, *offsets: int) -> list[Record]:
     return [Record(offset, None, b"%d" % partition, (), 1_000, False) for offset in offsets]
 
 
+WHOLE = Log(0, 100, 100, False)
+
+
 @dataclass
 class Partition:
     """Offsets 0 to 99 have a record each, unless a test takes them away."""
 
     number: int
-    log_now: Log = Log(0, 100, 100, False)
+    log_now: Log = WHOLE
     there: list[Record] = field(default_factory=list)
     asked: list[tuple[int, int]] = field(default_factory=list)
 

@@ -25,11 +25,13 @@ from kafka_sink.errors import (
     MissingOption,
     NonDeterministicReplay,
     NotPlanned,
+    ReceiptNotWritten,
     StateExpired,
     TopicAuthorizationFailed,
     TopicNotFound,
     WriteKind,
 )
+from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.protocol.transactions import (
     DescribeProducersResponse,
     DescribeTransactionsResponse,
@@ -49,6 +51,7 @@ from kafka_sink.spark.exactly_once import (
 )
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import remember
+from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
@@ -259,6 +262,37 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(ran: list[Any])
     assert name == "commit"
     assert (given["sink"], given["facts"], given["micro_batch_id"]) == (SINK, PLAN.facts, 4)
     assert [each.slot for each in given["prepared"]] == [0, 1]
+
+
+def with_proof(slot: int, path: Path) -> PreparedReceipt:
+    plan = replace(PLAN, allow_lost_state=True) if slot == 0 else None
+    proof = TaskProof(str(path), Identity("q", 4, WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
+    return replace(receipt(slot), record_count=0, plan=plan, proof=proof)
+
+
+def test_the_receipt_is_written_by_the_run_that_the_sink_has_and_before_the_decision(
+    ran: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "write_receipt", lambda messages: ran.append(("receipt", len(messages))))
+    KafkaStreamWriter(GIVEN).commit([with_proof(0, tmp_path), with_proof(1, tmp_path)], 4)
+    assert [name for name, _ in ran] == ["check_generation", "receipt", "commit"]
+
+
+def test_nothing_is_decided_without_the_receipt(ran: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReceiptNotWritten) as failure:
+        KafkaStreamWriter(GIVEN).commit([with_proof(0, tmp_path / "file")], 4)
+    assert [name for name, _ in ran] == ["check_generation"]
+    assert "the micro-batch runs again and is written once" in str(failure.value)
+
+
+def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(ran: list[Any], tmp_path: Path) -> None:
+    first = with_proof(0, tmp_path)
+    other = replace(first.prepared, visible=Marker(4, "q", "of other rows"))
+    with pytest.raises(NonDeterministicReplay):
+        KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other)], 4)
+    assert [name for name, _ in ran] == ["check_generation"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tasks_of_two_plans_are_not_committed_together(ran: list[Any]) -> None:

@@ -52,8 +52,8 @@ def told(path: Path, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_a_row_for_each_run_with_what_the_whole_micro_batch_has_in_common(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0, 50, 70), message(tmp_path, 1), message(tmp_path, 2, NO_OFFSET)])
-    runs = ("slot", "topic", "topic_id", "partition", "base_offset", "record_count", "checksum", "batch_bytes", "retries")
-    assert told(tmp_path, *runs, "base_timestamp") == [
+    place = ("slot", "topic", "topic_id", "partition", "base_offset")
+    assert told(tmp_path, *place, "record_count", "checksum", "batch_bytes", "retries", "base_timestamp") == [
         (0, "t", "an id", 0, 50, 10, 2**32 - 1, 99, 2, 1_000),
         (0, "u", None, 7, 70, 10, 2**32 - 2, 99, 2, 1_000),
         (2, "t", "an id", 0, None, 10, 2**32 - 1, 99, 2, 1_000),
@@ -94,9 +94,8 @@ def test_a_replay_of_what_was_visible_leaves_the_file(tmp_path: Path) -> None:
 
 def test_a_replay_of_some_slots_keeps_the_others(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1, 20), message(tmp_path, 2, 30)])
-    write_receipt(
-        [message(tmp_path, 0, visible=True, count=10), message(tmp_path, 1, 80), message(tmp_path, 2, visible=True, count=10)]
-    )
+    visible = [message(tmp_path, slot, visible=True, count=10) for slot in (0, 2)]
+    write_receipt([visible[0], message(tmp_path, 1, 80), visible[1]])
     assert told(tmp_path, "slot", "base_offset", "rows") == [(0, 10, 30), (1, 80, 30), (2, 30, 30)]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +22,16 @@ from kafka_sink.errors import (
     MissingOption,
     ProducerClosed,
     ReceiptMismatch,
+    ReceiptsPathUnusable,
     UnexpectedColumn,
     UnknownOption,
+    WriteKind,
 )
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.spark import writer
 from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.proof import Identity
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 TEXTS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
@@ -45,10 +51,16 @@ class Remembering:
         self.expected = CONFIG.producer
         self.topic: str | None = "t"
         self.topic_ids = {"t": "an id"}
+        self.keeps_runs = False
+        self.runs = PackedRuns()
 
     def begin(self, *, topic: str | None, partitioner: str) -> Remembering:
         assert topic == self.topic
         return self
+
+    def keep_runs(self) -> None:
+        assert not self.batches
+        self.keeps_runs = True
 
     def append(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch)
@@ -114,6 +126,44 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
     assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"})
+
+
+@pytest.mark.parametrize("conf", [False, True])
+@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
+    using: Any, in_task: Any, tmp_path: Path, make: type, conf: bool
+) -> None:
+    producer = using(Remembering())
+    properties = {"sql__streaming__queryId": "a query", "streaming__sql__batchId": "7"}
+    in_task(**properties, **({"spark__pykafka__receiptsPath": str(tmp_path)} if conf else {}))
+    written = make(OPTIONS if conf else {**OPTIONS, "receipts_path": str(tmp_path)})
+    receipt = written.write(batches(3))
+    assert producer.keeps_runs
+    proof = receipt.proof
+    assert (proof.receipts_path, proof.guarantee, proof.runs) == (str(tmp_path), "at-least-once", PackedRuns())
+    assert proof.started_ms <= proof.ended_ms
+    if make is KafkaStreamWriter:
+        assert proof.identity == Identity("a query", 7, WriteKind.STREAM)
+        written.commit([receipt], 7)
+    else:
+        # Its own, also in foreachBatch.
+        assert proof.identity == written.identity
+        written.commit([receipt])
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_batch_writes_have_receipts_of_their_own() -> None:
+    one, other = (KafkaBatchWriter(OPTIONS) for _ in range(2))
+    assert one.identity != other.identity
+    assert pickle.loads(pickle.dumps(one)).identity == one.identity
+
+
+@pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
+def test_an_unusable_receipts_path_is_found_when_the_write_is_planned(tmp_path: Path, make: type) -> None:
+    (tmp_path / "file").touch()
+    planned = make({**OPTIONS, "receipts_path": str(tmp_path / "file" / "below")})
+    with pytest.raises(ReceiptsPathUnusable):
+        pickle.dumps(planned)
 
 
 def test_fewer_acknowledged_than_delivered_is_never_a_success(using: Any) -> None:
