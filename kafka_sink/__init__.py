@@ -14,8 +14,9 @@
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
 `client.py` is the shell that owns the Sender thread, the lock and the waiting; `options.py` is the table of options,
-`config.py` what becomes of it, `errors.py` the tree of errors; `doctor/` finds out why a write would fail; `broker/` is
-a local Kafka for development and tests.
+`config.py` what becomes of it, `errors.py` the tree of errors; `doctor/` finds out why a write would fail, `verify.py`
+compares receipts with what is in the topics, `monitoring/` shows progress; `broker/` is a local Kafka for development and
+tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
@@ -68,11 +69,14 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
     """What writes with `receiptsPath` = `path` have written, a row for each record batch; columns as
     `receipt_file.COLUMNS` says. Of one query where `path` is its folder below. Empty where nothing was written yet.
 
-    Raises Spark's AnalysisException where there is no such path.
+    Spark must reach it: a path of the driver's own disk is good for a local Spark only. Raises Spark's
+    AnalysisException where there is no such path.
     """
     from kafka_sink.receipt_file import SPARK_SCHEMA
 
-    return spark.read.option("recursiveFileLookup", "true").schema(SPARK_SCHEMA).parquet(path)
+    # Without a scheme it is the driver's disk for the sink, and for Spark its fs.defaultFS.
+    uri = f"file://{path}" if path.startswith("/") else path
+    return spark.read.option("recursiveFileLookup", "true").schema(SPARK_SCHEMA).parquet(uri)
 
 
 def partition_count(

@@ -62,7 +62,7 @@ def relative_path(query_id: str, batch_id: int) -> str:
 def filesystem_of(path: str) -> tuple[FileSystem, str]:
     """The file system of an absolute path or a URI, and the path in it. `s3a` is how Hadoop calls what is `s3` here.
 
-    Raises ArrowInvalid, or OSError where it must be asked and does not answer.
+    Raises ArrowException where pyarrow has none for the scheme, or OSError where it must be asked and does not answer.
     """
     from pyarrow.fs import FileSystem
 
@@ -85,7 +85,7 @@ def paths_in(filesystem: FileSystem, path: str) -> list[str]:
 
 
 def read(filesystem: FileSystem, path: str) -> pa.Table:
-    """One file, as SCHEMA. Raises OSError, or ArrowInvalid for what is not a receipt file."""
+    """One file, as SCHEMA. Raises OSError, or ArrowException for what is not a receipt file."""
     import pyarrow.parquet as pq
 
     with filesystem.open_input_file(path) as file:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         receipts = Receipts(*filesystem_of(args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)))
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         return say(f"error: {args.receipts} cannot be read: {str(error).partition(chr(10))[0]}", WRONG_USAGE)
     try:
         from kafka_sink.verification.cluster import Cluster

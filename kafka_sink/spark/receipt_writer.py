@@ -57,7 +57,7 @@ def make_folder(path: str) -> None:
     try:
         filesystem, folder = receipt_file.filesystem_of(path)
         filesystem.create_dir(folder, recursive=True)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise ReceiptsPathUnusable(path=path, reason=_reason(error)) from error
 
 
@@ -92,7 +92,7 @@ def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
             if table is not None:
                 _put(filesystem, path, table)
             return
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             pause_s = next(pauses_s, None)
             if pause_s is None:
                 raise ReceiptNotWritten(path=f"{first.receipts_path}/{relative}", reason=_reason(error)) from error
@@ -126,7 +126,7 @@ def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
         return receipt_file.read(filesystem, path)
     except FileNotFoundError:
         return receipt_file.SCHEMA.empty_table()
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         log.warning("%s is replaced, as it is no receipt: %s", path, error)
         return receipt_file.SCHEMA.empty_table()
 

@@ -82,7 +82,7 @@ class Receipts:
             try:
                 table = receipt_file.read(filesystem, file)
                 _check(table)
-            except (OSError, pa.ArrowInvalid) as error:
+            except (OSError, pa.ArrowException) as error:
                 self.unreadable.append((file, str(error).partition("\n")[0]))
                 continue
             self.files += 1

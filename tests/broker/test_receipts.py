@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,16 +20,20 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-import kafka_sink
+import kafka_sink.verify
 from committed_rows import read
 from exactly_once_runs import ALL_ONCE, FILES, KILLED, MICRO_BATCHES, ROWS_A_FILE, finish_run, incoming, run
 from kafka_sink.broker import LocalKafka
+from kafka_sink.config import sink_config
+from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
 from spark_writes import finish, pykafka, save
 
 DEADLINE_S = 60
 EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
 EVERY_ROW = FILES * ROWS_A_FILE
+# Rows that say that they are old would be deleted at once.
+KEPT = {"retention.ms": -1}
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,15 @@ class Verified:
 
 
 def verify(receipts: Path, kafka: LocalKafka, *arguments: str) -> Verified:
-    """The command, in a process of its own, as users run it."""
-    command = [
-        sys.executable, "-m", "kafka_sink.verify", "--receipts", str(receipts),
-        "--bootstrap-servers", kafka.bootstrap_servers, *arguments,
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S)
-    return Verified(done.returncode, done.stdout, done.stderr)
+    """The command, without a process of its own, which takes a second to start."""
+    said, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(errors):
+        status = kafka_sink.verify.main(command_line(receipts, kafka, *arguments))
+    return Verified(status, said.getvalue(), errors.getvalue())
+
+
+def command_line(receipts: Path, kafka: LocalKafka, *arguments: str) -> list[str]:
+    return ["--receipts", str(receipts), "--bootstrap-servers", kafka.bootstrap_servers, *arguments]
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
@@ -92,7 +100,7 @@ def stream(spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path, *
 def test_a_batch_write_is_told_run_by_run_and_verified(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str, codec: str
 ) -> None:
-    name, folder = topic(3), tmp_path / "receipts"
+    name, folder = topic(3, KEPT), tmp_path / "receipts"
     writer = pykafka(rows(spark, 3_000).write.mode("append"), kafka, name, compression_type=codec, batch_size="16384")
     writer.options(receiptsPath=str(folder), deliveryGuarantee=guarantee).save()
     receipts = kafka_sink.receipts(spark, str(folder)).cache()
@@ -118,12 +126,18 @@ def test_plain_spark_reads_them_too(
 ) -> None:
     folder = tmp_path / "receipts"
     for count in (30, 50):
-        pykafka(rows(spark, count).write.mode("append"), kafka, topic(1)).option("receiptsPath", str(folder)).save()
+        writer = pykafka(rows(spark, count).write.mode("append"), kafka, topic(1, KEPT))
+        writer.option("receiptsPath", str(folder)).save()
     ours = kafka_sink.receipts(spark, str(folder))
     assert_df_equality(
         ours, spark.read.parquet(str(folder)).select(ours.columns), ignore_row_order=True, ignore_nullable=True
     )
-    assert sorted(row.rows for row in ours.collect()) == [30, 50]
+    assert sorted({row.rows for row in ours.collect()}) == [30, 50]
+    # The command as users run it.
+    command = [sys.executable, "-m", "kafka_sink.verify", *command_line(folder, kafka)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (EQUAL, "")
+    assert done.stdout.splitlines()[-1] == "EQUAL: every record is there, and as it was sent."
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -178,25 +192,26 @@ def test_a_stream_leaves_a_receipt_a_micro_batch_and_what_differs_is_named(
 def test_a_topic_that_is_made_again_has_none_of_them(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, folder = topic(1), tmp_path / "receipts"
-    pykafka(rows(spark, 40).write.mode("append"), kafka, name).option("receiptsPath", str(folder)).save()
+    name, folder = topic(1, KEPT), tmp_path / "receipts"
+    same = rows(spark, 40).coalesce(1)
+    pykafka(same.write.mode("append"), kafka, name).option("receiptsPath", str(folder)).save()
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     client.delete_topics([name])[name].result(DEADLINE_S)
     lost = verify(folder, kafka)
     assert lost.status == DIFFERENT
     assert f"MISSING  {name}-0 offsets 0-39" in lost.said
     assert "there is no such topic" in lost.said
-    kafka.create_topic(name, 1)
-    save(rows(spark, 40), kafka, name)  # the very same rows
+    kafka.create_topic(name, 1, config=KEPT)
+    save(same, kafka, name)  # the very same rows, at the very same offsets
     another = verify(folder, kafka)
     assert another.status == DIFFERENT
     assert "the topic was made again" in another.said
 
 
-def test_compaction_and_the_brokers_times_are_told_as_what_cannot_be_compared(
+def test_the_brokers_times_are_told_as_what_cannot_be_compared(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, folder = topic(1, {"message.timestamp.type": "LogAppendTime"}), tmp_path / "receipts"
+    name, folder = topic(1, {**KEPT, "message.timestamp.type": "LogAppendTime"}), tmp_path / "receipts"
     writer = pykafka(rows(spark, 40).write.mode("append"), kafka, name)
     writer.option("receiptsPath", str(folder)).save()
     counted = verify(folder, kafka)
@@ -226,7 +241,7 @@ def test_a_write_without_rows_leaves_a_receipt(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "receipts"
-    pykafka(rows(spark, 0).write.mode("append"), kafka, topic(1)).option("receiptsPath", str(folder)).save()
+    pykafka(rows(spark, 0).write.mode("append"), kafka, topic(1, KEPT)).option("receiptsPath", str(folder)).save()
     (row,) = kafka_sink.receipts(spark, str(folder)).collect()
     assert (row.rows, row.record_count, row.topic, row.base_offset) == (0, 0, None, None)
     assert verify(folder, kafka).status == EQUAL
@@ -235,7 +250,7 @@ def test_a_write_without_rows_leaves_a_receipt(
 def test_other_writers_records_and_aborted_ones_between_the_runs_are_passed_over(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, folder = topic(1), tmp_path / "receipts"
+    name, folder = topic(1, KEPT), tmp_path / "receipts"
     other = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{name}-other"})
     other.init_transactions(DEADLINE_S)
     for write in range(3):
@@ -294,7 +309,7 @@ def test_a_path_of_the_conf_is_brought_to_the_driver_by_the_tasks(
     spark.conf.set("spark.pykafka.receiptsPath", str(folder))
     try:
         for guarantee in ("at-least-once", "exactly-once"):
-            writer = pykafka(rows(spark, 50).write.mode("append"), kafka, topic(1))
+            writer = pykafka(rows(spark, 50).write.mode("append"), kafka, topic(1, KEPT))
             writer.option("deliveryGuarantee", guarantee).save()
     finally:
         spark.conf.unset("spark.pykafka.receiptsPath")
@@ -306,7 +321,7 @@ def test_at_least_once_goes_on_without_a_receipt_that_cannot_be_written(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     """... as its rows are in Kafka; exactly-once, of which nothing is visible yet, does not."""
-    name = topic(1)
+    name = topic(1, KEPT)
     (tmp_path / "file").write_text("")
     spark.conf.set("spark.pykafka.receiptsPath", str(tmp_path / "file"))
     try:
@@ -341,6 +356,10 @@ def test_a_replay_keeps_or_replaces_the_receipt_of_its_micro_batch(
     (left,) = files(folder)
     assert left.name == f"batch-{micro_batch:020d}.parquet"
     before = left.read_bytes()
+    if step.startswith("before"):
+        # Of what is not decided nobody sees a row.
+        hidden = verify(folder, kafka)
+        assert (hidden.status, " EQUAL" in hidden.said) == (DIFFERENT, False)
     status, said = finish_run(spark, kafka, name, tmp_path, option)
     assert status == 0, said
     assert read(kafka, name) == ALL_ONCE
@@ -373,7 +392,7 @@ def test_a_replay_of_at_least_once_replaces_its_own(
 def test_the_same_version_again_leaves_its_receipt(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, folder = topic(1), tmp_path / "receipts"
+    name, folder = topic(1, KEPT), tmp_path / "receipts"
     versioned = {"deliveryGuarantee": "exactly-once", "txnAppId": f"{name}.app", "receiptsPath": str(folder)}
     for version in ("0", "2", "2"):
         pykafka(rows(spark, 20).write.mode("append"), kafka, name).options(txnVersion=version, **versioned).save()
@@ -382,6 +401,17 @@ def test_the_same_version_again_leaves_its_receipt(
     assert sorted(map(tuple, found.collect())) == expected
     # Versions may leave numbers out.
     assert verify(folder, kafka).status == EQUAL
+
+
+def test_what_the_brokers_say_of_topics(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    kept, deleted = topic(2, {"cleanup.policy": "compact,delete"}), topic(1)
+    config = sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+    with closing(Cluster(config.producer)) as cluster:
+        found = cluster.topics([deleted, "nowhere", kept])
+    assert {name: (each.partition_count, each.is_compacted) for name, each in found.items()} == {
+        kept: (2, True), deleted: (1, False),
+    }  # fmt: skip
+    assert len({each.topic_id for each in found.values()} - {None}) == 2
 
 
 def test_the_cluster_must_be_told_and_be_there(kafka: LocalKafka, tmp_path: Path) -> None:

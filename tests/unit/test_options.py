@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink import options
-from kafka_sink.config import sink_config
+from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options import OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, Secret, option_named
 from kafka_sink.records.partitioner import PARTITIONERS
@@ -110,6 +110,15 @@ def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
+    with pytest.raises(RefusedOption) as failure:
+        given_options({"receiptspath": "s3://key:secret@bucket/folder"})
+    assert "receiptsPath" in str(failure.value)
+    assert "secret" not in str(failure.value)
+    for path in ("s3://bucket/folder/", "abfss://container@account.dfs.core.windows.net/f", "file:///f", "/f/"):
+        assert given_options({"receiptsPath": path}) == {"receipts_path": path.rstrip("/")}
 
 
 @pytest.mark.parametrize(
