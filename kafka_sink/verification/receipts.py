@@ -66,7 +66,8 @@ class Gap:
 
 
 class Receipts:
-    """All files at or below a path. Holds runs as columns, 100 bytes each, and few at a time as objects.
+    """All files at or below a path. Holds runs as columns, 300 bytes each with their names, and few at a time as
+    objects.
 
     `unreadable`: (file, what is wrong with it).
     """
