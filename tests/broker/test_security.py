@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from kafka_sink.client import Producer, lease
 from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
     AuthenticationFailed,
+    BrokersUnreachable,
     InvalidOption,
     KafkaSinkError,
     TlsFailed,
@@ -28,6 +30,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.options import Secret
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
 from secure_kafka import (
     CA,
@@ -100,6 +103,27 @@ def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
         (receipt,) = write(options, topic)
         assert receipt.record_count == 100
     assert count_in(secure, topic) == 300
+
+
+def test_the_client_that_verifies_receipts_connects_by_the_same_options(
+    secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    alice = CA.issue("alice")
+    (tmp_path / "both.pem").write_text(alice.key + alice.chain)
+    (tmp_path / "ca.pem").write_text(CA.certificate)
+    files = secure.tls("MTLS", ssl_keystore_location=str(tmp_path / "both.pem"))
+    by_files = files | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")}
+    del by_files["kafka.ssl.truststore.certificates"]
+    for options in (secure.tls(), secure.tls("MTLS") | own(alice), by_files, *map(secure.sasl, MECHANISMS)):
+        with closing(Cluster(sink_config(options).producer)) as cluster:
+            assert cluster.topics([topic])[topic].partition_count == 1
+            reader = cluster.partition(topic, 0, committed=False, is_compacted=None)
+            assert reader.log().end == 0
+    with (
+        closing(Cluster(sink_config(secure.tls("MTLS", max_block_ms="3000")).producer)) as cluster,
+        pytest.raises(BrokersUnreachable),
+    ):
+        cluster.topics([topic])
 
 
 def test_more_than_a_connection_takes_at_once(secure: SecureKafka, topic: str) -> None:
