@@ -18,7 +18,7 @@ from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.spark import receipt_writer
 from kafka_sink.spark.commit_message import TaskReceipt
-from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
 
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
@@ -173,11 +173,6 @@ def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
     for _ in range(2):
         make_folder(f"file://{tmp_path}/a/b")
     assert (tmp_path / "a" / "b").is_dir()
-
-
-def test_tasks_of_a_stream_know_whose_they_are() -> None:
-    properties = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "12", "spark.app.id": "a"}
-    assert stream_identity(properties) == Identity(QUERY, 12, WriteKind.STREAM)
 
 
 def test_what_has_no_checksum_column_is_replaced_as_no_receipt(tmp_path: Path) -> None:
