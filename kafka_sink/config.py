@@ -39,6 +39,8 @@ CREDENTIALS: Mapping[str, str] = {
 BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
 CONF_PREFIX = "spark.pykafka."
 EXACTLY_ONCE = "exactly-once"
+# Of badRows.
+FAIL, DEAD_LETTER = "fail", "deadLetter"
 
 # Parsed values by field; what is not in it was not given.
 GivenOptions = Mapping[str, Any]
@@ -173,6 +175,10 @@ class SinkConfig:
     commit_topic: str
     allow_lost_state: bool
     transaction_timeout_ms: int
+    bad_rows: str
+    dead_letter_topic: str | None
+    max_bad_rows: int | None
+    max_bad_row_fraction: float | None
 
 
 _SECURITY_FIELDS = frozenset(field.name for field in fields(SecurityConfig))
@@ -325,6 +331,32 @@ VERSION_RULES = (
     ),
 )
 
+BAD_ROW_RULES = (
+    Rule(
+        ("dead_letter_topic", "bad_rows"),
+        lambda values: (values["dead_letter_topic"] is not None) == (values["bad_rows"] == DEAD_LETTER),
+        lambda values: (
+            "a topic, for badRows=deadLetter"
+            if values["bad_rows"] == DEAD_LETTER
+            else f"badRows=deadLetter beside it, not {values['bad_rows']}"
+        ),
+    ),
+    Rule(
+        ("dead_letter_topic", "topic"),
+        lambda values: values["dead_letter_topic"] is None or values["dead_letter_topic"] != values["topic"],
+        lambda values: "another topic than that of the rows",
+    ),
+    *(
+        Rule(
+            (field, "bad_rows"),
+            lambda values, field=field: values[field] is None or values["bad_rows"] != FAIL,  # type: ignore[misc]
+            lambda values: "badRows=drop or badRows=deadLetter beside it: with badRows=fail the first one is too many",
+        )
+        for field in ("max_bad_rows", "max_bad_row_fraction")
+    ),
+)
+
+
 def _is_authenticated(values: Mapping[str, Any]) -> bool:
     return values["security_protocol"] in AUTHENTICATED
 
@@ -431,6 +463,7 @@ RULES = (
     *IDEMPOTENCE_RULES,
     *SECURITY_RULES,
     *VERSION_RULES,
+    *BAD_ROW_RULES,
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],

@@ -19,6 +19,8 @@
     │   ├── TopicNull
     │   ├── HeaderKeyNull
     │   └── TimestampOutOfRange
+    ├── TooManyBadRows               more of them than maxBadRows or maxBadRowFraction allow
+    ├── DeadLetterTopicNamed         a row names the topic that bad rows go to
     ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
     │   ├── BrokersUnreachable
     │   ├── TlsFailed
@@ -86,7 +88,7 @@ message says what happened, what it means for the data, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
 
@@ -374,6 +376,51 @@ class TimestampOutOfRange(BadRow):
             f"bits and not negative: brokers cannot compact or recompress such records, and -1 means that there is "
             f"none. Put the time into the value and leave the 'timestamp' column null, for the time of the write. "
             f"{REPLAY}"
+        )
+
+
+class TooManyBadRows(KafkaSinkError):
+    """`counts`: of each reason, by the error's name. `first_rows`: (Spark partition, row of its task) of some.
+    `rows_are_written`: all tasks have ended, and the other rows are in Kafka for everybody to read."""
+
+    def __init__(
+        self,
+        *,
+        counts: Mapping[str, int],
+        rows: int,
+        limit: str,
+        allowed: float,
+        first_rows: Sequence[tuple[int, int]],
+        rows_are_written: bool = False,
+    ) -> None:
+        self.counts = dict(counts)
+        self.rows = rows
+        self.limit = limit
+        self.allowed = allowed
+        self.first_rows = tuple(first_rows)
+        reasons = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
+        first = ", ".join(map(str, self.first_rows))
+        after = (
+            "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has "
+            "failed, and when it runs again they will be there twice."
+            if rows_are_written
+            else REPLAY
+        )
+        super().__init__(
+            f"{sum(self.counts.values())} of {rows} rows cannot be written to Kafka ({reasons}); {limit} allows "
+            f"{allowed}. The first of them, as (Spark partition, row of its task from 0): {first}. Mend the rows, or "
+            f"raise {limit}. {after}"
+        )
+
+
+class DeadLetterTopicNamed(KafkaSinkError):
+    """What is in that topic could not be told from dead letters."""
+
+    def __init__(self, *, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"a row names topic {topic!r}, which is deadLetterTopic: bad rows need a topic of their own. Choose "
+            f"another, or filter such rows out. {REPLAY}"
         )
 
 
@@ -673,12 +720,16 @@ class BufferExhausted(DeliveryError):
 
 
 class ReceiptMismatch(DeliveryError):
-    def __init__(self, *, received: int, acknowledged: int) -> None:
+    """`dropped`: rows that were bad, and meant not to be acknowledged."""
+
+    def __init__(self, *, received: int, acknowledged: int, dropped: int = 0) -> None:
         self.received = received
         self.acknowledged = acknowledged
+        self.dropped = dropped
+        bad = f", {dropped} were dropped as bad" if dropped else ""
         super().__init__(
-            f"Spark delivered {received} rows and the leaders acknowledged {acknowledged}. This is a defect of the "
-            f"sink: "
+            f"Spark delivered {received} rows{bad} and the leaders acknowledged {acknowledged}. This is a defect of "
+            f"the sink: "
             f"please report it with the task's log. {REPLAY}"
         )
 

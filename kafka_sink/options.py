@@ -72,6 +72,20 @@ def _one_of(*allowed: str) -> Kind:
     return Kind(f"one of: {', '.join(allowed)}", read)
 
 
+def _fraction(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+([eE]-[0-9]{1,3})?", text) or float(text) > 1:
+        raise ValueError
+    return float(text)
+
+
+def _bad_rows(text: str) -> str:
+    """In the spelling of the documentation, whatever its case."""
+    found = [allowed for allowed in ("fail", "drop", "deadLetter") if allowed.lower() == text.lower()]
+    if not found:
+        raise ValueError
+    return found[0]
+
+
 def _acks(text: str) -> str:
     folded = text.lower()
     if folded not in ("all", "-1", "1", "0"):
@@ -343,6 +357,13 @@ micro-batch whose file cannot be written fails. At-least-once: it is written whe
 be, that is tried three times, then logged, and the write goes on, as failing it would write its rows again."""
 
 
+_BAD_ROWS = """\
+A row is bad if it alone is to blame: it is larger than `kafka.max.request.size`, or, compressed, than its topic's
+`max.message.bytes` (to know that takes the ACL TOPIC DESCRIBE_CONFIGS); its topic is null or empty; it names a
+partition that its topic does not have; its time is before 1970; a header has no key. Bad rows are found before anything
+of them is sent."""
+
+
 _SECURITY = """\
 Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
 file is found where connections are made: on executors, and with exactly-once where the write is planned.
@@ -351,6 +372,8 @@ Secrets belong into options of the write, which go to executors and are shown by
 does show its conf, in its UI and event log, but for names and values that `spark.redaction.regex` covers: by default
 those with `secret`, `password` or `token` in them, which `kafka.ssl.keystore.key` has not."""
 
+
+_TOPIC_KIND = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic)
 
 SECTIONS: tuple[Section, ...] = (
     Section("Where to", "", (
@@ -391,6 +414,19 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1), 5,
                "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, so more "
                "than 5 switch kafka.enable.idempotence off"),
+    )),
+    Section("Rows that cannot be written", _BAD_ROWS, (
+        Option("badRows", "bad_rows", Kind("one of: fail, drop, deadLetter", _bad_rows), "fail",
+               "fail: the first one fails its task; drop: it is left out, counted and logged; deadLetter: it goes to "
+               "deadLetterTopic. An error of the cluster is never a bad row and fails the task in any case"),
+        Option("deadLetterTopic", "dead_letter_topic", _TOPIC_KIND, None,
+               "topic for bad rows, with headers that say what was wrong; required with badRows=deadLetter. No row may "
+               "name it"),
+        Option("maxBadRows", "max_bad_rows", _integer(0, INT64_MAX), None,
+               "more bad rows fail the task that has them, and the write or micro-batch whose tasks have them "
+               "together; with at-least-once its other rows are in Kafka by then"),
+        Option("maxBadRowFraction", "max_bad_row_fraction", Kind("a number from 0 to 1", _fraction), None,
+               "the same for a part of all rows, looked at when a task has ended and when all have"),
     )),
     Section("Exactly once", _EXACTLY_ONCE, (
         Option("transactionalIdPrefix", "transactional_id_prefix",

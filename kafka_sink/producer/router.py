@@ -93,6 +93,17 @@ class Router:
                 destination[rows] = self._destinations_of(rows, partitioner, states[name])
         return RoutedRows(columns, destination, self._destinations, self._topic_ids)
 
+    def out_of_range(
+        self, columns: RecordColumns, topics: RowTopics, states: Mapping[str, TopicSnapshot]
+    ) -> npt.NDArray[np.bool_]:
+        """bool[n]: the rows that name a partition which their topic does not have; `route` would raise for them."""
+        if columns.partition is None or columns.partition_is_set is None:
+            return np.zeros(columns.num_rows, np.bool_)
+        counts = np.array([len(self._memory(states[name]).destination) for name in topics.names], np.int64)
+        count = counts[np.zeros(columns.num_rows, np.int64) if topics.index is None else topics.index]
+        outside = (columns.partition < 0) | (columns.partition >= count)
+        return outside & columns.partition_is_set
+
     def _destinations_of(self, rows: Int64s | None, partitioner: RowPartitioner, state: TopicSnapshot) -> Int64s:
         """int64[n]: the destinations of `rows`, all of which (None: all there are) go to the topic."""
         memory = self._memory(state)

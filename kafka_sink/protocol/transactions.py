@@ -751,6 +751,57 @@ def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DescribeTopicConfigsRequest:
+    """One setting of some topics, to any broker: all know."""
+
+    topics: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """`value`: as brokers write it; None with an error, or where there is no such setting."""
+
+    topic: str
+    error_code: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopicConfigsResponse:
+    throttle_time_ms: int
+    configs: tuple[TopicConfig, ...]
+
+
+# ConfigResource.Type.TOPIC
+TOPIC_RESOURCE = 2
+
+
+def kio_describe_topic_configs(kio: Any, version: int, request: DescribeTopicConfigsRequest) -> Any:
+    return kio.DescribeConfigsRequest(
+        resources=tuple(
+            kio.DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=(request.name,)
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def describe_topic_configs_response(
+    request: DescribeTopicConfigsRequest, message: Mapping[str, Any]
+) -> DescribeTopicConfigsResponse:
+    """Raises ProtocolError unless each of the request's topics is answered for, once, and no other."""
+    results = message["results"]
+    _check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
+    configs = []
+    for result in results:
+        values = {config["name"]: config["value"] for config in result["configs"]}
+        configs.append(TopicConfig(result["resource_name"], result["error_code"], values.get(request.name)))
+    return DescribeTopicConfigsResponse(throttle_time_ms=message["throttle_time"], configs=tuple(configs))
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 Request = (
@@ -766,6 +817,7 @@ Request = (
     | WriteTxnMarkersRequest
     | CreateTopicsRequest
     | DescribeConfigsRequest
+    | DescribeTopicConfigsRequest
 )
 Response = (
     FindCoordinatorResponse
@@ -780,4 +832,5 @@ Response = (
     | WriteTxnMarkersResponse
     | CreateTopicsResponse
     | DescribeConfigsResponse
+    | DescribeTopicConfigsResponse
 )

@@ -172,7 +172,7 @@ class Headers:
     def from_arrow(cls, headers: pa.Array) -> Headers:
         """`headers`: an array of any list type. A null list is a row without headers. Raises HeaderKeyNull."""
         entries = headers.flatten()  # heeds the array's offset, and leaves out what lies under a null list
-        key, value = _as_binary(entries.field("key")), _as_binary(entries.field("value"))
+        key, value = as_binary(entries.field("key")), as_binary(entries.field("value"))
         if entries.null_count or key.null_count:
             raise HeaderKeyNull
         row_offsets = np.zeros(len(headers) + 1, np.int64)
@@ -209,19 +209,19 @@ class RecordColumns:
 
         Raises HeaderKeyNull, TimestampOutOfRange.
         """
-        column = {name: _decoded(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+        column = {name: decoded(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         key, headers, topic, partition, timestamp = (
             column.get(name) for name in ("key", "headers", "topic", "partition", "timestamp")
         )
         timestamp_ms, timestamp_is_set = _milliseconds(timestamp, batch.num_rows, now_ms)
         return cls(
             num_rows=batch.num_rows,
-            value=_as_binary(column["value"]),
-            key=None if _is_all_null(key) else _as_binary(key),
+            value=as_binary(column["value"]),
+            key=None if _is_all_null(key) else as_binary(key),
             headers=None if _is_all_null(headers) else Headers.from_arrow(headers),
             timestamp_ms=timestamp_ms,
             timestamp_is_set=timestamp_is_set,
-            topic=None if topic is None else _as_string(topic),
+            topic=None if topic is None else as_string(topic),
             partition=None if partition is None else _numpy(partition, np.int32, null=-1),
             partition_is_set=None if partition is None else _is_valid(partition),
         )
@@ -231,7 +231,7 @@ def _is_all_null(array: pa.Array | None) -> bool:
     return array is None or array.null_count == len(array)
 
 
-def _decoded(array: pa.Array) -> pa.Array:
+def decoded(array: pa.Array) -> pa.Array:
     """Without a dictionary: a copy, in which the dictionary's nulls are nulls, too."""
     if not pa.types.is_dictionary(array.type):
         return array
@@ -242,16 +242,16 @@ def _decoded(array: pa.Array) -> pa.Array:
     return values.take(array.indices)
 
 
-def _as_binary(array: pa.Array) -> pa.Array:
+def as_binary(array: pa.Array) -> pa.Array:
     """As binary or large_binary, null type included. Only dictionaries and views are copied."""
-    plain = _decoded(array)
+    plain = decoded(array)
     is_large = plain.type in (pa.large_string(), pa.large_binary(), *_VIEWS)
     binary = pa.large_binary() if is_large else pa.binary()
     # A cast to what it is already costs as much as the hashes of a few hundred keys.
     return plain if plain.type == binary else plain.cast(binary)
 
 
-def _as_string(array: pa.Array) -> pa.Array:
+def as_string(array: pa.Array) -> pa.Array:
     return array if pa.types.is_large_string(array.type) else array.cast(pa.string())
 
 
@@ -276,6 +276,17 @@ _MS_PER_SECOND = 1_000
 _LAST_SECOND = (2**63 - 1) // _MS_PER_SECOND
 
 
+def _last_tick(unit: str) -> int:
+    """The last of them whose milliseconds are 64 bits."""
+    return _LAST_SECOND if unit == "s" else np.iinfo(np.int64).max
+
+
+def are_outside(timestamp: pa.Array) -> npt.NDArray[np.bool_]:
+    """bool[n]: the times of a timestamp column, without a dictionary, that no record can have. None is null."""
+    ticks = _numpy(timestamp.view(pa.int64()), np.int64)
+    return (ticks < 0) | (ticks > _last_tick(timestamp.type.unit))
+
+
 def _milliseconds(
     timestamp: pa.Array | None, num_rows: int, now_ms: int
 ) -> tuple[Int64s, npt.NDArray[np.bool_] | bool]:
@@ -283,10 +294,8 @@ def _milliseconds(
     if timestamp is None or timestamp.null_count == num_rows:
         return np.full(num_rows, now_ms, np.int64), False
     ticks, unit = _numpy(timestamp.view(pa.int64()), np.int64), timestamp.type.unit
-    last = _LAST_SECOND if unit == "s" else np.iinfo(np.int64).max
-    if ticks.min() < 0 or ticks.max() > last:
-        outside = (ticks < 0) | (ticks > last)
-        raise TimestampOutOfRange(timestamp=int(ticks[outside.argmax()]), unit=unit)
+    if ticks.min() < 0 or ticks.max() > _last_tick(unit):
+        raise TimestampOutOfRange(timestamp=int(ticks[are_outside(timestamp).argmax()]), unit=unit)
     timestamp_ms = ticks * _MS_PER_SECOND if unit == "s" else ticks // _TICKS_PER_MS[unit]
     if not timestamp.null_count:
         return timestamp_ms, True

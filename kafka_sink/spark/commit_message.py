@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import CommitRefused, TopicRecreated
+from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.proof import TaskProof
 
@@ -15,9 +16,9 @@ from kafka_sink.spark.proof import TaskProof
 @dataclass(frozen=True, slots=True)
 class TaskReceipt(WriterCommitMessage):
     """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
-    sum over `partitions` is what leaders acknowledged; `write` returns only when they agree. `topic_ids`: which topics
-    they were, by name; one that is made again has another id. `proof`: the task's part of the receipt file, where one
-    is asked for."""
+    sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
+    the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
+    id. `proof`: the task's part of the receipt file, where one is asked for."""
 
     spark_partition_id: int
     attempt_number: int
@@ -25,6 +26,7 @@ class TaskReceipt(WriterCommitMessage):
     partitions: tuple[PartitionReceipt, ...]
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     proof: TaskProof | None = None
+    bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
 
 
 def check_all_present(

@@ -38,7 +38,7 @@ from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import Ids, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
-from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, given_conf
+from kafka_sink.config import EXACTLY_ONCE, FAIL, GivenOptions, SinkConfig, complete, given_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import (
     ConfigError,
@@ -46,18 +46,20 @@ from kafka_sink.errors import (
     KafkaSinkError,
     MissingOption,
     NotPlanned,
-    ReceiptMismatch,
     RefusedOption,
     TopicAuthorizationFailed,
     TopicNotFound,
     WriteKind,
 )
+from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
+from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, finish
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
@@ -301,7 +303,10 @@ def _write_slot(
             client, two_phase.begin(plan.sink, plan.facts, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
         )
         if begun.visible is None:
-            rows = _produce(config, plan.sink, begun, chain, arrow_batches)
+            policy = bad_row_policy(
+                config, conf, ask_client(client), query_id=query_id, batch_id=micro_batch_id
+            )
+            rows = _produce(config, plan.sink, begun, chain, arrow_batches, policy)
             marker = Marker(micro_batch_id, query_id, rows.fingerprint)
             run(client, two_phase.prepare(plan.sink, begun, marker))
             first_offsets = {(each.topic, each.partition): each.first_offset for each in rows.partitions}
@@ -320,6 +325,7 @@ def _write_slot(
         proof=None
         if config.receipts_path is None
         else TaskProof(config.receipts_path, identity, EXACTLY_ONCE, started_ms, wall_clock_ms(), rows.runs),
+        bad_rows=rows.bad_rows,
         prepared=SlotPrepared(
             slot=slot,
             ids=begun.ids,
@@ -345,6 +351,7 @@ class _Rows:
     partitions: tuple[PartitionReceipt, ...] = ()
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     runs: PackedRuns | None = None
+    bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
 
 
 def _produce(
@@ -353,6 +360,7 @@ def _produce(
     begun: SlotBegun,
     chain: InterceptorChain,
     arrow_batches: Iterator[pa.RecordBatch],
+    policy: BadRowPolicy | None,
 ) -> _Rows:
     transaction = Transaction(
         transactional_id=sink.names.slot(begun.slot),
@@ -363,31 +371,38 @@ def _produce(
     fingerprint = Fingerprint()
     with lease(config.producer) as producer:
         write = producer.begin(
-            topic=config.topic, partitioner=config.partitioner, transaction=transaction, fingerprint=fingerprint
+            topic=config.topic,
+            partitioner=config.partitioner,
+            transaction=transaction,
+            fingerprint=fingerprint,
+            bad_rows=policy,
         )
         if config.receipts_path is not None:
             write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
-        receipts = write.finish()
-        acknowledged = sum(receipt.record_count for receipt in receipts)
-        if acknowledged != write.record_count:
-            raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged)
+        receipts, bad_rows = finish(write, config)
     runs = None if config.receipts_path is None else write.runs
-    return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids, runs)
+    return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids, runs, bad_rows)
 
 
 def _count(
     config: SinkConfig, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
 ) -> tuple[_Rows, tuple[str, ...]]:
-    """The rows of a slot that is visible already, their number and fingerprint, and their topics. None is sent."""
+    """The rows of a slot that is visible already, their number and fingerprint, and their topics. None is sent.
+
+    Which of them were bad is not asked, as the answer may be another by now: dead letters may be among them.
+    """
     fingerprint, record_count, topics = Fingerprint(), 0, set[str]()
+    columns_of = RecordColumns.from_arrow if config.bad_rows == FAIL else columns_for_fingerprint
+    if config.dead_letter_topic is not None:
+        topics.add(config.dead_letter_topic)
     for arrow_batch in chain.checked(arrow_batches, topic_option=config.topic is not None):
-        columns = RecordColumns.from_arrow(arrow_batch, now_ms=0)
+        columns = columns_of(arrow_batch, now_ms=0)
         fingerprint.update(columns)
         record_count += columns.num_rows
         if config.topic is None and columns.topic is not None:
-            topics.update(columns.topic.unique().to_pylist())
+            topics.update(filter(None, columns.topic.unique().to_pylist()))
         elif config.topic is not None and columns.num_rows:
             topics.add(config.topic)
     return _Rows(record_count, _digest(fingerprint, config)), tuple(sorted(topics))

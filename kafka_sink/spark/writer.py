@@ -24,7 +24,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from kafka_sink.client import lease
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
 from kafka_sink.doctor.first_aid import ensure_topic
-from kafka_sink.errors import NotPlanned, ReceiptMismatch, WriteKind
+from kafka_sink.errors import NotPlanned, WriteKind
+from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
     ONLY_MICRO_BATCH,
@@ -91,15 +92,16 @@ def _write_rows(
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
     ensure_topic(config)
     with lease(config.producer) as producer:
-        write = producer.begin(topic=config.topic, partitioner=config.partitioner)
+        write = producer.begin(
+            topic=config.topic,
+            partitioner=config.partitioner,
+            bad_rows=bad_row_policy(config, _conf_of(context), ask_cluster(config.producer)),
+        )
         if config.receipts_path is not None:
             write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
-        receipts = write.finish()
-        acknowledged = sum(receipt.record_count for receipt in receipts)
-        if acknowledged != write.record_count:
-            raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged)
+        receipts, bad_rows = finish(write, config)
     proof = None
     if config.receipts_path is not None:
         identity = identity or stream_identity(_conf_of(context))
@@ -113,6 +115,7 @@ def _write_rows(
         partitions=receipts,
         topic_ids=write.topic_ids,
         proof=proof,
+        bad_rows=bad_rows,
     )
 
 
@@ -126,6 +129,12 @@ def _check_receipts_path(options: GivenOptions) -> None:
     """One that only Spark's conf says is found unusable where the file is written."""
     if (path := options.get("receipts_path")) is not None:
         make_folder(path)
+
+
+def _end_at_least_once(receipts: Sequence[TaskReceipt]) -> None:
+    """The rows are in Kafka: of what is wrong now, users are told. Raises TooManyBadRows."""
+    leave_receipt(receipts)
+    check_bad_rows(receipts, rows_are_written=True)
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -153,10 +162,11 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka.
         Exactly-once makes them visible here; raises ExactlyOnceError."""
         if not is_exactly_once(self.options):
-            leave_receipt(check_all_present(messages, micro_batch_id=None))
+            _end_at_least_once(check_all_present(messages, micro_batch_id=None))
             return
         with told_of_a_transaction(self.plan.batch if self.plan is not None else None):
             present = check_all_present(messages, micro_batch_id=None)
+            check_bad_rows(present, rows_are_written=False)
         commit_micro_batch(self.options, present)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -195,11 +205,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
         record the micro-batch."""
         if not is_exactly_once(self.options):
-            leave_receipt(check_all_present(messages, micro_batch_id=batchId))
+            _end_at_least_once(check_all_present(messages, micro_batch_id=batchId))
             spare_modules()
             return
         with told_of_a_transaction(None):
             present = check_all_present(messages, micro_batch_id=batchId)
+            check_bad_rows(present, rows_are_written=False)
         commit_micro_batch(self.options, present)
         spare_modules()
 

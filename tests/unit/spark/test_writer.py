@@ -27,6 +27,7 @@ from kafka_sink.errors import (
     UnknownOption,
     WriteKind,
 )
+from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.spark import writer
@@ -53,8 +54,9 @@ class Remembering:
         self.topic_ids = {"t": "an id"}
         self.keeps_runs = False
         self.runs = PackedRuns()
+        self.bad_rows = BadRowReceipt()
 
-    def begin(self, *, topic: str | None, partitioner: str) -> Remembering:
+    def begin(self, *, topic: str | None, partitioner: str, bad_rows: object) -> Remembering:
         assert topic == self.topic
         return self
 

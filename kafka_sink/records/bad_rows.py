@@ -1,0 +1,176 @@
+"""Which rows of an Arrow batch cannot be records, and why: asked once one of them is known to be among them.
+
+Whoever writes an Arrow batch finds the first bad row on the way, by an error (`RecordColumns.from_arrow`, the Router,
+the check of sizes), at no cost to a batch that has none. Only then all of its rows are judged, here by their values
+alone; what it takes to know the topics is `producer/judgement.py`.
+
+Scope: `plain` gives the rows types that rows can be chosen of, `judge_values` says which are bad, `stand_ins` are rows
+that say the same and can be looked at as records, for the fingerprint. A slot's fingerprint is that of the rows that
+Spark delivered, bad ones too, whatever became of them: a partition that is out of range today may be there in a replay.
+
+A header without a key has the key `pykafka.null.key` from here on, in dead letters too: Kafka has no other way to keep
+its place and its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.errors import BadRow
+from kafka_sink.records.columns import RecordColumns, are_outside, as_binary, as_string, decoded
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Reasons = npt.NDArray[np.uint8]
+
+GOOD = 0
+NULL_KEY = "pykafka.null.key"
+TIMESTAMP = "pykafka.timestamp"
+
+
+class Reason(IntEnum):
+    """Why a row is bad, by the names of the errors. A row has the first that is true of it."""
+
+    TimestampOutOfRange = 1
+    HeaderKeyNull = 2
+    TopicNull = 3
+    PartitionOutOfRange = 4
+    RecordTooLarge = 5
+
+
+# --- rows that can be chosen of ---------------------------------------------------------------------------------------
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows without Arrow's dictionaries and views, which have no `take`. Headers are a large list, of entries
+    whose key and value are null where the entry was; a null list is an empty one, as it becomes the same record."""
+    return pa.RecordBatch.from_arrays(
+        [_plain_column(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)],
+        names=batch.schema.names,
+    )
+
+
+def _plain_column(name: str, column: pa.Array) -> pa.Array:
+    if name in ("value", "key"):
+        return as_binary(column)
+    if name == "topic":
+        return as_string(decoded(column))
+    return _plain_headers(column) if name == "headers" else decoded(column)
+
+
+def _plain_headers(column: pa.Array) -> pa.Array:
+    if pa.types.is_null(column.type):
+        return _header_lists(np.zeros(len(column) + 1, np.int64), pa.nulls(0), pa.nulls(0))
+    key, value = column.flatten().flatten()  # the second one lets the entries' nulls be their fields'
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+    return _header_lists(np.append(0, np.cumsum(lengths)), as_binary(key), as_binary(value))
+
+
+def _header_lists(offsets: Int64s, key: pa.Array, value: pa.Array) -> pa.Array:
+    """`offsets`: int64[n + 1]."""
+    binary = pa.large_binary()
+    entries = pa.StructArray.from_arrays([key.cast(binary), value.cast(binary)], names=["key", "value"])
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), entries)
+
+
+# --- which are bad ----------------------------------------------------------------------------------------------------
+
+
+def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
+    """uint8[n]: GOOD, or a Reason, for each of `rows`, which are `plain`: of all that needs no look at the cluster but
+    sizes. `topic_option`: the rows' own topics do not matter."""
+    reasons = np.full(rows.num_rows, GOOD, np.uint8)
+    # The last one to be written is the first one that a row is asked.
+    if not topic_option:
+        reasons[_are_without_topic(_column(rows, "topic"), rows.num_rows)] = Reason.TopicNull
+    headers, timestamp = _column(rows, "headers"), _column(rows, "timestamp")
+    if headers is not None:
+        reasons[_have_null_keys(headers)] = Reason.HeaderKeyNull
+    if timestamp is not None:
+        reasons[are_outside(timestamp)] = Reason.TimestampOutOfRange
+    return reasons
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    """None also where it has no types to look at."""
+    place = rows.schema.get_field_index(name)
+    return None if place < 0 or pa.types.is_null(rows.schema.types[place]) else rows.column(place)
+
+
+def _are_without_topic(topic: pa.Array | None, num_rows: int) -> Bools:
+    if topic is None:
+        return np.ones(num_rows, np.bool_)
+    without: Bools = pc.equal(pc.binary_length(topic), 0).fill_null(True).to_numpy(zero_copy_only=False)
+    return without
+
+
+def _have_null_keys(headers: pa.Array) -> Bools:
+    entries = headers.flatten()
+    null = np.flatnonzero(entries.field("key").is_null().to_numpy(zero_copy_only=False))
+    have = np.zeros(len(headers), np.bool_)
+    have[_rows_of_entries(headers)[null]] = True
+    return have
+
+
+def _rows_of_entries(headers: pa.Array) -> Int64s:
+    """int64[m]: the row of each entry of a large list without nulls."""
+    return np.repeat(np.arange(len(headers)), pc.list_value_length(headers).to_numpy())
+
+
+# --- what stands for them ---------------------------------------------------------------------------------------------
+
+
+def columns_for_fingerprint(batch: pa.RecordBatch, *, now_ms: int) -> RecordColumns:
+    """The columns of all rows of a batch, bad or not: of those that have no columns, of what stands for them."""
+    try:
+        return RecordColumns.from_arrow(batch, now_ms=now_ms)
+    except BadRow:
+        return RecordColumns.from_arrow(stand_ins(plain(batch)), now_ms=now_ms)
+
+
+def stand_ins(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """`rows` (`plain`) with legal values that tell as much: a header without a key is one with the key NULL_KEY, and a
+    time that no record can have is a header TIMESTAMP more. Good rows are as they were."""
+    stand_in = {name: rows.column(name) for name in rows.schema.names}
+    timestamp = _column(rows, "timestamp")
+    described = []
+    if timestamp is not None:
+        outside = are_outside(timestamp)
+        described.append((TIMESTAMP, pc.if_else(outside, time_texts(timestamp), None)))
+        stand_in["timestamp"] = pc.if_else(outside, None, timestamp)
+    stand_in["headers"] = with_headers(rows, described)
+    return pa.RecordBatch.from_pydict(stand_in)
+
+
+def time_texts(timestamp: pa.Array) -> pa.Array:
+    """Each time in full, as "-1000 us": so many of its unit since 1970; null where there is none."""
+    ticks = timestamp.view(pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(ticks, pa.scalar(timestamp.type.unit), " ")
+
+
+def with_headers(rows: pa.RecordBatch, more: Iterable[tuple[str, pa.Array]]) -> pa.Array:
+    """The headers of `rows` (`plain`) as a record can have them, and behind them for each of `more` a header of that
+    name, for the rows where its array is not null."""
+    binary = pa.large_binary()
+    headers = _column(rows, "headers")
+    keys, values, of_row = [pa.nulls(0, binary)], [pa.nulls(0, binary)], [np.zeros(0, np.int64)]
+    if headers is not None:
+        entries = headers.flatten()
+        keys.append(entries.field("key").fill_null(NULL_KEY.encode()))
+        values.append(entries.field("value"))
+        of_row.append(_rows_of_entries(headers))
+    for name, value in more:
+        present = np.flatnonzero(value.is_valid().to_numpy(zero_copy_only=False))
+        keys.append(pa.repeat(pa.scalar(name.encode(), binary), len(present)))
+        values.append(value.drop_null().cast(binary))
+        of_row.append(present)
+    row = np.concatenate(of_row)
+    order = pa.array(np.argsort(row, kind="stable"))
+    offsets = np.append(0, np.cumsum(np.bincount(row, minlength=rows.num_rows)))
+    return _header_lists(offsets, pa.concat_arrays(keys).take(order), pa.concat_arrays(values).take(order))

@@ -1,0 +1,115 @@
+"""Bad rows in Spark's processes: what a task does about them, what its receipt says, and what the commit makes of it.
+
+    task          `bad_row_policy` ─> rows ─> `finish`: counts agree, the limits for this task, one line in its log
+    committing    `check_bad_rows`: the limits over all tasks, from their messages, before anything is decided
+
+Options may be in Spark's conf, which only tasks know: so a task's message brings the limits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from pyspark import TaskContext
+
+from kafka_sink.client import Write
+from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
+from kafka_sink.errors import ReceiptMismatch
+from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.records.dead_letters import Origin
+from kafka_sink.spark.commit_message import TaskReceipt
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+
+# Topics to what each one's max.message.bytes is, None where that is not told.
+Ask = Callable[[Collection[str]], Mapping[str, str | None]]
+
+
+def ask_client(client: CoordinatorClient) -> Ask:
+    return lambda topics: client.topic_setting(topics, MAX_MESSAGE_BYTES)
+
+
+def ask_cluster(config: ProducerConfig) -> Ask:
+    """For who has no client."""
+
+    def ask(topics: Collection[str]) -> Mapping[str, str | None]:
+        with lease(config) as client:
+            return client.topic_setting(topics, MAX_MESSAGE_BYTES)
+
+    return ask
+
+
+def bad_row_policy(
+    config: SinkConfig, conf: Mapping[str, str], ask: Ask, *, query_id: str | None = None, batch_id: int | None = None
+) -> BadRowPolicy | None:
+    """What a task is to do about bad rows; None: fail. `conf`: Spark's, which knows a stream's query and micro-batch;
+    an exactly-once write has its own."""
+    if config.bad_rows == FAIL:
+        return None
+    if query_id is None and "streaming.sql.batchId" in conf:
+        query_id, batch_id = conf.get("sql.streaming.queryId"), int(conf["streaming.sql.batchId"])
+    context = TaskContext.get()
+    return BadRowPolicy(
+        dead_letter_topic=config.dead_letter_topic,
+        limits=BadRowLimits(config.max_bad_rows, config.max_bad_row_fraction),
+        origin=Origin(query_id, batch_id, context.partitionId() if context else 0, config.topic),
+        max_message_bytes=_asking(ask, config.producer.max_request_size),
+    )
+
+
+def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, int]]:
+    was_told = False
+
+    def max_message_bytes(topics: Collection[str]) -> Mapping[str, int]:
+        nonlocal was_told
+        settings = ask(topics)
+        told = {topic: int(value) for topic, value in settings.items() if value is not None}
+        untold = sorted(settings.keys() - told.keys())
+        if untold and not was_told:
+            was_told = True
+            log.warning(
+                "%s of topic %r is not known, which takes the ACL TOPIC DESCRIBE_CONFIGS: rows of up to "
+                "kafka.max.request.size = %d bytes are taken for good, and one that the topic does not take fails its "
+                "task",
+                MAX_MESSAGE_BYTES,
+                untold[0],
+                max_request_size,
+            )
+        return told
+
+    return max_message_bytes
+
+
+def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionReceipt, ...], BadRowReceipt]:
+    """Waits for the acknowledgement of every row that was sent. Raises DeliveryError, TooManyBadRows."""
+    receipts, bad = write.finish(), write.bad_rows
+    acknowledged = sum(receipt.record_count for receipt in receipts)
+    dead_letters = sum(each.record_count for each in receipts if each.topic == config.dead_letter_topic)
+    if acknowledged + bad.dropped_count != write.record_count or dead_letters != bad.dead_lettered_count:
+        raise ReceiptMismatch(received=write.record_count, acknowledged=acknowledged, dropped=bad.dropped_count)
+    check_limits(bad, write.record_count, rows_are_written=False)
+    _tell(bad, write.record_count, "this task", config.dead_letter_topic)
+    return receipts, bad
+
+
+def check_bad_rows(receipts: Sequence[TaskReceipt], *, rows_are_written: bool) -> None:
+    """Raises TooManyBadRows for what all tasks have together. `rows_are_written`: nothing can keep readers from the
+    other rows any more."""
+    bad = total(receipt.bad_rows for receipt in receipts)
+    rows = sum(receipt.record_count for receipt in receipts)
+    check_limits(bad, rows, rows_are_written=rows_are_written)
+    _tell(bad, rows, "this write", None)
+
+
+def _tell(bad: BadRowReceipt, rows: int, whose: str, dead_letter_topic: str | None) -> None:
+    """One line, where there is something to say."""
+    if not bad.by_reason:
+        return
+    counts = ", ".join(f"{name}: {count}" for name, count in sorted(bad.by_reason.items()))
+    done = "dropped" if bad.dropped else f"written to {dead_letter_topic!r}" if dead_letter_topic else "dead-lettered"
+    log.warning("%d of %d rows of %s were bad and have been %s (%s)", bad.by_reason.total(), rows, whose, done, counts)

@@ -1,0 +1,295 @@
+"""Bad rows with real Spark and a real broker: those that cannot be written, what is done about them, and what is not
+taken for one. Read back by confluent-kafka, as committed."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from committed_rows import open_transactions
+from comparison import Record
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+
+DEADLINE_S = 60
+GUARANTEES = ["at-least-once", "exactly-once"]
+SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+AT = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
+BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, datetime.UTC)
+TOO_LARGE_TO_SEND = bytes(1_100_000)
+# What zstd makes no smaller: over 10,000 bytes either way; and what it does.
+DENSE = b"".join(number.to_bytes(4, "big") for number in (pow(3, exponent, 2**31 - 1) for exponent in range(4_000)))
+SPARSE = bytes(16_000)
+OWN_HEADERS = [("h", b"1"), ("n", None)]
+
+
+def options(guarantee: str, **more: str) -> dict[str, str]:
+    return {"deliveryGuarantee": guarantee, **more}
+
+
+def written(frame: DataFrame, kafka: LocalKafka, topic: str | None, given: dict[str, str]) -> None:
+    frame.write.mode("append").format("pykafka").options(**{**settings(kafka, topic), **given}).save()
+
+
+def settings(kafka: LocalKafka, topic: str | None) -> dict[str, str]:
+    to_topic = {} if topic is None else {"topic": topic}
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, **to_topic}
+
+
+def failed(frame: DataFrame, kafka: LocalKafka, topic: str | None, given: dict[str, str]) -> str:
+    with pytest.raises(PySparkException) as failure:
+        written(frame, kafka, topic, given)
+    return str(failure.value)
+
+
+def read(kafka: LocalKafka, topic: str) -> list[Record]:
+    return [record for _, _, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)]
+
+
+def values(kafka: LocalKafka, topic: str) -> Counter[bytes | None]:
+    return Counter(record.value for record in read(kafka, topic))
+
+
+def every_reason(spark: SparkSession, rows_topic: str, small: str) -> DataFrame:
+    """A task of good rows, and of one bad row after the other among them."""
+    rows: list[Any] = [
+        (b"k0", b"good 0", rows_topic, 1, AT, OWN_HEADERS),
+        (b"k1", b"too early", rows_topic, 1, BEFORE_1970, OWN_HEADERS),
+        (None, b"header without key", rows_topic, None, AT, [("a", b"1"), (None, b"2"), ("b", None)]),
+        (b"k3", b"topic is null", None, 0, None, None),
+        (b"k4", b"topic is empty", "", None, None, []),
+        (b"k5", b"good 5", rows_topic, None, None, None),
+        (b"k6", None, rows_topic, 99, AT, None),
+        (b"k7", b"negative partition", rows_topic, -1, None, None),
+        (b"k8", TOO_LARGE_TO_SEND, rows_topic, None, None, OWN_HEADERS),
+        (b"k9", DENSE, small, None, None, None),
+        (b"k10", SPARSE, small, None, None, None),
+        (b"k11", b"good 11", small, 0, AT, None),
+    ]
+    return spark.createDataFrame(rows, SCHEMA).coalesce(1)
+
+
+def ours(record: Record) -> dict[str, str]:
+    """The headers that the sink adds."""
+    return {name: (value or b"").decode() for name, value in record.headers if name.startswith("pykafka.")}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
+def test_every_reason_among_good_rows(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str, bad_rows: str
+) -> None:
+    name, small, letters = topic(2), topic(1, {"max.message.bytes": 10_000}), topic(1)
+    given = options(guarantee, badRows=bad_rows)
+    if bad_rows == "deadLetter":
+        given["deadLetterTopic"] = letters
+    written(every_reason(spark, name, small), kafka, None, given)
+
+    assert values(kafka, name) == Counter([b"good 0", b"good 5"])
+    assert values(kafka, small) == Counter([SPARSE, b"good 11"])
+    (first,) = (record for record in read(kafka, name) if record.value == b"good 0")
+    assert (first.key, list(first.headers), first.timestamp_ms) == (b"k0", OWN_HEADERS, int(AT.timestamp() * 1000))
+    found = {ours(record)["pykafka.row"]: record for record in read(kafka, letters)}
+    if bad_rows == "drop":
+        assert found == {}
+        return
+    assert {row: ours(record)["pykafka.reason"] for row, record in found.items()} == {
+        "1": "TimestampOutOfRange", "2": "HeaderKeyNull", "3": "TopicNull", "4": "TopicNull",
+        "6": "PartitionOutOfRange", "7": "PartitionOutOfRange", "8": "RecordTooLarge", "9": "RecordTooLarge",
+    }  # fmt: skip
+    assert {row: (record.key, record.value) for row, record in found.items()} == {
+        "1": (b"k1", b"too early"), "2": (None, b"header without key"), "3": (b"k3", b"topic is null"),
+        "4": (b"k4", b"topic is empty"), "6": (b"k6", None), "7": (b"k7", b"negative partition"),
+        # Even the dead letter would be too large with it.
+        "8": (b"k8", None), "9": (b"k9", DENSE),
+    }  # fmt: skip
+    slot = {"pykafka.slot": "0"}
+    if guarantee == "exactly-once":
+        # A name of its own for each batch write.
+        slot |= {"pykafka.query": ours(found["1"])["pykafka.query"], "pykafka.batch": "0"}
+        assert len(slot["pykafka.query"]) == 32
+    expected = {
+        "1": {"pykafka.topic": name, "pykafka.partition": "1", "pykafka.timestamp": "-1000 us"},
+        "2": {"pykafka.topic": name, "pykafka.timestamp": "1372914367891000 us", "pykafka.null.key": "2"},
+        "3": {"pykafka.partition": "0"},
+        "4": {"pykafka.topic": ""},
+        "6": {"pykafka.topic": name, "pykafka.partition": "99", "pykafka.timestamp": "1372914367891000 us"},
+        "7": {"pykafka.topic": name, "pykafka.partition": "-1"},
+        "8": {"pykafka.topic": name, "pykafka.left.out": "value", "pykafka.value.size": "1100000"},
+        "9": {"pykafka.topic": small},
+    }
+    for row, record in found.items():
+        told = ours(record)
+        size = told.pop("pykafka.size", None)
+        assert told == {"pykafka.row": row, "pykafka.reason": told["pykafka.reason"], **slot, **expected[row]}
+        assert (size is not None) == (told["pykafka.reason"] == "RecordTooLarge")
+        # Kept from the time of the write on, whatever the row's time was.
+        assert abs(record.timestamp_ms / 1000 - datetime.datetime.now().timestamp()) < 10 * DEADLINE_S
+    assert 1_100_000 < int(ours(found["8"])["pykafka.size"]) < 1_100_200
+    assert 16_000 < int(ours(found["9"])["pykafka.size"]) < 16_200
+    own = {row: [header for header in record.headers if header[0] not in ours(record)] for row, record in found.items()}
+    assert own["1"] == own["8"] == OWN_HEADERS
+    assert [(header, value) for header, value in found["2"].headers][:3] == [
+        ("a", b"1"), ("pykafka.null.key", b"2"), ("b", None),
+    ]  # fmt: skip
+    assert own["3"] == own["4"] == []
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_limits_of_one_task(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
+) -> None:
+    name = topic(1)
+    frame = spark.range(0, 30_000, 1, 1).selectExpr(
+        "cast(id AS STRING) AS value", "if(id % 100 = 7, -1, cast(null AS INT)) AS partition"
+    )
+    given = options(guarantee, badRows="drop")
+    written(frame, kafka, name, {**given, "maxBadRows": "300", "maxBadRowFraction": "0.01"})
+    good = Counter(b"%d" % number for number in range(30_000) if number % 100 != 7)
+    assert values(kafka, name) == good
+    # It ends in its first Arrow batch of 10,000 rows.
+    message = failed(frame, kafka, name, {**given, "maxBadRows": "99"})
+    assert "TooManyBadRows: 100 of 9908 rows cannot be written to Kafka (PartitionOutOfRange: 100)" in message
+    assert "maxBadRows allows 99" in message
+    assert "(0, 7), (0, 107), (0, 207)" in message
+    assert values(kafka, name) == good
+    message = failed(frame, kafka, name, {**given, "maxBadRowFraction": "0.0099"})
+    assert "TooManyBadRows: 300 of 30000 rows" in message
+    if guarantee == "exactly-once":
+        assert values(kafka, name) == good
+        assert "no row of this attempt is visible" in message
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_limits_of_all_tasks_together(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
+) -> None:
+    """Each of two tasks has one bad row of a hundred, and may."""
+    name, letters = topic(1), topic(1)
+    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters, maxBadRows="1")
+    if guarantee == "exactly-once":
+        given["transactionalIdPrefix"] = name
+    frame = spark.range(0, 200, 1, 2).selectExpr(
+        "cast(id AS STRING) AS value", "if(id % 100 = 7, 99, cast(null AS INT)) AS partition"
+    )
+    message = failed(frame, kafka, name, given)
+    assert "TooManyBadRows: 2 of 200 rows cannot be written to Kafka (PartitionOutOfRange: 2)" in message
+    assert "(0, 7), (1, 7)" in message
+    if guarantee == "exactly-once":
+        assert read(kafka, name) == read(kafka, letters) == []
+        assert open_transactions(kafka, name) == []
+        assert "no row of this attempt is visible" in message
+    else:
+        # What it says is true.
+        assert "all other rows of the write are in Kafka" in message
+        assert (len(read(kafka, name)), len(read(kafka, letters))) == (198, 2)
+
+
+def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, letters = topic(1), topic(1)
+    given = options("exactly-once", badRows="deadLetter", deadLetterTopic=letters, txnAppId=name, txnVersion="0")
+
+    def rows(bad: Any) -> DataFrame:
+        good = [(b"k", b"v", name, 0, AT, None)]
+        return spark.createDataFrame([*good, bad], SCHEMA).coalesce(1)
+
+    bad_rows = [
+        (b"k", b"v", name, 0, BEFORE_1970, None),
+        (b"k", b"v", name, 0, BEFORE_1970 - datetime.timedelta(microseconds=1), None),
+        (b"k", b"v", name, 0, AT, [(None, b"1")]),
+        (b"k", b"v", name, 0, AT, [(None, b"2")]),
+        (b"k", b"v", None, 0, AT, None),
+        (b"k", b"v", name, 7, AT, None),
+    ]
+    for version, bad in enumerate(bad_rows):
+        given["txnVersion"] = str(version)
+        written(rows(bad), kafka, None, given)
+        assert (len(read(kafka, name)), len(read(kafka, letters))) == (version + 1, version + 1)
+        written(rows(bad), kafka, None, given)
+        assert (len(read(kafka, name)), len(read(kafka, letters))) == (version + 1, version + 1)
+        assert "NonDeterministicReplay" in failed(rows(bad_rows[version - 1]), kafka, None, given)
+
+
+def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(1)
+    good = spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"127.0.0.1:{server.getsockname()[1]}"
+    quick = {"badRows": "drop", "kafka.max.block.ms": "2000"}
+    assert "BrokersUnreachable" in failed(good, kafka, name, {**quick, "kafka.bootstrap.servers": closed})
+    assert "'nobody-made-this' does not exist" in failed(good, kafka, "nobody-made-this", quick)
+    # Before there is a bad row.
+    to_nowhere = {**quick, "badRows": "deadLetter", "deadLetterTopic": "nor-this"}
+    assert "'nor-this' does not exist" in failed(good, kafka, name, to_nowhere)
+    assert read(kafka, name) == []
+
+
+def test_no_row_may_go_to_the_dead_letter_topic(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, letters = topic(1), topic(1)
+    given = {"badRows": "deadLetter", "deadLetterTopic": letters}
+    frame = spark.createDataFrame([("a", name), ("b", letters)], "value STRING, topic STRING").coalesce(1)
+    assert "DeadLetterTopicNamed" in failed(frame, kafka, None, given)
+    assert "another topic than that of the rows" in failed(frame, kafka, letters, given)
+    assert read(kafka, letters) == []
+
+
+def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, letters = topic(1), topic(1, {"max.message.bytes": 4_000})
+    rows: list[Any] = [(b"k", DENSE, "", None, None, OWN_HEADERS), (DENSE, b"v", "", None, None, [("d", DENSE)])]
+    frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    written(frame, kafka, name, {"badRows": "deadLetter", "deadLetterTopic": letters})
+    # To the topic of the option: they are good.
+    assert (len(read(kafka, name)), read(kafka, letters)) == (2, [])
+    written(frame, kafka, None, {"badRows": "deadLetter", "deadLetterTopic": letters})
+    first, second = sorted(read(kafka, letters), key=lambda record: ours(record)["pykafka.row"])
+    assert (first.key, first.value, list(first.headers)[:2]) == (b"k", None, OWN_HEADERS)
+    assert ours(first)["pykafka.left.out"] == "value"
+    assert (second.key, second.value) == (None, None)
+    assert ours(second)["pykafka.left.out"] == "value, key, headers"
+    assert ours(second)["pykafka.value.size"] == "1"
+    assert [name for name, _ in second.headers if not name.startswith("pykafka.")] == []
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
+) -> None:
+    name, letters = topic(1), topic(1)
+    (tmp_path / "in").mkdir()
+    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters)
+    if guarantee == "exactly-once":
+        given["transactionalIdPrefix"] = name
+    for micro_batch in range(2):
+        (tmp_path / "in" / f"{micro_batch}.json").write_text('{"value": "good"}\n{"value": "bad", "partition": 99}\n')
+        stream = spark.readStream.schema("value STRING, partition INT").json(str(tmp_path / "in"))
+        query = (
+            stream.writeStream.format("pykafka")
+            .options(**settings(kafka, name), **given, checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(2 * DEADLINE_S)
+    assert values(kafka, name) == Counter({b"good": 2})
+    told = [ours(record) for record in read(kafka, letters)]
+    assert sorted(each["pykafka.batch"] for each in told) == ["0", "1"]
+    assert {each["pykafka.query"] for each in told} == {str(query.id)}
+    assert {(each["pykafka.slot"], each["pykafka.row"]) for each in told} == {("0", "1")}
