@@ -15,8 +15,8 @@
 
 `client.py` is the shell that owns the Sender thread, the lock and the waiting; `options.py` is the table of options,
 `config.py` what becomes of it, `errors.py` the tree of errors; `doctor/` finds out why a write would fail, `verify.py`
-compares receipts with what is in the topics, `monitoring/` shows progress; `broker/` is a local Kafka for development and
-tests.
+compares receipts with what is in the topics, `monitoring/` shows progress; `broker/` is a local Kafka for development
+and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 

@@ -68,7 +68,7 @@ def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapp
     def max_message_bytes(topics: Collection[str]) -> Mapping[str, int]:
         nonlocal was_told
         settings = ask(topics)
-        told = {topic: int(value) for topic, value in settings.items() if value is not None}
+        told = {topic: int(value) for topic, value in settings.items() if value and value.isdecimal()}
         untold = sorted(settings.keys() - told.keys())
         if untold and not was_told:
             was_told = True

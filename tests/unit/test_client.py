@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -28,16 +30,20 @@ from kafka_sink.errors import (
     ProducerClosed,
     ProduceRejected,
     RecordTooLarge,
+    TooManyBadRows,
     TopicAuthorizationFailed,
     TopicNameInvalid,
     TopicNotFound,
     TopicRecreated,
 )
 from kafka_sink.metrics import Metrics
+from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.metadata import MAX_IDLE_MS, TopicSnapshot
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.compression import codec_for
+from kafka_sink.records.dead_letters import Origin
+from kafka_sink.records.fingerprint import Fingerprint
 from loopback_network import LoopbackNetwork, loopback
 from producer_core import TOPIC, metadata_response, routed
 from waiting import wait_until
@@ -726,3 +732,140 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
         producer.place(rows, Receipts(), codec_for("none"), 0)
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+def sorting_write(
+    topic: GrowingTopic,
+    *,
+    letters: str | None = None,
+    limits: BadRowLimits | None = None,
+    max_message_bytes: Mapping[str, int] | None = None,
+) -> Write:
+    policy = BadRowPolicy(
+        letters, limits or BadRowLimits(), Origin(None, None, 0, "t"), lambda topics: max_message_bytes or {}
+    )
+    return Write(
+        topic,  # type: ignore[arg-type]
+        topic="t",
+        partitioner="murmur2",
+        fingerprint=Fingerprint(),
+        bad_rows=policy,
+    )
+
+
+class Remembering(GrowingTopic):
+    """Also by topic."""
+
+    def __init__(self, first: int, then: int) -> None:
+        super().__init__(first, then)
+        self.by_topic: Counter[str] = Counter()
+
+    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
+        super().place(rows, receipts, codec, started_ms)
+        for destination in rows.unplaced():
+            placed = int(rows.end_row[destination] - rows.next_row[destination])
+            self.by_topic[rows.destinations[destination].topic] += placed
+
+
+def test_bad_rows_are_left_out_and_the_others_go_on() -> None:
+    topic = Remembering(2, then=3)
+    write = sorting_write(topic)
+    write.append(explicit(1, -1, 2, 0, 7))
+    assert topic.placed == [0, 1, 2]
+    assert topic.asked_again == 1
+    assert write.record_count == 5
+    assert write.bad_rows.dropped == {"PartitionOutOfRange": 2}
+    assert write.bad_rows.first_rows == ((0, 1), (0, 4))
+    write.append(explicit(0, 9))
+    assert write.bad_rows.first_rows == ((0, 1), (0, 4), (0, 6))
+
+
+def test_a_negative_partition_before_one_that_may_be_new_does_not_hide_it() -> None:
+    topic = Remembering(1, then=3)
+    write = sorting_write(topic)
+    write.append(explicit(-1, 2))
+    assert (topic.placed, topic.asked_again) == ([2], 1)
+    assert write.bad_rows.dropped == {"PartitionOutOfRange": 1}
+
+
+def test_dead_letters_go_to_their_topic_in_the_same_write() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters")
+    write.append(explicit(0, 5, 0, -5))
+    assert topic.by_topic == {"t": 2, "letters": 2}
+    assert write.bad_rows.dead_lettered == {"PartitionOutOfRange": 2}
+    assert set(write.topic_ids) == {"t", "letters"}
+
+
+def test_nothing_but_bad_rows() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic)
+    write.append(explicit(-1, -2))
+    assert (topic.placed, write.record_count, write.bad_rows.dropped_count) == ([], 2, 2)
+
+
+def test_good_rows_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Write, "_append_sorted", None)
+    topic = Remembering(2, then=2)
+    write = sorting_write(topic, letters="letters", max_message_bytes={"t": 1_000})
+    write.append(explicit(*[0, 1] * 500))
+    assert len(topic.placed) == 1_000
+    assert write.bad_rows == BadRowReceipt()
+
+
+def test_a_row_that_its_topic_takes_when_it_is_compressed_is_good() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, max_message_bytes={"t": 1_000})
+    dense = random.Random(3).randbytes(2_000)
+    write.append(pa.record_batch({"value": pa.array([bytes(2_000), dense, bytes(100)])}))
+    assert topic.placed == [0, 0]
+    assert write.bad_rows.dropped == {"RecordTooLarge": 1}
+    assert write.bad_rows.first_rows == ((0, 1),)
+
+
+def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters", limits=BadRowLimits(max_rows=1))
+    write.append(explicit(0, -1))
+    assert topic.by_topic == {"t": 1, "letters": 1}
+    with pytest.raises(TooManyBadRows):
+        write.append(explicit(0, -1))
+    assert topic.by_topic == {"t": 1, "letters": 1}
+
+
+def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None:
+    digests = set()
+    for partitions in (1, 3):
+        write = sorting_write(Remembering(partitions, then=partitions))
+        write.append(explicit(0, 2, -1))
+        assert write.bad_rows.dropped_count == (2 if partitions == 1 else 1)
+        assert write._fingerprint is not None
+        digests.add(write._fingerprint.digest())
+    assert len(digests) == 1
+
+
+def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
+    """RecordTooLarge of an earlier row, by the time that the next ones are routed or placed."""
+    for method in ("await_topics", "place"):
+        topic = Remembering(1, then=1)
+        refused = RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
+
+        def refuse(*_: object, error: Exception = refused, **__: object) -> None:
+            raise error
+
+        write = sorting_write(topic)
+        setattr(topic, method, refuse)
+        with pytest.raises(RecordTooLarge) as failure:
+            write.append(explicit(0))
+        assert failure.value is refused
+        assert write.bad_rows == BadRowReceipt()
+
+
+def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters", max_message_bytes={"letters": 70})
+    with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
+        write.append(explicit(-1))
+    assert topic.by_topic == {}

@@ -349,3 +349,47 @@ def test_other_credentials_are_another_configuration() -> None:
     assert one != sink_config({**SECURE, **USER, "kafka.sasl.password": "hunter3"}).producer
     assert "hunter2" not in repr(one)
     assert len({one, sink_config({**SECURE, **USER}).producer}) == 1
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_becomes_of_bad_rows() -> None:
+    config = sink_config(SERVERS)
+    assert (config.bad_rows, config.dead_letter_topic) == ("fail", None)
+    assert (config.max_bad_rows, config.max_bad_row_fraction) == (None, None)
+    config = sink_config(
+        {**SERVERS, "badRows": "DEADLETTER", "deadLetterTopic": "l", "maxBadRows": "0", "maxBadRowFraction": "1e-6"}
+    )
+    assert (config.bad_rows, config.dead_letter_topic) == ("deadLetter", "l")
+    assert (config.max_bad_rows, config.max_bad_row_fraction) == (0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "expected"),
+    [
+        ({"badRows": "skip"}, "badRows", "fail, drop, deadLetter"),
+        ({"badRows": "deadLetter"}, "deadLetterTopic", "a topic, for badRows=deadLetter"),
+        ({"badRows": "drop", "deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not drop"),
+        ({"deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not fail"),
+        ({"badRows": "deadLetter", "deadLetterTopic": "t", "topic": "t"}, "deadLetterTopic", "another topic"),
+        ({"maxBadRows": "5"}, "maxBadRows", "badRows=drop or badRows=deadLetter"),
+        ({"maxBadRowFraction": "0.1", "badRows": "fail"}, "maxBadRowFraction", "badRows=drop or badRows=deadLetter"),
+        ({"badRows": "drop", "maxBadRowFraction": "1.01"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRowFraction": "nan"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRowFraction": "-0.1"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRows": "-1"}, "maxBadRows", "a whole number from 0"),
+    ],
+)
+def test_bad_row_options_that_contradict(options: dict[str, str], option: str, expected: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        sink_config({**SERVERS, **options})
+    assert failure.value.option == option
+    assert expected in str(failure.value)
+
+
+def test_where_a_write_is_planned_the_conf_may_still_say_what_is_missing() -> None:
+    check_given(given_options({"badRows": "deadLetter"}))
+    check_given(given_options({"deadLetterTopic": "l"}))
+    with pytest.raises(InvalidOption):
+        check_given(given_options({"deadLetterTopic": "l", "badRows": "drop"}))

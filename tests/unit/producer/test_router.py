@@ -6,13 +6,15 @@ import uuid
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import PartitionOutOfRange, TopicNull
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.router import Router
+from kafka_sink.producer.router import Router, RowTopics
 from kafka_sink.records.columns import RecordColumns
 
 
@@ -140,3 +142,32 @@ def test_a_new_state_of_a_topic_replaces_what_was_made_for_the_old_one() -> None
         routed = made.route(rows, made.topics_of(rows), {"t": state("t", leaders)})
         assert [tp.partition for tp in routed.destinations] == list(range(len(leaders)))
         assert {tp.partition for tp in counts(routed)} == led
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.one_of(st.none(), st.integers(-2, 4))), min_size=1))
+def test_out_of_range_are_exactly_the_rows_that_cannot_be_routed(rows: list[tuple[str, int | None]]) -> None:
+    states = {"a": state("a", [0]), "b": state("b", [0, 0, 0])}
+
+    def given_rows(some: list[tuple[str, int | None]]) -> RecordColumns:
+        return columns(
+            value=pa.array([b"v"] * len(some)),
+            topic=pa.array([topic for topic, _ in some]),
+            partition=pa.array([partition for _, partition in some], pa.int32()),
+        )
+
+    def is_refused(row: tuple[str, int | None]) -> bool:
+        one, made = given_rows([row]), router()
+        try:
+            made.route(one, made.topics_of(one), states)
+        except PartitionOutOfRange:
+            return True
+        return False
+
+    made, several = router(), given_rows(rows)
+    outside = made.out_of_range(several, made.topics_of(several), states)
+    assert outside.tolist() == [is_refused(row) for row in rows]
+
+
+def test_no_row_is_out_of_range_without_the_column() -> None:
+    rows = columns(value=pa.array([b"v"] * 3))
+    assert not router("t").out_of_range(rows, RowTopics(("t",), None), {"t": state("t", [0])}).any()

@@ -1,0 +1,94 @@
+"""Rows as users might have them, bad ones too, as Arrow batches of any choice of types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+Headers = tuple[tuple[str | None, bytes | None] | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """A row as a user might have it."""
+
+    value: bytes | None
+    key: bytes | None
+    topic: str | None
+    partition: int | None
+    headers: Headers
+    timestamp: int | None
+
+
+TEXT = st.one_of(st.none(), st.sampled_from([b"", b"a", b"longer than a view holds"]))
+ENTRY = st.one_of(st.none(), st.tuples(st.sampled_from([None, "", "h"]), TEXT))
+INT64 = 2**63
+ROWS = st.lists(
+    st.builds(
+        Given,
+        value=TEXT,
+        key=TEXT,
+        topic=st.sampled_from(["t", "u", "", None]),
+        partition=st.sampled_from([0, 1, -1, 99, None]),
+        headers=st.one_of(st.none(), st.lists(ENTRY, max_size=3).map(tuple)),
+        timestamp=st.sampled_from([0, 1_000, -1, -1_000, -INT64, INT64 - 1, None]),
+    ),
+    max_size=8,
+)
+
+
+def as_entry(entry: tuple[str | None, bytes | None] | None) -> dict[str, Any] | None:
+    return None if entry is None else {"key": entry[0], "value": entry[1]}
+
+
+@dataclass(frozen=True)
+class Types:
+    text: pa.DataType
+    topic: pa.DataType
+    partition: pa.DataType
+    lists: Any
+    timestamp: pa.DataType
+
+
+def header_type(lists: Any, key: pa.DataType, value: pa.DataType) -> pa.DataType:
+    return lists(pa.struct([("key", key), ("value", value)]))
+
+
+TYPES = st.builds(
+    Types,
+    text=st.sampled_from([pa.binary(), pa.large_string(), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary())]),
+    topic=st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]),
+    partition=st.sampled_from([pa.int32(), pa.int8(), pa.dictionary(pa.int8(), pa.int32())]),
+    lists=st.sampled_from([pa.list_, pa.large_list, pa.list_view]),
+    timestamp=st.sampled_from([pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.timestamp("ns")]),
+)
+
+
+def converted(values: list[Any], arrow_type: pa.DataType, plain_type: pa.DataType) -> pa.Array:
+    made = pa.array(values, plain_type)
+    return made.dictionary_encode().cast(arrow_type) if pa.types.is_dictionary(arrow_type) else made.cast(arrow_type)
+
+
+def batch_of(rows: list[Given], types: Types, columns: set[str]) -> pa.RecordBatch:
+    """With a row cut off at each end, so that no offset is 0."""
+    cut = Given(b"cut", b"cut", None, -7, ((None, b"cut"),), -7)
+    stored = [cut, *rows, cut]
+    arrays = {
+        "value": converted([row.value for row in stored], types.text, pa.binary()),
+        "key": converted([row.key for row in stored], types.text, pa.binary()),
+        "topic": converted([row.topic for row in stored], types.topic, pa.string()),
+        "partition": converted([row.partition for row in stored], types.partition, pa.int32()),
+        "headers": pa.array(
+            [None if row.headers is None else [as_entry(entry) for entry in row.headers] for row in stored],
+            header_type(types.lists, pa.string(), pa.binary()),
+        ),
+        "timestamp": pa.array([row.timestamp for row in stored], pa.int64()).view(types.timestamp),
+    }
+    return pa.RecordBatch.from_pydict({name: arrays[name] for name in arrays if name in columns}).slice(1, len(rows))
+
+
+PLAIN_TYPES = Types(pa.binary(), pa.string(), pa.int32(), pa.list_, pa.timestamp("us", "UTC"))
+ALL = {"value", "key", "topic", "partition", "headers", "timestamp"}

@@ -1,0 +1,96 @@
+"""Dead letters against a plain reading of the table of headers, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from given_rows import ALL, PLAIN_TYPES, ROWS, Given, batch_of
+from kafka_sink.records.bad_rows import Reason, plain
+from kafka_sink.records.columns import check_schema
+from kafka_sink.records.dead_letters import TOPIC_CHARACTERS, BadRows, LeftOut, Origin, dead_letters
+
+ORIGINS = st.builds(
+    Origin,
+    query_id=st.sampled_from([None, "a query"]),
+    batch_id=st.sampled_from([None, 0, 7]),
+    slot=st.integers(0, 3),
+    topic=st.sampled_from([None, "of the option"]),
+)
+
+
+def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
+    own = [] if row.headers is None or left_out == LeftOut.ALL else [entry or (None, None) for entry in row.headers]
+    headers: list[tuple[str, Any]] = [(key if key is not None else "pykafka.null.key", value) for key, value in own]
+    told = [
+        ("reason", reason.name),
+        ("query", origin.query_id),
+        ("batch", origin.batch_id),
+        ("slot", origin.slot),
+        ("row", number),
+        ("topic", row.topic if origin.topic is None else origin.topic),
+        ("partition", row.partition),
+        ("timestamp", None if row.timestamp is None else f"{row.timestamp} us"),
+        ("size", size if reason is Reason.RecordTooLarge else None),
+        ("left.out", [None, "value", "value, key, headers"][left_out]),
+        ("value.size", None if left_out == LeftOut.NOTHING or row.value is None else len(row.value)),
+    ]
+    headers += [(f"pykafka.{name}", str(value).encode()) for name, value in told if value is not None]
+    key = None if left_out == LeftOut.ALL else row.key
+    return key, None if left_out else row.value, headers
+
+
+@given(ROWS, ORIGINS, st.data())
+def test_a_dead_letter_is_the_row_and_what_was_wrong(rows: list[Given], origin: Origin, data: st.DataObject) -> None:
+    reasons = [data.draw(st.sampled_from(Reason)) for _ in rows]
+    left_out = [data.draw(st.sampled_from(LeftOut)) for _ in rows]
+    numbers = list(range(40, 40 + len(rows)))
+    bad = BadRows(
+        plain(batch_of(rows, PLAIN_TYPES, ALL)),
+        np.array(reasons, np.uint8),
+        np.array(numbers, np.int64),
+        np.array(numbers, np.int64) * 1_000,
+    )
+    letters = dead_letters(bad, origin, np.array(left_out, np.uint8))
+    found = [
+        (letter["key"], letter["value"], [(entry["key"].decode(), entry["value"]) for entry in letter["headers"]])
+        for letter in letters.to_pylist()
+    ]
+    assert found == [
+        expected(row, reason, number, number * 1_000, origin, left)
+        for row, reason, number, left in zip(rows, reasons, numbers, left_out, strict=True)
+    ]
+
+
+def test_rows_of_a_value_alone() -> None:
+    rows = plain(pa.record_batch({"value": pa.array(["v"])}))
+    bad = BadRows(rows, np.array([Reason.RecordTooLarge], np.uint8), np.zeros(1, np.int64), np.full(1, 9, np.int64))
+    (letter,) = dead_letters(bad, Origin(None, None, 2, "t"), np.zeros(1, np.uint8)).to_pylist()
+    assert (letter["key"], letter["value"]) == (None, b"v")
+    assert [(entry["key"], entry["value"]) for entry in letter["headers"]] == [
+        (b"pykafka.reason", b"RecordTooLarge"), (b"pykafka.slot", b"2"), (b"pykafka.row", b"0"),
+        (b"pykafka.topic", b"t"), (b"pykafka.size", b"9"),
+    ]  # fmt: skip
+
+
+def test_what_is_no_topics_name_is_cut() -> None:
+    rows = plain(pa.record_batch({"value": pa.array(["v"]), "topic": pa.array(["é" * 1_000_000])}))
+    bad = BadRows(rows, np.array([Reason.PartitionOutOfRange], np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    (letter,) = dead_letters(bad, Origin(None, None, 0), np.zeros(1, np.uint8)).to_pylist()
+    headers = {entry["key"]: entry["value"] for entry in letter["headers"]}
+    assert headers[b"pykafka.topic"].decode() == "é" * TOPIC_CHARACTERS
+
+
+def test_dead_letters_have_columns_that_a_record_takes() -> None:
+    rows = plain(batch_of([Given(b"v", b"k", None, -1, ((None, b""),), -1)], PLAIN_TYPES, ALL))
+    bad = BadRows(rows, np.array([1], np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    letters = dead_letters(bad, Origin("q", 1, 0), np.zeros(1, np.uint8))
+    assert letters.schema.names == ["key", "value", "headers"]
+    assert letters["headers"].null_count == 0
+    with_text_keys = letters.schema.field("headers").type
+    assert with_text_keys == pa.large_list(pa.struct([("key", pa.large_binary()), ("value", pa.large_binary())]))
+    check_schema(letters.select(["key", "value"]).schema, topic_option=True)
