@@ -115,6 +115,26 @@ def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKaf
     assert re.search(rf"ACLs?:? {acl.kind.name} .*{acl.operation.name}.* for principal User:bob", message), message
 
 
+@pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
+def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
+    spark: SparkSession, secure: SecureKafka, topic: str
+) -> None:
+    small = f"{topic}-small"
+    secure.kafka.create_topic(small, 1, config={"max.message.bytes": 500})
+    secure.allow(*at_least_once(small))
+    lines = spark.range(0, ROWS, 1, 1).selectExpr(
+        "if(id = 7, array_join(transform(sequence(1, 999), n -> sha2(string(n), 256)), ''), string(id)) as value"
+    )
+    options = {**secure.sasl("SCRAM-SHA-512", "bob", max_block_ms="20000"), "topic": small, "badRows": "drop"}
+    writer = lines.write.format("pykafka").options(**options).mode("append")
+    with pytest.raises(PySparkException, match=r"RecordTooLarge: .* the partition's leader refused it"):
+        writer.save()
+    before = count_in(secure, small)
+    secure.allow(Acl(ResourceType.TOPIC, small, AclOperation.DESCRIBE_CONFIGS))
+    writer.save()
+    assert count_in(secure, small) == before + ROWS - 1
+
+
 # --- taken away in the middle -----------------------------------------------------------------------------------------
 
 

@@ -306,14 +306,16 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
 # --- the cluster ends it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("bad_rows", ["fail", "drop"])
 def test_a_broker_that_goes_in_mid_write_and_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
-    spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path
+    spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, bad_rows: str
 ) -> None:
     gate = tmp_path / "gate"
     own_kafka.create_topic("t", 1)
     save(numbers(spark, 10), own_kafka, "t", **SHORT_DELIVERY)
     frame = held(numbers(spark), gate, HELD_AFTER)
-    with under_way(spark, lambda: save(frame, own_kafka, "t", **SHORT_DELIVERY)) as writing:
+    writer = pykafka(frame.write.mode("append"), own_kafka, "t", **SHORT_DELIVERY).option("badRows", bad_rows)
+    with under_way(spark, writer.save) as writing:
         wait_for_rows(own_kafka, "t", more_than=10, writing=writing)
         own_kafka.kill(1)
         gate.touch()

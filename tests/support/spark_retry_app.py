@@ -1,6 +1,7 @@
 """A write in a Spark that gives a task a second attempt.
 
-python spark_retry_app.py BOOTSTRAP_SERVERS TOPIC writes 60,000 rows to TOPIC in a task that fails in its first attempt.
+python spark_retry_app.py BOOTSTRAP_SERVERS TOPIC [OPTION=VALUE ...] writes 60,000 rows to TOPIC in a task that fails in
+its first attempt. With options row 7 is a bad one, which names partition 99.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_writes import ARROW_BATCH_ROWS, save
+from spark_writes import ARROW_BATCH_ROWS, pykafka
 
-bootstrap_servers, topic = sys.argv[1:]
+bootstrap_servers, topic, *given = sys.argv[1:]
+options = dict(option.split("=", 1) for option in given)
 # local[cores, attempts]
 spark = SparkSession.builder.master("local[2, 2]").config("spark.ui.enabled", "false").getOrCreate()
 
@@ -28,6 +30,8 @@ def fail_once(arrow_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         yield arrow_batch
 
 
-rows = spark.range(0, 6 * ARROW_BATCH_ROWS, 1, 1).selectExpr("cast(id AS STRING) AS value")
-save(rows.mapInArrow(fail_once, rows.schema), bootstrap_servers, topic)
+bad = "if(id = 7, 99, cast(null AS INT))" if options else "cast(null AS INT)"
+rows = spark.range(0, 6 * ARROW_BATCH_ROWS, 1, 1).selectExpr("cast(id AS STRING) AS value", f"{bad} AS partition")
+frame = rows.mapInArrow(fail_once, rows.schema)
+pykafka(frame.write.mode("append"), bootstrap_servers, topic).options(**options).save()
 spark.stop()

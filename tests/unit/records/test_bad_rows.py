@@ -72,7 +72,8 @@ def test_the_fingerprint_is_of_all_rows_in_any_order_and_any_batches(
 
 OTHERS = [
     replace(MILD, timestamp=-1), replace(MILD, timestamp=-2), replace(MILD, timestamp=-1_000),
-    replace(MILD, topic=None), replace(MILD, topic=""), replace(MILD, partition=-1), replace(MILD, partition=99), replace(MILD, timestamp=None),
+    replace(MILD, timestamp=None), replace(MILD, topic=None), replace(MILD, topic=""),
+    replace(MILD, partition=-1), replace(MILD, partition=99),
     replace(MILD, headers=((None, b"1"),)), replace(MILD, headers=((None, b"2"),)),
     replace(MILD, headers=((None, None),)), replace(MILD, headers=(("h", b"1"), (None, b"1"))),
     replace(MILD, headers=((None, b"1"), ("h", b"1"))), replace(MILD, headers=((None, b"1"),), timestamp=-1),
