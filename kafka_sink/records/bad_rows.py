@@ -97,6 +97,13 @@ def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
     return reasons
 
 
+def named_topics(batch: pa.RecordBatch) -> set[str]:
+    """The topics of the rows of a batch, but for rows whose values are bad: those may name what no cluster has."""
+    rows = plain(batch)
+    good = judge_values(rows, topic_option=False) == GOOD
+    return set(rows.column("topic").filter(pa.array(good)).unique().to_pylist())
+
+
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     """None also where it has no types to look at."""
     place = rows.schema.get_field_index(name)

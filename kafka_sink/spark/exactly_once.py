@@ -56,7 +56,7 @@ from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.transactions import TopicAndPartition
-from kafka_sink.records.bad_rows import columns_for_fingerprint
+from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, finish
@@ -401,9 +401,9 @@ def _count(
         columns = columns_of(arrow_batch, now_ms=0)
         fingerprint.update(columns)
         record_count += columns.num_rows
-        if config.topic is None and columns.topic is not None:
-            topics.update(filter(None, columns.topic.unique().to_pylist()))
-        elif config.topic is not None and columns.num_rows:
+        if config.topic is None:
+            topics |= named_topics(arrow_batch)
+        elif columns.num_rows:
             topics.add(config.topic)
     return _Rows(record_count, _digest(fingerprint, config)), tuple(sorted(topics))
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
 from kafka_sink.errors import BadRow, TopicNull
-from kafka_sink.records.bad_rows import GOOD, NULL_KEY, Reason, columns_for_fingerprint, judge_values, plain, stand_ins
+from kafka_sink.records.bad_rows import (
+    GOOD,
+    NULL_KEY,
+    Reason,
+    columns_for_fingerprint,
+    judge_values,
+    named_topics,
+    plain,
+    stand_ins,
+)
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 
@@ -115,3 +124,10 @@ def test_columns_of_nothing_but_nulls() -> None:
     assert judge_values(plain(nulls), topic_option=True).tolist() == [GOOD, GOOD]
     assert judge_values(plain(nulls), topic_option=False).tolist() == [Reason.TopicNull] * 2
     assert np.array_equal(RecordColumns.from_arrow(stand_ins(plain(nulls)), now_ms=7).timestamp_ms, [7, 7])
+
+
+@given(ROWS, TYPES)
+def test_topics_are_named_by_rows_that_may_have_been_sent(rows: list[Given], types: Types) -> None:
+    batch = batch_of(rows, types, ALL)
+    sent = [number for number in range(len(rows)) if refused(batch.slice(number, 1), topic_option=False) is None]
+    assert named_topics(batch) == {rows[number].topic for number in sent}

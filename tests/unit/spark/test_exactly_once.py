@@ -37,6 +37,7 @@ from kafka_sink.protocol.transactions import (
     DescribeTransactionsResponse,
     TransactionDescription,
 )
+from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark import exactly_once, writer
@@ -520,6 +521,26 @@ def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
     assert next(given, None) is None
     assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
     assert (counted.fingerprint, counted.attempt_number) == (digest("x", "y", "z"), 2)
+
+
+@pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
+def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
+    task: dict[str, str], bad_rows: str
+) -> None:
+    """With the fingerprint of a write, and all topics that rows or dead letters may be in."""
+    options = {"badRows": bad_rows} | ({"deadLetterTopic": "letters"} if bad_rows == "deadLetter" else {})
+    given = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7", **options})
+    del given["topic"]
+    times = pa.array([-1, 5, 5, 5], pa.timestamp("us", "UTC"))
+    topics = pa.array(["of no cluster", "t", None, "u"])
+    batch = pa.record_batch({"value": pa.array(["v"] * 4), "topic": topics, "timestamp": times})
+    plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
+    counted = write_slot(given, plan, InterceptorChain(()), iter([batch.slice(0, 1), batch.slice(1)]))
+    assert isinstance(counted, CountedReceipt)
+    fingerprint = Fingerprint()
+    fingerprint.update(columns_for_fingerprint(batch, now_ms=0))
+    assert (counted.record_count, counted.fingerprint) == (4, f"{fingerprint.digest()}:")
+    assert counted.topics == (("letters", "t", "u") if bad_rows == "deadLetter" else ("t", "u"))
 
 
 @pytest.mark.parametrize("given", [GIVEN, {name: value for name, value in GIVEN.items() if name != "topic"}])

@@ -23,11 +23,12 @@ from kafka_sink.errors import (
     ProducerClosed,
     ReceiptMismatch,
     ReceiptsPathUnusable,
+    TooManyBadRows,
     UnexpectedColumn,
     UnknownOption,
     WriteKind,
 )
-from kafka_sink.producer.bad_row_tally import BadRowReceipt
+from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.spark import writer
@@ -197,6 +198,25 @@ def test_a_missing_message_is_refused_by_both_commits() -> None:
         KafkaStreamWriter(OPTIONS).commit([None], 3)
     KafkaBatchWriter(OPTIONS).commit([receipt])
     KafkaStreamWriter(OPTIONS).commit([receipt], 3)
+
+
+def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:
+    bad = BadRowReceipt({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
+    receipts = [TaskReceipt(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
+    for commit in (KafkaBatchWriter(OPTIONS).commit, lambda messages: KafkaStreamWriter(OPTIONS).commit(messages, 3)):
+        commit(receipts[:1])
+        with pytest.raises(TooManyBadRows, match=r"2 of 18 rows .* all other rows of the write are in Kafka"):
+            commit(receipts)
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "commit_micro_batch", lambda *_: pytest.fail("decided"))
+    bad = BadRowReceipt({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
+    given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
+    batch_id = () if kind is KafkaBatchWriter else (3,)
+    with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
+        kind(given).commit([TaskReceipt(0, 0, 9, (), bad_rows=bad)], *batch_id)
 
 
 def test_abort_never_raises() -> None:
