@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.producer.buffer_pool import BufferPool
@@ -27,6 +27,7 @@ def values(*sizes: int) -> RecordColumns:
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@settings(max_examples=20)
 @given(case=cases(), reverse=st.booleans())
 def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bool, codec: str) -> None:
     rows = np.arange(len(case.rows))[:: -1 if reverse else 1]
@@ -84,10 +85,11 @@ def test_where_a_topic_does_not_tell_its_limit_max_request_size_decides(codec: C
     assert too_large.tolist() == [False, True]
 
 
-def test_a_limit_is_what_a_batch_may_be_and_not_what_it_must_stay_below() -> None:
-    (size,) = wire_sizes(values(500), int64s([0]), codec_for("none")).tolist()
+@pytest.mark.parametrize("codec", [Counting(), codec_for("none")])
+def test_a_limit_is_what_a_batch_may_be_and_not_what_it_must_stay_below(codec: Codec) -> None:
+    (size,) = wire_sizes(values(500), int64s([0]), codec).tolist()
     for allowed, is_too_large in ((size, False), (size - 1, True)):
-        too_large, _ = limits(t=allowed).too_large(values(500), ("t",), None, codec_for("none"))
+        too_large, _ = limits(t=allowed).too_large(values(500), ("t",), None, codec)
         assert too_large.tolist() == [is_too_large]
 
 
