@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kafka_sink.broker import LocalKafka
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
@@ -44,21 +46,21 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
     assert got[-len(rows) :] == rows
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_them_once(
-    kafka: LocalKafka, topic: Callable[..., str]
+    kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:
-    for guarantee in ("at-least-once", "exactly-once"):
-        name, letters = topic(1), topic(1)
-        options = [f"deliveryGuarantee={guarantee}", "badRows=deadLetter", f"deadLetterTopic={letters}", "maxBadRows=1"]
-        run("spark_retry_app.py", kafka.bootstrap_servers, name, *options)
-        good = [number for number in range(6 * ARROW_BATCH_ROWS) if number != 7]
-        written, dead = numbers_in(kafka, name), numbers_in(kafka, letters)
-        if guarantee == "exactly-once":
-            assert (written, dead) == (good, [7])
-        else:
-            # Of the first attempt as far as it came, and of the second one, which is the whole task.
-            assert written[-len(good) :] == good
-            assert dead in ([7], [7, 7])
+    name, letters = topic(1), topic(1)
+    options = [f"deliveryGuarantee={guarantee}", "badRows=deadLetter", f"deadLetterTopic={letters}", "maxBadRows=1"]
+    run("spark_retry_app.py", kafka.bootstrap_servers, name, *options)
+    good = [number for number in range(6 * ARROW_BATCH_ROWS) if number != 7]
+    written, dead = numbers_in(kafka, name), numbers_in(kafka, letters)
+    if guarantee == "exactly-once":
+        assert (written, dead) == (good, [7])
+    else:
+        # Of the first attempt as far as it came, and of the second one, which is the whole task.
+        assert written[-len(good) :] == good
+        assert dead in ([7], [7, 7])
 
 
 def test_spark_connect_writes_batches_and_streams_by_options_conf_and_interceptors_and_tells_the_errors(
