@@ -1,5 +1,6 @@
-"""The README's examples of exactly-once are taken out of it and run: a stream, a batch, and update mode through
-foreachBatch. Only addresses, folders and the names of topics are replaced."""
+"""The README's examples are taken out of it and run: exactly-once for a stream, a batch, and update mode through
+foreachBatch; rows that cannot be written; receipts; a look before a write. Only addresses, folders and the names of
+topics are replaced."""
 
 from __future__ import annotations
 
@@ -8,10 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
+import kafka_sink
+from kafka_sink import verify
 from kafka_sink.broker import LocalKafka
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -21,23 +26,25 @@ ROWS = 60
 FILES = 3
 
 
-def examples() -> list[str]:
+def examples(title: str = "Exactly once") -> list[str]:
     """The Python of the section, in its order."""
-    _, _, section = README.read_text().partition("\n## Exactly once\n")
+    _, _, section = README.read_text().partition(f"\n## {title}\n")
     assert section, "the README has no such section"
     return re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
 
 
-def run(example: str, replaced: dict[str, str], frame: DataFrame) -> None:
-    """As a user would, with `df` at hand; a stream until it has read all there is."""
+def run(example: str, replaced: dict[str, str], frame: DataFrame) -> dict[str, Any]:
+    """As a user would, with `df` and `spark` at hand; a stream until it has read all. Returns its variables."""
     for text, instead in replaced.items():
         assert text in example, f"{text} is not in the example"
         example = example.replace(text, instead)
     spark = frame.sparkSession
-    exec(compile(example, str(README), "exec"), {"df": frame})
+    variables: dict[str, Any] = {"df": frame, "spark": spark, "kafka_sink": kafka_sink}
+    exec(compile(example, str(README), "exec"), variables)
     for query in spark.streams.active:
         query.processAllAvailable()
         query.stop()
+    return variables
 
 
 def committed(kafka: LocalKafka, topic: str) -> Counter[str]:
@@ -108,3 +115,49 @@ def test_update_mode(spark: SparkSession, kafka: LocalKafka, topic: Callable[...
     for _ in range(2):
         run(examples()[2], replaced, totals)
         assert committed(kafka, name) == Counter(str((file + 1) * ROWS // FILES) for file in range(FILES))
+
+
+# --- what else it shows -----------------------------------------------------------------------------------------------
+
+
+def test_a_look_before_a_write(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    (example,) = examples("Before a write: will it work?")
+    name = topic(2)
+    frame = spark.range(0, ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    report = run(example, {"localhost:9092": kafka.bootstrap_servers, "orders": name}, frame)["report"]
+    assert report.ok and name in report._repr_html_()
+    assert not committed(kafka, name)
+
+
+def test_rows_that_cannot_be_written(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    (example,) = examples("Rows that cannot be written")
+    name, bad = topic(2), topic(1)
+    frame = spark.range(0, ROWS, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(IF(id = 7, -1, NULL) AS INT) AS partition"
+    )
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders-bad": bad, '"orders"': f'"{name}"'}
+    run(example, replaced, frame)
+    assert committed(kafka, name) == ALL_ONCE - Counter(["7"])
+    assert committed(kafka, bad) == Counter(["7"])
+
+
+def test_receipts(
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write, read = examples("Receipts: what was written, and is it still there?")
+    name, frame = topic(2), arriving(spark, tmp_path / "incoming")
+    replaced = {
+        "localhost:9092": kafka.bootstrap_servers, "payments": name,
+        "/data/receipts": f"{tmp_path}/receipts", "/data/checkpoints": str(tmp_path),
+    }  # fmt: skip
+    run(write, replaced, frame)
+    written = run(read, {"/data/receipts": f"{tmp_path}/receipts"}, frame)["written"]
+    assert written.groupBy().sum("record_count").collect()[0][0] == ROWS
+    capsys.readouterr()
+    line = ["--receipts", f"{tmp_path}/receipts", "--bootstrap-servers", kafka.bootstrap_servers]
+    assert verify.main(line) == 0
+    assert f"{ROWS} EQUAL" in capsys.readouterr().out

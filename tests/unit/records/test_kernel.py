@@ -441,7 +441,7 @@ def test_wrong_arguments_of_the_hashes_are_value_errors(wrong: dict[str, Any]) -
 
 
 @needs_kernel
-@pytest.mark.parametrize("corrupt", CORRUPT_COLUMNS.keys() - {"validity too short", "no validity"})
+@pytest.mark.parametrize("corrupt", sorted(CORRUPT_COLUMNS.keys() - {"validity too short", "no validity"}))
 def test_keys_of_a_corrupt_column_are_not_hashed(corrupt: str) -> None:
     with pytest.raises(ValueError):
         _kernel.murmur2(CORRUPT_COLUMNS[corrupt], np.zeros(3, np.int32))
