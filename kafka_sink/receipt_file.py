@@ -54,9 +54,14 @@ SPARK_SCHEMA = ", ".join(f"{column.name} {column.spark_type}" for column in COLU
 SUFFIX = ".parquet"
 
 
+def folder_of(query_id: str) -> str:
+    """Below `receiptsPath`."""
+    return f"query_id={quote(query_id, safe='')}"
+
+
 def relative_path(query_id: str, batch_id: int) -> str:
     """Below `receiptsPath`. Numbers are as long as the longest, so that names sort as they do."""
-    return f"query_id={quote(query_id, safe='')}/batch-{batch_id:020d}{SUFFIX}"
+    return f"{folder_of(query_id)}/batch-{batch_id:020d}{SUFFIX}"
 
 
 def filesystem_of(path: str) -> tuple[FileSystem, str]:

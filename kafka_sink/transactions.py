@@ -2,7 +2,7 @@
 
     list      open transactions of every sink whose name begins with the prefix
     describe  one sink: its decision, its slots, and what is open
-    status    the same, held against the query's checkpoint
+    status    the same, held against the query's checkpoint and its receipts
     repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
     abort     end what is open and was not decided; stops a running query, so it wants --take-over
 
@@ -28,8 +28,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
+from kafka_sink import receipt_file
 from kafka_sink.checkpoint import compared, read_checkpoint
 from kafka_sink.client import wall_clock_ms
 from kafka_sink.commit import survey as by_hand
@@ -100,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
             )  # fmt: skip
         if subcommand is status:
             of.add_argument("--checkpoint", required=True, metavar="LOCATION", help="the query's checkpointLocation")
+            of.add_argument("--receipts", metavar="PATH", help="its receiptsPath, if it has one")
         if subcommand is repair:
             of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
         if subcommand is abort:
@@ -193,6 +197,8 @@ def status(session: Session) -> int:
     found = session.survey(session.sink(session.prefix), session.partitions())
     tell_decision(found)
     print(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
+    if session.args.receipts is not None:
+        tell_receipt(session.args.receipts, checkpoint.query_id)
     tell_sink(found)
     return OK
 
@@ -277,6 +283,26 @@ def tell_decision(found: Survey) -> None:
         print(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
     else:
         print("          carried out: every slot is visible")
+
+
+def tell_receipt(receipts_path: str, query_id: str) -> None:
+    """The query's last one."""
+    try:
+        filesystem, folder = receipt_file.filesystem_of(receipts_path)
+        paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
+        runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
+    except (FileNotFoundError, IndexError):
+        print(f"Receipts: none of this query in {receipts_path}")
+        return
+    except (OSError, pa.ArrowException) as error:
+        print(f"Receipts: {receipts_path} cannot be read: {error}")
+        return
+    ended = runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"])
+    print(
+        f"Receipts: the last is of micro-batch {runs[0]['batch_id']}, {runs[0]['rows']:,} rows in "
+        f"{sum(run['topic'] is not None for run in runs):,} record batches of "
+        f"{sum(run['batch_bytes'] or 0 for run in runs):,} bytes, acknowledged {ended:%Y-%m-%d %H:%M:%S} UTC"
+    )
 
 
 def tell_sink(found: Survey) -> None:

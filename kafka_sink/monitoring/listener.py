@@ -10,7 +10,7 @@ Spark's own progress says of a Python sink that it wrote -1 rows. What the leade
 runs again is another run's, and so counted once.
 
 Writes of foreachBatch count for the micro-batch they are made in. Where the session is Spark Connect there are no
-accumulators: receipts are what says it there.
+accumulators: there receipts say it (monitoring/receipts.py).
 
 Source: StreamExecution.scala sets a run's job group and a micro-batch's number as local properties; ProgressReporter
 posts QueryProgressEvent after the commit log.
@@ -22,7 +22,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TextIO
+from typing import Protocol, TextIO
 
 from pyspark import AccumulatorParam, TaskContext
 from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from kafka_sink.monitoring.micro_batch import NOTHING, MicroBatch, Totals, Watcher
+from kafka_sink.monitoring.micro_batch import NOTHING, MicroBatch, Run, Totals, TotalsByTopic, Watcher
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.interceptors import Interceptor
 
@@ -44,14 +44,6 @@ log = logging.getLogger(__name__)
 KEPT_MICRO_BATCHES = 100
 
 
-class Run(NamedTuple):
-    """A micro-batch of one run of a query, which begins with `start()`."""
-
-    run_id: str
-    batch_id: int
-
-
-TotalsByTopic = Mapping[str, Totals]
 Recent = Mapping[Run, TotalsByTopic]
 
 
@@ -96,8 +88,15 @@ def _run_of(context: TaskContext | None) -> Run | None:
     """None outside a stream's micro-batch."""
     if context is None:
         return None
-    run_id, batch_id = context.getLocalProperty("spark.jobGroup.id"), context.getLocalProperty("streaming.sql.batchId")
-    return None if run_id is None or batch_id is None else Run(run_id, int(batch_id))
+    query_id, run_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    return None if query_id is None or run_id is None or batch_id is None else Run(query_id, run_id, int(batch_id))
+
+
+class Acknowledged(Protocol):
+    """Who knows what the leaders acknowledged: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
+
+    def topics_of(self, run: Run) -> TotalsByTopic: ...
 
 
 class ProgressLine:
@@ -113,8 +112,10 @@ class ProgressLine:
 class ProgressListener(StreamingQueryListener):
     """Tells its watchers of each micro-batch that had rows. Without any it prints a line."""
 
-    def __init__(self, tally: StreamTally, *watchers: Watcher, clock_s: Callable[[], float] = time.time) -> None:
-        self._tally = tally
+    def __init__(
+        self, acknowledged: Acknowledged, *watchers: Watcher, clock_s: Callable[[], float] = time.time
+    ) -> None:
+        self._acknowledged = acknowledged
         self._watchers = watchers or (ProgressLine(),)
         self._clock_s = clock_s
 
@@ -129,7 +130,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        topics = self._tally.topics_of(Run(str(progress.runId), progress.batchId))
+        topics = self._acknowledged.topics_of(Run(str(progress.id), str(progress.runId), progress.batchId))
         if not topics and progress.numInputRows == 0:
             return
         micro_batch = MicroBatch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,15 @@ class Totals:
 
 
 NOTHING = Totals(0, 0, 0)
+TotalsByTopic: TypeAlias = Mapping[str, Totals]
+
+
+class Run(NamedTuple):
+    """A micro-batch of one run of a query, which begins with `start()`."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class MicroBatch:
     duration_ms: int
     write_ms: int
     ended_s: float
-    topics: Mapping[str, Totals]
+    topics: TotalsByTopic
 
     @property
     def written(self) -> Totals:

@@ -16,6 +16,7 @@ import kafka_sink
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from kafka_sink.monitoring.micro_batch import MicroBatch
+from kafka_sink.monitoring.receipts import ReceiptTotals
 from read_back import read_topic
 from waiting import wait_until
 
@@ -67,23 +68,30 @@ def test_a_listener_tells_each_micro_batch_once(
     code = example(1, **{"/var/lib/node_exporter/pykafka.prom": str(textfile), "ProgressLine()": "*watchers"})
     watchers = (told.append, ProgressLine(lines))
     frame = streamed(session, tmp_path, files=6)
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    receipts_path, by_receipts = f"{tmp_path}/receipts", list[MicroBatch]()
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "receiptsPath": receipts_path
+    }  # fmt: skip
     listening: list[ProgressListener] = []
     streams = SimpleNamespace(addListener=listening.append)
     exec(code, {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers})
     (listener,) = listening
+    reader = ProgressListener(ReceiptTotals(receipts_path), by_receipts.append)
     session.streams.addListener(listener)
+    session.streams.addListener(reader)
     try:
         query = (
             frame.writeStream.format("pykafka").queryName("evens").options(**options)
             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         )  # fmt: skip
         assert query.awaitTermination(120)
-        wait_until(lambda: len(told) >= 3, 30, "the listener was told")
+        wait_until(lambda: len(told) >= 3 and len(by_receipts) >= 3, 30, "the listeners were told")
     finally:
         session.streams.removeListener(listener)
+        session.streams.removeListener(reader)
     assert [(one.query, one.batch_id, one.input_row_count) for one in told] == [("evens", n, 20) for n in range(3)]
     assert [one.topics[name].row_count for one in told] == [10, 10, 10]
+    assert [one.topics for one in by_receipts] == [one.topics for one in told]
     assert sum(one.written.row_count for one in told) == read_count(kafka, name)
     assert all(0 < one.write_ms <= one.duration_ms for one in told)
     assert len(lines.getvalue().splitlines()) == 3

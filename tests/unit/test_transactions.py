@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from kafka_sink import transactions
+from kafka_sink import receipt_file, transactions
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
@@ -208,6 +209,33 @@ def test_status_holds_the_decision_against_the_checkpoint(
         "",
     ]
     assert said[6].startswith("SLOT") and said[-1] == "No transaction is open."
+
+
+def test_status_tells_of_the_last_receipt(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
+    line += ["--receipts", f"{tmp_path}/receipts"]
+
+    def said() -> str:
+        assert main(line) == DONE
+        return capsys.readouterr().out
+
+    assert f"Receipts: none of this query in {tmp_path}/receipts" in said()
+    for batch_id in (9, 10):
+        path = tmp_path / "receipts" / receipt_file.relative_path("q", batch_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        constants = {"batch_id": batch_id, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
+        runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+        pq.write_table(receipt_file.columns_of(runs), path)
+    assert (
+        "Receipts: the last is of micro-batch 10, 1,234 rows in 1 record batches of 2,000 bytes, acknowledged "
+        "2025-10-09 08:53:25 UTC" in said()
+    )
+    path.write_bytes(b"no parquet")
+    assert f"Receipts: {tmp_path}/receipts cannot be read" in said()
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from kafka_sink.monitoring.listener import (
     ProgressLine,
     ProgressListener,
     RecentParam,
-    Run,
     StreamTally,
 )
-from kafka_sink.monitoring.micro_batch import MicroBatch, Totals
+from kafka_sink.monitoring.micro_batch import MicroBatch, Run, Totals
 from kafka_sink.producer.receipts import PartitionReceipt
 
 RECEIPTS = (
@@ -43,7 +42,9 @@ def make_tally() -> StreamTally:
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The local properties of the task that this test is."""
-    properties: dict[str, str] = {"spark.jobGroup.id": "run", "streaming.sql.batchId": "7"}
+    properties: dict[str, str] = {
+        "sql.streaming.queryId": "query", "spark.jobGroup.id": "run", "streaming.sql.batchId": "7"
+    }  # fmt: skip
     context = SimpleNamespace(getLocalProperty=properties.get)
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     return properties
@@ -61,13 +62,13 @@ def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders") -> Any:
 def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None:
     tally = make_tally()
     tally.on_acknowledgement(RECEIPTS, None)
-    assert tally.topics_of(Run("run", 7)) == TOPICS
+    assert tally.topics_of(Run("query", "run", 7)) == TOPICS
     tally.on_acknowledgement(RECEIPTS[:1], None)
-    assert tally.topics_of(Run("run", 7)) == {"t": Totals(5, 3, 110), "u": Totals(5, 2, 70)}
+    assert tally.topics_of(Run("query", "run", 7)) == {"t": Totals(5, 3, 110), "u": Totals(5, 2, 70)}
     in_task["spark.jobGroup.id"] = "another run"
     tally.on_acknowledgement(RECEIPTS[:1], None)
-    assert tally.topics_of(Run("another run", 7)) == {"t": Totals(2, 1, 50)}
-    assert tally.topics_of(Run("run", 8)) == {}
+    assert tally.topics_of(Run("query", "another run", 7)) == {"t": Totals(2, 1, 50)}
+    assert tally.topics_of(Run("query", "run", 8)) == {}
 
 
 def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
@@ -88,12 +89,12 @@ def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None
     param, kept = RecentParam(), {}
     for batch_id in range(KEPT_MICRO_BATCHES + 5):
         before = dict(kept)
-        after = param.addInPlace(kept, {Run("run", batch_id): {"t": Totals(1, 1, 1)}})
+        after = param.addInPlace(kept, {Run("query", "run", batch_id): {"t": Totals(1, 1, 1)}})
         assert kept == before
         kept = dict(after)
     assert [run.batch_id for run in kept] == list(range(5, KEPT_MICRO_BATCHES + 5))
-    again = param.addInPlace(kept, {Run("run", 5): {"t": Totals(1, 1, 1)}})
-    assert again[Run("run", 5)] == {"t": Totals(2, 2, 2)}
+    again = param.addInPlace(kept, {Run("query", "run", 5): {"t": Totals(1, 1, 1)}})
+    assert again[Run("query", "run", 5)] == {"t": Totals(2, 2, 2)}
     assert len(again) == KEPT_MICRO_BATCHES
     assert param.zero(kept) == {}
     assert pickle.loads(pickle.dumps(again)) == again
