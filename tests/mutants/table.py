@@ -1669,7 +1669,62 @@ BATCH_VERSIONS = (
     ),
 )
 
+BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
+    Mutant(
+        "bad rows: a fingerprint is of the rows that are good today",
+        "kafka_sink/client.py",
+        "            self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))\n",
+        "            good = batch.filter(pa.array(reasons == GOOD))\n"
+        "            self._fingerprint.update(columns_for_fingerprint(good, now_ms=wall_clock_ms()))\n",
+        "tests/unit/test_client.py::test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
+    ),
+    Mutant(
+        "bad rows: those that were dropped are taken for those that were written",
+        "kafka_sink/spark/bad_rows.py",
+        "    if acknowledged + bad.dropped_count != write.record_count or dead_letters != bad.dead_lettered_count:\n",
+        "    if acknowledged > write.record_count:\n",
+        "tests/unit/spark/test_bad_rows.py::test_any_other_sum_is_a_defect",
+    ),
+    Mutant(
+        "bad rows: the commit does not ask how many there are together",
+        "kafka_sink/spark/writer.py",
+        "            present = check_all_present(messages, micro_batch_id=None)\n"
+        "            check_bad_rows(present, rows_are_written=False)\n",
+        "            present = check_all_present(messages, micro_batch_id=None)\n",
+        "tests/unit/spark/test_writer.py::test_exactly_once_refuses_them_before_anything_is_decided",
+    ),
+    Mutant(
+        "bad rows: a dead letter that does not fit is left out",
+        "kafka_sink/client.py",
+        "                raise RecordTooLarge(topic=topic, size_bytes=size_bytes, max_bytes=max_bytes, limit=limit)\n",
+        "                letters = letters.filter(pa.array(~too_large))\n",
+        "tests/unit/test_client.py::test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently",
+    ),
+    Mutant(
+        "receipts: a micro-batch is decided without one",
+        SPARKS_PART,
+        "    write_receipt(messages)\n",
+        "",
+        f"{TESTS_SPARKS_PART}::test_nothing_is_decided_without_the_receipt",
+    ),
+    Mutant(
+        "receipts: a replay replaces a good one by less",
+        "kafka_sink/spark/receipt_writer.py",
+        "    if len(kept) == len(messages) and old.num_rows and all(part is not None for part in kept.values()):\n"
+        "        return None\n",
+        "    kept = dict.fromkeys(kept)\n",
+        "tests/unit/spark/test_receipt_writer.py::test_a_replay_of_what_was_visible_leaves_the_file",
+    ),
+    Mutant(
+        "receipts: at-least-once fails for a missing one, and writes its rows again",
+        "kafka_sink/spark/receipt_writer.py",
+        '        proof = _proof(messages[0])\n        log.warning(\n',
+        '        raise\n        proof = _proof(messages[0])\n        log.warning(\n',
+        "tests/unit/spark/test_receipt_writer.py::test_at_least_once_logs_it_and_goes_on",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *BATCH_VERSIONS,
+    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS,
 )  # fmt: skip
