@@ -1,6 +1,6 @@
 """What a write asks of the doctor by itself: where it fails to reach brokers, and, with createTopics, before it begins.
 
-A write that works is not examined, so the doctor costs it nothing: looking comes after the failure, from the process
+A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the failure, from the process
 that failed, by the same steps as `python -m kafka_sink.check`. It adds seconds to the `max.block.ms` that are over.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 
 from kafka_sink.config import ProducerConfig, SinkConfig
-from kafka_sink.doctor.engine import examine_hosts, first_failure, make_topic
-from kafka_sink.doctor.report import Status
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated
 
 CHECK = "python -m kafka_sink.check"
@@ -22,6 +20,8 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
     """Has an error about brokers that were not reached say at which step that fails; leaves any other alone."""
     if not isinstance(error, BrokersUnreachable):
         return
+    from kafka_sink.doctor.engine import examine_hosts, first_failure
+
     verdict = first_failure(examine_hosts(config))
     if verdict is not None:
         error.examined(
@@ -49,6 +49,9 @@ def ensure_topic(config: SinkConfig) -> None:
     key = (os.getpid(), config.producer.bootstrap_servers_text, config.topic)
     if key in _there:
         return
+    from kafka_sink.doctor.engine import make_topic
+    from kafka_sink.doctor.report import Status
+
     finding = make_topic(config)
     if finding.status is Status.FAILED:
         raise TopicNotCreated(topic=config.topic, reason=finding.found, remedy=finding.remedy)

@@ -44,8 +44,9 @@ class LeftOut(IntEnum):
     ALL = 2
 
 
-_LEFT_OUT_TEXTS = pa.array([None, "value", "value, key, headers"])
-_REASON_TEXTS = pa.array([None if code == GOOD else Reason(code).name for code in range(max(Reason) + 1)])
+# By number. Arrow arrays only where they are needed: to make the first one of a list imports pandas, in every worker.
+_LEFT_OUT_TEXTS = (None, "value", "value, key, headers")
+_REASON_TEXTS = tuple(None if code == GOOD else Reason(code).name for code in range(max(Reason) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
     key = rows.column("key") if "key" in rows.schema.names else pa.nulls(count, pa.binary())
     value_size = pc.if_else(has_value, None, pc.binary_length(value).cast(pa.int64()))
     own = [
-        ("pykafka.reason", _REASON_TEXTS.take(pa.array(bad.reasons))),
+        ("pykafka.reason", pa.array(_REASON_TEXTS).take(pa.array(bad.reasons))),
         ("pykafka.query", _same(origin.query_id, count)),
         ("pykafka.batch", _same(origin.batch_id, count)),
         ("pykafka.slot", _same(origin.slot, count)),
@@ -86,7 +87,7 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
         ("pykafka.partition", _text(_column(rows, "partition"))),
         (TIMESTAMP, _times(rows)),
         ("pykafka.size", _text(pa.array(bad.sizes, mask=bad.reasons != Reason.RecordTooLarge))),
-        ("pykafka.left.out", _LEFT_OUT_TEXTS.take(pa.array(left_out))),
+        ("pykafka.left.out", pa.array(_LEFT_OUT_TEXTS).take(pa.array(left_out))),
         ("pykafka.value.size", _text(value_size)),
     ]
     return pa.RecordBatch.from_pydict(

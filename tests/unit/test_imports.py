@@ -7,6 +7,8 @@ failure with the module, the line and the rule. Imports inside functions and und
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,3 +193,16 @@ def test_what_is_allowed_passes(tmp_path: Path, path: str, statement: str) -> No
 def write(path: Path, source: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source, encoding="utf-8")
+
+
+# What a worker has no use for until something is wrong, and would wait for before its first row.
+NOT_FOR_EVERY_WORKER = ("pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine")
+
+
+def test_a_worker_does_not_import_what_it_may_never_need() -> None:
+    """Arrow imports pandas, which takes longer than all of this package, at the first `pa.array` of a list."""
+    script = "import sys, kafka_sink.spark.writer, kafka_sink.spark.source; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.split())
+    assert "kafka_sink.client" in imported
+    assert imported.isdisjoint(NOT_FOR_EVERY_WORKER), imported.intersection(NOT_FOR_EVERY_WORKER)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_sink.config import SinkConfig, sink_config
-from kafka_sink.doctor import first_aid
+from kafka_sink.doctor import engine, first_aid
 from kafka_sink.doctor.first_aid import command, ensure_topic, look_at_hosts
 from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped
 from kafka_sink.errors import REPLAY, BrokersUnreachable, TopicNotCreated, TopicNotFound
@@ -27,7 +27,7 @@ def unreachable() -> BrokersUnreachable:
 def examined(monkeypatch: pytest.MonkeyPatch) -> list[Verdict]:
     """What an examination would find."""
     verdicts: list[Verdict] = []
-    monkeypatch.setattr(first_aid, "examine_hosts", lambda config: Report(tuple(verdicts)))
+    monkeypatch.setattr(engine, "examine_hosts", lambda config: Report(tuple(verdicts)))
     return verdicts
 
 
@@ -51,7 +51,7 @@ def test_brokers_that_are_back_leave_the_error_as_it_was(examined: list[Verdict]
 
 
 def test_other_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(first_aid, "examine_hosts")
+    monkeypatch.delattr(engine, "examine_hosts")
     look_at_hosts(TopicNotFound(topic="t", waited_ms=1), config().producer)
 
 
@@ -75,7 +75,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[list[SinkConfig], list[Findin
         asked.append(config)
         return findings.pop(0)
 
-    monkeypatch.setattr(first_aid, "make_topic", make)
+    monkeypatch.setattr(engine, "make_topic", make)
     monkeypatch.setattr(first_aid, "_there", set())
     return asked, findings
 
