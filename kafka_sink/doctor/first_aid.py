@@ -1,7 +1,8 @@
 """What a write asks of the doctor by itself: where it fails to reach brokers, and, with createTopics, before it begins.
 
-A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the failure, from the process
-that failed, by the same steps as `python -m kafka_sink.check`. It adds seconds to the `max.block.ms` that are over.
+A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the
+failure, from the process that failed, by the same steps as `python -m kafka_sink.check`. It adds seconds to the
+`max.block.ms` that are over.
 """
 
 from __future__ import annotations
