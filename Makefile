@@ -35,9 +35,12 @@ help:  ## list the targets
 demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
 	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
 
+# Two files at a time: while the one waits for Spark, a broker or a deadline, the other computes.
+IN_PAIRS := --numprocesses 2 --dist loadfile
+
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(IN_PAIRS) $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
@@ -90,10 +93,9 @@ mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a te
 mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tests find; ARGS="--sample 0 --only sender"
 	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
-# Two files at a time: most of their time they wait, for timeouts and for who stands still.
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
-	$(BIN)/pytest -m chaos tests/broker --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -m chaos tests/broker $(IN_PAIRS) $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak
