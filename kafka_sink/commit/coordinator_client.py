@@ -57,6 +57,7 @@ from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.coordinators import Ask, Coordinators, Next, error_code_of, next_after
 from kafka_sink.producer.error_policy import Action, on_produce_error
+from kafka_sink.protocol.describing import TopicConfigsRequest, TopicConfigsResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
     MetadataRequest,
@@ -75,8 +76,6 @@ from kafka_sink.protocol.transactions import (
     DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTopicConfigsRequest,
-    DescribeTopicConfigsResponse,
     EndTxnRequest,
     PartitionResult,
     ProducersOfPartition,
@@ -321,12 +320,12 @@ class CoordinatorClient:
         missing = tuple(sorted(topics))
         tries = 0
         while missing:
-            answer = self._ask_any(DescribeTopicConfigsRequest(missing, name), deadline_ms)
-            assert isinstance(answer, DescribeTopicConfigsResponse)
-            for config in answer.configs:
+            answer = self._ask_any(TopicConfigsRequest(missing, (name,)), deadline_ms)
+            assert isinstance(answer, TopicConfigsResponse)
+            for told in answer.topics:
                 # A broker may not have heard of a topic that another has just made.
-                if on_produce_error(config.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
-                    found[config.topic] = config.value
+                if on_produce_error(told.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
+                    found[told.topic] = told.values.get(name)
             missing = tuple(topic for topic in missing if topic not in found)
             tries += 1
             if missing and not self._pause(tries, deadline_ms):

@@ -268,10 +268,11 @@ class _Examination:
 
     def _settings(self) -> Finding:
         name = self._said.name
-        response = self._ask(TopicConfigsRequest(name, judging.TOPIC_SETTINGS))
+        response = self._ask(TopicConfigsRequest((name,), judging.TOPIC_SETTINGS))
         assert isinstance(response, TopicConfigsResponse)
-        self._values = dict(response.values)
-        return judging.settings(response, name, self._config)
+        (told,) = response.topics
+        self._values = dict(told.values)
+        return judging.settings(told, self._config)
 
     def _producer_id(self) -> Finding:
         code = int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from kafka_sink.config import ProducerConfig, SinkConfig
 from kafka_sink.doctor.report import Finding, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
-from kafka_sink.protocol.describing import AclOperation, TopicConfigsResponse, allows
+from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.protocol.transactions import CreateTopicsResponse
@@ -126,13 +126,13 @@ def replication(said: TopicMetadata) -> Finding:
     return ok(f"replication factor {factor}")
 
 
-def settings(said: TopicConfigsResponse, name: str, config: SinkConfig) -> Finding:
+def settings(said: TopicConfigs, config: SinkConfig) -> Finding:
     if said.error_code == ErrorCode.NONE:
         return ok("told")
     return skipped(
         f"the cluster does not tell them: {named(said.error_code)}",
         f"nothing, as a write does not need them; to have them checked, "
-        f"{acl_remedy(f'TOPIC {name} DESCRIBE_CONFIGS', config.producer)}",
+        f"{acl_remedy(f'TOPIC {said.topic} DESCRIBE_CONFIGS', config.producer)}",
     )
 
 

@@ -1,6 +1,6 @@
 """What a cluster says of a topic's settings, and of what the principal may do with topics and groups.
 
-    DescribeConfigs ─> a topic's settings           DescribeGroups ─> what is allowed with a group
+    DescribeConfigs ─> topics' settings             DescribeGroups ─> what is allowed with a group
     Metadata (`describe`, in `requests`) ─> replicas, those in sync, and what is allowed with a topic
 
 Rows of `requests.APIS`, in the order of `transactions`: the request, the response, how the one becomes kio's, how kio's
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.protocol.transactions import Versions
+from kafka_sink.protocol.transactions import Versions, check_answered
 
 # ConfigResource.Type.TOPIC
 TOPIC_RESOURCE = 2
@@ -44,43 +44,57 @@ def allows(authorized_operations: int, operation: AclOperation) -> bool | None:
     return None if authorized_operations == NOT_TOLD else bool(authorized_operations >> operation & 1)
 
 
-# --- DescribeConfigs of a topic ---------------------------------------------------------------------------------------
+# --- DescribeConfigs of topics ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsRequest:
-    """To any broker. It takes the ACL TOPIC DESCRIBE_CONFIGS."""
+    """To any broker: all know. It takes the ACL TOPIC DESCRIBE_CONFIGS on each topic."""
 
-    topic: str
+    topics: tuple[str, ...]
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfigsResponse:
-    """`values`: as brokers write them, without those that a broker's version does not have."""
+class TopicConfigs:
+    """`values`: as brokers write them, without those that a broker's version does not have; none with an error."""
 
-    throttle_time_ms: int
+    topic: str
     error_code: int
     values: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class TopicConfigsResponse:
+    throttle_time_ms: int
+    topics: tuple[TopicConfigs, ...]
+
+
 def kio_topic_configs(kio: Any, version: int, request: TopicConfigsRequest) -> Any:
-    resource = kio.DescribeConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=request.topic, configuration_keys=request.names
+    return kio.DescribeConfigsRequest(
+        resources=tuple(
+            kio.DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=request.names
+            )
+            for topic in request.topics
+        )
     )
-    return kio.DescribeConfigsRequest(resources=(resource,))
 
 
 def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, Any]) -> TopicConfigsResponse:
-    """Raises ProtocolError unless the request's topic is answered for, once and alone."""
+    """Raises ProtocolError unless each of the request's topics is answered for, once, and no other."""
     results = message["results"]
-    if [result["resource_name"] for result in results] != [request.topic]:
-        raise ProtocolError("a DescribeConfigs answer for another topic than asked")
-    (result,) = results
+    check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
     return TopicConfigsResponse(
         throttle_time_ms=message["throttle_time"],
-        error_code=result["error_code"],
-        values={each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
+        topics=tuple(
+            TopicConfigs(
+                topic=result["resource_name"],
+                error_code=result["error_code"],
+                values={each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
+            )
+            for result in results
+        ),
     )
 
 

@@ -533,10 +533,6 @@ APIS: tuple[Api, ...] = (
         "DescribeGroups", 15, *describing.DESCRIBE_GROUPS_VERSIONS, describing.DescribeGroupRequest,
         describing.kio_describe_group, describing.describe_group_response,
     ),
-    Api(
-        "DescribeConfigs", 32, 4, 4, txn.DescribeTopicConfigsRequest, txn.kio_describe_topic_configs,
-        txn.describe_topic_configs_response,
-    ),
 )  # fmt: skip
 
 _BY_REQUEST_TYPE = {api.request_type: api for api in APIS}

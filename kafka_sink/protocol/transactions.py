@@ -56,7 +56,7 @@ def _by_topic(partitions: Iterable[TopicAndPartition]) -> Mapping[str, tuple[int
     return {topic: tuple(numbers) for topic, numbers in grouped.items()}
 
 
-def _check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
+def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
     """Raises ProtocolError unless `answered` is `asked`, in any order."""
     wanted, got = Counter(asked), Counter(answered)
     if wanted == got:
@@ -135,7 +135,7 @@ def find_coordinator_response(request: FindCoordinatorRequest, message: Mapping[
 
 def check_find_coordinator_response(request: FindCoordinatorRequest, response: FindCoordinatorResponse) -> None:
     """Each key once, and a broker for each that has no error."""
-    _check_answered("FindCoordinator", request.keys, (found.key for found in response.coordinators))
+    check_answered("FindCoordinator", request.keys, (found.key for found in response.coordinators))
     for found in response.coordinators:
         possible = found.node_id >= 0 and found.host and 0 < found.port < 65536
         if found.error_code == ErrorCode.NONE and not possible:
@@ -192,7 +192,7 @@ def check_add_partitions_to_txn_response(
 ) -> None:
     """Each partition once."""
     answered = ((result.topic, result.partition) for result in response.results)
-    _check_answered("AddPartitionsToTxn", request.partitions, answered)
+    check_answered("AddPartitionsToTxn", request.partitions, answered)
 
 
 # --- AddOffsetsToTxn --------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def txn_offset_commit_response(request: TxnOffsetCommitRequest, message: Mapping
 def _only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """What `topics` of an answer say of the one partition that was asked for."""
     answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
-    _check_answered(api, [(topic, partition)], (name for name, _ in answered))
+    check_answered(api, [(topic, partition)], (name for name, _ in answered))
     of_partition: Mapping[str, Any] = answered[0][1]
     return of_partition
 
@@ -393,7 +393,7 @@ def _group_offset(request: OffsetFetchRequest, group: Mapping[str, Any]) -> Grou
 
 def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
     """Each group once."""
-    _check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
+    check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
 
 
 # --- DescribeTransactions ---------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def check_describe_transactions_response(
 ) -> None:
     """Each transactional id once."""
     answered = (transaction.transactional_id for transaction in response.transactions)
-    _check_answered("DescribeTransactions", request.transactional_ids, answered)
+    check_answered("DescribeTransactions", request.transactional_ids, answered)
 
 
 # --- ListTransactions -------------------------------------------------------------------------------------------------
@@ -519,7 +519,7 @@ def list_transactions_response(
 def check_list_transactions_response(request: ListTransactionsRequest, response: ListTransactionsResponse) -> None:
     """Each transactional id once at most, and none that the filters exclude."""
     listed = [transaction.transactional_id for transaction in response.transactions]
-    _check_answered("ListTransactions", set(listed), listed)
+    check_answered("ListTransactions", set(listed), listed)
     for transaction in response.transactions:
         wanted_producer = not request.producer_ids or transaction.producer_id in request.producer_ids
         if not wanted_producer or (request.states and transaction.state not in request.states):
@@ -601,7 +601,7 @@ def describe_producers_response(
 def check_describe_producers_response(request: DescribeProducersRequest, response: DescribeProducersResponse) -> None:
     """Each partition once."""
     answered = ((found.topic, found.partition) for found in response.partitions)
-    _check_answered("DescribeProducers", request.partitions, answered)
+    check_answered("DescribeProducers", request.partitions, answered)
 
 
 # --- WriteTxnMarkers --------------------------------------------------------------------------------------------------
@@ -643,7 +643,7 @@ def kio_write_txn_markers(kio: Any, version: int, request: WriteTxnMarkersReques
 def write_txn_markers_response(request: WriteTxnMarkersRequest, message: Mapping[str, Any]) -> WriteTxnMarkersResponse:
     """Raises ProtocolError unless the answer is about the request's producer, once and alone."""
     markers = message["markers"]
-    _check_answered("WriteTxnMarkers", [request.producer_id], [marker["producer_id"] for marker in markers])
+    check_answered("WriteTxnMarkers", [request.producer_id], [marker["producer_id"] for marker in markers])
     return WriteTxnMarkersResponse(
         tuple(
             PartitionResult(topic["name"], partition["partition_index"], partition["error_code"])
@@ -657,7 +657,7 @@ def write_txn_markers_response(request: WriteTxnMarkersRequest, message: Mapping
 def check_write_txn_markers_response(request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse) -> None:
     """Each partition once."""
     answered = ((result.topic, result.partition) for result in response.results)
-    _check_answered("WriteTxnMarkers", request.partitions, answered)
+    check_answered("WriteTxnMarkers", request.partitions, answered)
 
 
 # --- CreateTopics -----------------------------------------------------------------------------------------------------
@@ -699,7 +699,7 @@ def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> A
 
 def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, Any]) -> CreateTopicsResponse:
     """Raises ProtocolError unless the request's topic is answered, once and alone."""
-    _check_answered("CreateTopics", [request.topic], [topic["name"] for topic in message["topics"]])
+    check_answered("CreateTopics", [request.topic], [topic["name"] for topic in message["topics"]])
     (created,) = message["topics"]
     return CreateTopicsResponse(
         throttle_time_ms=message["throttle_time"],
@@ -742,64 +742,13 @@ def kio_describe_configs(kio: Any, version: int, request: DescribeConfigsRequest
 def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[str, Any]) -> DescribeConfigsResponse:
     """Raises ProtocolError unless the request's broker is answered for, once and alone."""
     results = message["results"]
-    _check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
+    check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
     values = {config["name"]: config["value"] for config in results[0]["configs"]}
     return DescribeConfigsResponse(
         throttle_time_ms=message["throttle_time"],
         error_code=results[0]["error_code"],
         value=values.get(request.name),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeTopicConfigsRequest:
-    """One setting of some topics, to any broker: all know."""
-
-    topics: tuple[str, ...]
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """`value`: as brokers write it; None with an error, or where there is no such setting."""
-
-    topic: str
-    error_code: int
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeTopicConfigsResponse:
-    throttle_time_ms: int
-    configs: tuple[TopicConfig, ...]
-
-
-# ConfigResource.Type.TOPIC
-TOPIC_RESOURCE = 2
-
-
-def kio_describe_topic_configs(kio: Any, version: int, request: DescribeTopicConfigsRequest) -> Any:
-    return kio.DescribeConfigsRequest(
-        resources=tuple(
-            kio.DescribeConfigsResource(
-                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=(request.name,)
-            )
-            for topic in request.topics
-        )
-    )
-
-
-def describe_topic_configs_response(
-    request: DescribeTopicConfigsRequest, message: Mapping[str, Any]
-) -> DescribeTopicConfigsResponse:
-    """Raises ProtocolError unless each of the request's topics is answered for, once, and no other."""
-    results = message["results"]
-    _check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
-    configs = []
-    for result in results:
-        values = {config["name"]: config["value"] for config in result["configs"]}
-        configs.append(TopicConfig(result["resource_name"], result["error_code"], values.get(request.name)))
-    return DescribeTopicConfigsResponse(throttle_time_ms=message["throttle_time"], configs=tuple(configs))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -817,7 +766,6 @@ Request = (
     | WriteTxnMarkersRequest
     | CreateTopicsRequest
     | DescribeConfigsRequest
-    | DescribeTopicConfigsRequest
 )
 Response = (
     FindCoordinatorResponse
@@ -832,5 +780,4 @@ Response = (
     | WriteTxnMarkersResponse
     | CreateTopicsResponse
     | DescribeConfigsResponse
-    | DescribeTopicConfigsResponse
 )

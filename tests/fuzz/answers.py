@@ -240,12 +240,8 @@ EXCHANGES: tuple[Exchange, ...] = (
         [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],
     ),
     Exchange(
-        describing.TopicConfigsRequest("orders", (SETTING,)),
+        describing.TopicConfigsRequest(("orders",), (SETTING,)),
         [{"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}],
     ),
     Exchange(describing.DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
-    Exchange(
-        txn.DescribeTopicConfigsRequest(("t",), SETTING),
-        [{"results": [{"resource_name": "t", "configs": [{"name": SETTING, "value": "900000"}]}]}],
-    ),
 )

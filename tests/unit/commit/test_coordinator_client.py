@@ -25,6 +25,7 @@ from kafka_sink.errors import (
     TopicNotFound,
 )
 from kafka_sink.net.network_client import ClientResponse
+from kafka_sink.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
 from kafka_sink.protocol.requests import (
     Broker,
     MetadataRequest,
@@ -41,8 +42,6 @@ from kafka_sink.protocol.transactions import (
     DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTopicConfigsRequest,
-    DescribeTopicConfigsResponse,
     EndTxnRequest,
     EndTxnResponse,
     FindCoordinatorRequest,
@@ -52,7 +51,6 @@ from kafka_sink.protocol.transactions import (
     ListTransactionsResponse,
     PartitionResult,
     ProducersOfPartition,
-    TopicConfig,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -170,8 +168,8 @@ class Cluster:
             case DescribeConfigsRequest(node_id=about, name=name):
                 assert about == node_id, "only the broker itself knows"
                 return DescribeConfigsResponse(0, code, self.settings.get((node_id, name)))
-            case DescribeTopicConfigsRequest(topics=topics):
-                return DescribeTopicConfigsResponse(0, tuple(self._topic_config(topic, codes) for topic in topics))
+            case TopicConfigsRequest(topics=topics, names=(name,)):
+                return TopicConfigsResponse(0, tuple(self._topic_configs(topic, name, codes) for topic in topics))
             case CreateTopicsRequest(topic=topic):
                 created = self.create_codes.pop(0)
                 if created in (0, EXISTS):
@@ -179,10 +177,10 @@ class Cluster:
                 return CreateTopicsResponse(0, created, "the controller says why" if created else None)
         raise AssertionError(f"no answer to {request}")
 
-    def _topic_config(self, topic: str, codes: list[int]) -> TopicConfig:
+    def _topic_configs(self, topic: str, name: str, codes: list[int]) -> TopicConfigs:
         """`codes`: one for each topic that is asked for."""
         code = codes.pop(0) if codes else self.topic_codes.get(topic, 0)
-        return TopicConfig(topic, code, None if code else f"{topic}'s")
+        return TopicConfigs(topic, code, {} if code else {name: f"{topic}'s"})
 
     def _topic(self, name: str) -> TopicMetadata:
         partitions = tuple(
@@ -486,21 +484,21 @@ class TestBrokerSetting:
 class TestTopicSetting:
     def test_is_told_by_any_broker_of_all_topics_at_once(self, cluster: Cluster, client: CoordinatorClient) -> None:
         assert client.topic_setting(["b", "a"], "max.message.bytes") == {"a": "a's", "b": "b's"}
-        ((_, request),) = cluster.asked(DescribeTopicConfigsRequest)
-        assert request == DescribeTopicConfigsRequest(("a", "b"), "max.message.bytes")
+        ((_, request),) = cluster.asked(TopicConfigsRequest)
+        assert request == TopicConfigsRequest(("a", "b"), ("max.message.bytes",))
 
     def test_that_is_not_told_is_none(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.topic_codes = {"b": DENIED}
         assert client.topic_setting(["a", "b"], "max.message.bytes") == {"a": "a's", "b": None}
-        assert len(cluster.asked(DescribeTopicConfigsRequest)) == 1
+        assert len(cluster.asked(TopicConfigsRequest)) == 1
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
         self, cluster: Cluster, client: CoordinatorClient
     ) -> None:
         # One is taken off for the answer, then one for each topic.
-        cluster.first_codes[DescribeTopicConfigsRequest] = [0, 0, UNKNOWN]
+        cluster.first_codes[TopicConfigsRequest] = [0, 0, UNKNOWN]
         assert client.topic_setting(["a", "b"], "max.message.bytes") == {"a": "a's", "b": "b's"}
-        assert [request.topics for _, request in cluster.asked(DescribeTopicConfigsRequest)] == [("a", "b"), ("b",)]
+        assert [request.topics for _, request in cluster.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
     def test_and_is_given_up_after_max_block_ms(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.topic_codes = {"b": UNKNOWN}

@@ -124,7 +124,7 @@ def said(*topics: dict[str, object]) -> tuple[Request, dict[str, object]]:
 def test_a_broker_that_has_to_fetch_producer_ids_is_asked_again() -> None:
     answers = [said(), said(THERE), *((PRODUCER_ID, {"error_code": code}) for code in (14, 0))]
     denied = {"error_code": 29, "resource_name": "t", "configs": []}
-    answers.append((TopicConfigsRequest("t", ()), {"results": [denied]}))
+    answers.append((TopicConfigsRequest(("t",), ()), {"results": [denied]}))
     with peer(scripted(answers)) as port:
         report = examine(config(port, topic="t"))
     found = {verdict.step: verdict.finding for verdict in report.verdicts}

@@ -8,7 +8,7 @@ import pytest
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
-from kafka_sink.protocol.describing import NOT_TOLD, AclOperation, TopicConfigsResponse
+from kafka_sink.protocol.describing import NOT_TOLD, AclOperation, TopicConfigs
 from kafka_sink.protocol.requests import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.protocol.transactions import CreateTopicsResponse
 
@@ -157,8 +157,8 @@ def test_acks(acks: str, status: Status) -> None:
 
 
 def test_settings_that_are_not_told_are_no_failure() -> None:
-    judged(judging.settings(TopicConfigsResponse(0, 0, {"b": "1", "a": "2"}), "t", config()), OK, "told")
-    refused = judging.settings(TopicConfigsResponse(0, TOPIC_DENIED, {}), "t", config())
+    judged(judging.settings(TopicConfigs("t", 0, {"b": "1", "a": "2"}), config()), OK, "told")
+    refused = judging.settings(TopicConfigs("t", TOPIC_DENIED, {}), config())
     judged(refused, SKIPPED, "TOPIC_AUTHORIZATION_FAILED", "TOPIC t DESCRIBE_CONFIGS")
 
 

@@ -14,6 +14,7 @@ from kafka_sink.protocol.describing import (
     AclOperation,
     DescribeGroupRequest,
     DescribeGroupResponse,
+    TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
     allows,
@@ -28,7 +29,7 @@ from kafka_sink.protocol.requests import (
 )
 
 TOPIC_RESOURCE = 2
-CONFIGS = TopicConfigsRequest("orders", ("min.insync.replicas", "max.message.bytes"))
+CONFIGS = TopicConfigsRequest(("orders", "clicks"), ("min.insync.replicas", "max.message.bytes"))
 GROUP = DescribeGroupRequest("orders.check")
 
 
@@ -46,14 +47,19 @@ def decoded(request: Any, version: int, said: dict[str, Any]) -> Any:
 
 
 def test_configs_of_a_topic() -> None:
-    (resource,) = as_they_read(CONFIGS, 4).resources
-    assert (resource.resource_type, resource.resource_name) == (TOPIC_RESOURCE, "orders")
-    assert list(resource.configuration_keys) == ["min.insync.replicas", "max.message.bytes"]
+    asked = as_they_read(CONFIGS, 4).resources
+    assert [(one.resource_type, one.resource_name) for one in asked] == [
+        (TOPIC_RESOURCE, "orders"), (TOPIC_RESOURCE, "clicks")
+    ]  # fmt: skip
+    assert all(list(one.configuration_keys) == ["min.insync.replicas", "max.message.bytes"] for one in asked)
     configs = [{"name": "min.insync.replicas", "value": "2"}, {"name": "secret", "value": None}]
     result = {"resource_name": "orders", "error_code": 0, "configs": configs}
-    assert decoded(CONFIGS, 4, {"results": [result]}) == TopicConfigsResponse(7, 0, {"min.insync.replicas": "2"})
-    for results in ([], [result, result], [result | {"resource_name": "clicks"}]):
-        with pytest.raises(ProtocolError, match="another topic"):
+    denied = {"resource_name": "clicks", "error_code": 29, "configs": []}
+    assert decoded(CONFIGS, 4, {"results": [denied, result]}) == TopicConfigsResponse(
+        7, (TopicConfigs("clicks", 29, {}), TopicConfigs("orders", 0, {"min.insync.replicas": "2"}))
+    )
+    for results in ([], [result], [result, result, denied], [result, denied, denied | {"resource_name": "other"}]):
+        with pytest.raises(ProtocolError, match="DescribeConfigs"):
             decoded(CONFIGS, 4, {"results": results})
 
 

@@ -27,8 +27,6 @@ from kafka_sink.protocol.transactions import (
     DescribeConfigsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTopicConfigsRequest,
-    DescribeTopicConfigsResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
@@ -45,7 +43,6 @@ from kafka_sink.protocol.transactions import (
     PartitionResult,
     ProducersOfPartition,
     Request,
-    TopicConfig,
     TransactionDescription,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -71,8 +68,6 @@ MARKERS = WriteTxnMarkersRequest(BIG, 3, committed=True, coordinator_epoch=9, pa
 CREATE = CreateTopicsRequest("state", partition_count=1, timeout_ms=30_000)
 CEILING = "transaction.max.timeout.ms"
 CONFIGS = DescribeConfigsRequest(node_id=3, name=CEILING)
-LARGEST = "max.message.bytes"
-TOPIC_CONFIGS = DescribeTopicConfigsRequest(("orders", "clicks"), LARGEST)
 
 IN_KAFKA_PYTHON = {
     "FindCoordinator": "metadata",
@@ -203,11 +198,6 @@ class TestEncode:
         (resource,) = message.resources
         assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (4, "3", [CEILING])
         assert (message.include_synonyms, message.include_documentation) == (False, False)
-
-    def test_describe_topic_configs(self) -> None:
-        message = as_they_read(TOPIC_CONFIGS, 4)
-        asked = [(one.resource_type, one.resource_name, one.configuration_keys) for one in message.resources]
-        assert asked == [(2, "orders", [LARGEST]), (2, "clicks", [LARGEST])]
 
 
 class TestVersions:
@@ -449,13 +439,6 @@ class TestDecode:
         assert response == DescribeConfigsResponse(9, code, value)
 
 
-    def test_describe_topic_configs(self) -> None:
-        results = [described("clicks", {}, 29), described("orders", {LARGEST: "1048588", "other": "1"})]
-        response = answered(TOPIC_CONFIGS, 4, throttle_time_ms=9, results=results)
-        configs = (TopicConfig("clicks", 29, None), TopicConfig("orders", 0, "1048588"))
-        assert response == DescribeTopicConfigsResponse(9, configs)
-
-
 ALL_ADDED = [("orders", 2, 0), ("clicks", 0, 0), ("orders", 0, 0)]
 ALL_PRODUCERS = [producers(topic, partition) for topic, partition in PARTITIONS]
 
@@ -583,12 +566,6 @@ class TestAnswersToAnotherQuestion:
     def test_describe_configs(self, nodes: list[str]) -> None:
         with pytest.raises(ProtocolError, match="DescribeConfigs"):
             answered(CONFIGS, 4, results=[described(node, {}) for node in nodes])
-
-
-    @pytest.mark.parametrize("topics", [["orders"], ["orders", "clicks", "other"], ["orders", "orders", "clicks"]])
-    def test_describe_topic_configs(self, topics: list[str]) -> None:
-        with pytest.raises(ProtocolError, match="DescribeConfigs"):
-            answered(TOPIC_CONFIGS, 4, results=[described(topic, {}) for topic in topics])
 
 
 EVERY_ANSWER = [
