@@ -35,12 +35,9 @@ help:  ## list the targets
 demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
 	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
 
-# Two files at a time: while the one waits for Spark, a broker or a deadline, the other computes.
-IN_PAIRS := --numprocesses 2 --dist loadfile
-
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
-	$(BIN)/pytest $(IN_PAIRS) $(ARGS)
+	$(BIN)/pytest $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
@@ -95,7 +92,7 @@ mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tes
 
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
-	$(BIN)/pytest -m chaos tests/broker $(IN_PAIRS) $(ARGS)
+	$(BIN)/pytest -m chaos tests/broker $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak

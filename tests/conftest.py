@@ -72,8 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "`make test` tests the installed wheel, PYKAFKA_TEST_SOURCES=1 makes pytest test the sources."
         )
     results = config.getoption("--results")
-    # A worker of pytest-xdist sees its own tests only.
-    if results is not None and not hasattr(config, "workerinput"):
+    if results is not None:
         from chaos.results import Collector
 
         config.pluginmanager.register(Collector(results))

@@ -40,7 +40,7 @@ class Collector:
 
 
 def campaign(reports: Iterable[pytest.TestReport], *, seconds: float) -> Campaign:
-    """Of every phase of every test that was run, in `seconds`: less than their sum where several ran at once."""
+    """Of every phase of every test that was run, in `seconds` from the first to the last."""
     tests: set[str] = set()
     failed: set[str] = set()
     skipped: dict[str, str] = {}
