@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_sink.commit.effects import BrokerSetting, Steps, ToCoordinator, ToEveryBroker, at_once
+from kafka_sink.commit.effects import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
 from kafka_sink.commit.exchanges import (
     DEFINITE,
     check_answer,
@@ -58,7 +58,7 @@ from kafka_sink.commit.exchanges import (
     read_markers,
     write_offset,
 )
-from kafka_sink.commit.hanging import check_leaders, end_hanging
+from kafka_sink.commit.hanging import PAUSES_MS, check_leaders, end_hanging
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
@@ -368,7 +368,7 @@ def commit(
 def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
     """Raises TransactionTimedOut unless every transaction is still open, for long enough; DriverFenced where another
     run has ended it."""
-    found = yield from described(sink, [sink.names.slot(each.slot) for each in slots])
+    found = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
         age_ms = now_ms - description.start_time_ms
@@ -384,6 +384,24 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, n
                 age_ms=age_ms,
                 timeout_ms=sink.timeout_ms,
             )
+
+
+def _described_since_begun(sink: Sink, slots: Sequence[SlotPrepared]) -> Steps[list[TransactionDescription]]:
+    """What the coordinators know of the slots' transactions, once that is not from before these began: a coordinator
+    that stood still while another took its place answers by what it knew then, until it hears of it. Epochs do not go
+    back."""
+    names = [sink.names.slot(each.slot) for each in slots]
+    found = yield from described(sink, names)
+    for pause_ms in PAUSES_MS:
+        if not any(map(_is_from_before, slots, found)):
+            break
+        yield [Pause(pause_ms)]
+        found = yield from described(sink, names)
+    return found
+
+
+def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
+    return description.producer_id == slot.ids.producer_id and description.producer_epoch < slot.ids.producer_epoch
 
 
 def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:

@@ -1251,6 +1251,13 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
     ),
     Mutant(
+        "a coordinator that stood still is believed",
+        TWO_PHASE,
+        "        if not any(map(_is_from_before, slots, found)):\n",
+        "        if True:\n",
+        f"{TESTS_TWO_PHASE}::test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot",
+    ),
+    Mutant(
         "a slot that is open counts as this attempt's, whosever it is",
         TWO_PHASE,
         ' and description.state == "Ongoing" and ids == each.ids\n',

@@ -880,3 +880,42 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     assert (raised.value.transactional_id, raised.value.expected) == ("orders.1", str(done[1].ids))
     exchange.commit(found, [done[0], again])
     assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("stale_answers", [1, 3, 1_000])
+def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(stale_answers: int) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    left = iter(range(stale_answers))
+
+    def from_before(request: Any) -> DescribeTransactionsResponse | None:
+        if not isinstance(request, DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
+            return None
+        if next(left, None) is None:
+            return None
+        return DescribeTransactionsResponse(
+            0,
+            (
+                TransactionDescription(
+                    transactional_id="orders.0",
+                    error_code=ErrorCode.NONE,
+                    state="PrepareCommit",
+                    timeout_ms=60_000,
+                    start_time_ms=0,
+                    producer_id=done[0].ids.producer_id,
+                    producer_epoch=done[0].ids.producer_epoch - 1,
+                    partitions=(),
+                ),
+            ),
+        )
+
+    exchange.answer = from_before
+    if stale_answers < 1_000:
+        exchange.commit(found, done)
+        assert exchange.kafka.visible == ["0/0"]
+        assert exchange.pauses_ms == [2**n for n in range(1, stale_answers + 1)]
+        return
+    with pytest.raises(TransactionTimedOut, match="PrepareCommit"):
+        exchange.commit(found, done)
+    assert 30_000 < sum(exchange.pauses_ms) < 35_000
+    assert exchange.asked["EndTxn"] == 0
