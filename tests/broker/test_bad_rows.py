@@ -25,6 +25,8 @@ SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+# Rows of another year are old to a topic that forgets.
+KEPT = {"retention.ms": -1}
 AT = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
 BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_000, datetime.UTC)
 TOO_LARGE_TO_SEND = bytes(1_100_000)
@@ -90,7 +92,7 @@ def ours(record: Record) -> dict[str, str]:
 def test_every_reason_among_good_rows(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str, bad_rows: str
 ) -> None:
-    name, small, letters = topic(2), topic(1, {"max.message.bytes": 10_000}), topic(1)
+    name, small, letters = topic(2, KEPT), topic(1, KEPT | {"max.message.bytes": 10_000}), topic(1, KEPT)
     given = options(guarantee, badRows=bad_rows)
     if bad_rows == "deadLetter":
         given["deadLetterTopic"] = letters
@@ -150,7 +152,7 @@ def test_every_reason_among_good_rows(
 def test_limits_of_one_task(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:
-    name = topic(1)
+    name = topic(1, KEPT)
     frame = spark.range(0, 30_000, 1, 1).selectExpr(
         "cast(id AS STRING) AS value", "if(id % 100 = 7, -1, cast(null AS INT)) AS partition"
     )
@@ -176,7 +178,7 @@ def test_limits_of_all_tasks_together(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:
     """Each of two tasks has one bad row of a hundred, and may."""
-    name, letters = topic(1), topic(1)
+    name, letters = topic(1, KEPT), topic(1, KEPT)
     given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters, maxBadRows="1")
     if guarantee == "exactly-once":
         given["transactionalIdPrefix"] = name
@@ -199,7 +201,7 @@ def test_limits_of_all_tasks_together(
 def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    name, letters = topic(1), topic(1)
+    name, letters = topic(1, KEPT), topic(1, KEPT)
     given = options("exactly-once", badRows="deadLetter", deadLetterTopic=letters, txnAppId=name, txnVersion="0")
 
     def rows(bad: Any) -> DataFrame:
@@ -226,7 +228,7 @@ def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(
 def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    name = topic(1)
+    name = topic(1, KEPT)
     good = spark.range(3).coalesce(1).selectExpr("cast(id AS STRING) AS value")
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"127.0.0.1:{server.getsockname()[1]}"
@@ -242,7 +244,7 @@ def test_what_the_cluster_is_to_blame_for_is_never_a_bad_row(
 def test_no_row_may_go_to_the_dead_letter_topic(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    name, letters = topic(1), topic(1)
+    name, letters = topic(1, KEPT), topic(1, KEPT)
     given = {"badRows": "deadLetter", "deadLetterTopic": letters}
     frame = spark.createDataFrame([("a", name), ("b", letters)], "value STRING, topic STRING").coalesce(1)
     assert "DeadLetterTopicNamed" in failed(frame, kafka, None, given)
@@ -253,7 +255,7 @@ def test_no_row_may_go_to_the_dead_letter_topic(
 def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    name, letters = topic(1), topic(1, {"max.message.bytes": 4_000})
+    name, letters = topic(1, KEPT), topic(1, KEPT | {"max.message.bytes": 4_000})
     rows: list[Any] = [(b"k", DENSE, "", None, None, OWN_HEADERS), (DENSE, b"v", "", None, None, [("d", DENSE)])]
     frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
     written(frame, kafka, name, {"badRows": "deadLetter", "deadLetterTopic": letters})
@@ -273,7 +275,7 @@ def test_a_dead_letter_that_is_too_large_for_its_topic_says_what_is_not_there(
 def test_a_stream_says_which_query_and_micro_batch_its_dead_letters_are_of(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
 ) -> None:
-    name, letters = topic(1), topic(1)
+    name, letters = topic(1, KEPT), topic(1, KEPT)
     (tmp_path / "in").mkdir()
     given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters)
     if guarantee == "exactly-once":
