@@ -54,7 +54,7 @@ def finish(query: StreamingQuery) -> None:
 def test_a_batch_of_every_column_arrives_as_it_was(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
-    name = topic(3)
+    name = topic(3, {"retention.ms": -1})
     at = datetime.datetime(2013, 7, 4, 5, 6, 7, 891_000, datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     rows = [
