@@ -168,6 +168,7 @@ def test_a_write_that_is_killed_before_its_decision_is_written_by_a_rerun_with_w
     assert read(kafka, name, "read_uncommitted") == Counter(range(2 * ROWS))
 
 
+@CHAOS
 def test_a_version_that_is_visible_in_part_is_filled_in_with_its_own_rows_and_passed_by_none(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
