@@ -5,8 +5,9 @@
 The folders are Hive's, so `spark.read.parquet(receiptsPath)` works as well as `kafka_sink.receipts(spark,
 receiptsPath)`; the column `query_id` is also in the files. Names that begin with `_` are files on their way.
 
-A micro-batch without rows leaves one row: no topic, 0 records. So does a slot whose rows are in the topic and whose
-offsets nobody knows any more (spark/receipt_writer.py), with their number.
+A micro-batch without rows leaves one row: no topic, 0 records. So does a slot of which nothing is in the topic, as all
+its rows were bad and dropped; and one whose rows are there and whose offsets nobody knows any more
+(spark/receipt_writer.py), with their number. In every file `rows` is the sum of `record_count` and `dropped`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ COLUMNS = (
     Column("partition", pa.int32(), "INT", ""),
     Column("base_offset", pa.int64(), "BIGINT", "of its first record; null where the leader did not say"),
     Column("record_count", pa.int64(), "BIGINT", "records, without a gap from base_offset on"),
+    Column("dropped", pa.int64(), "BIGINT", "bad rows of the slot that were left out (badRows=drop), in its first row"),
     Column("batch_bytes", pa.int32(), "INT", "of the record batch in the log, header and compression included"),
     Column("retries", pa.int32(), "INT", "how often it was sent again"),
     Column("checksum", pa.int64(), "BIGINT", "CRC-32C of its records section before compression"),

@@ -189,6 +189,7 @@ def tell_sum(receipts: Receipts, records: Mapping[Verdict, int]) -> int:
     counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
     print(
         f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
+        + (f", {receipts.dropped_count:,} left out as bad" if receipts.dropped_count else "")
         + (f": {counted}." if counted else ".")
     )
     if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):

@@ -151,7 +151,7 @@ def _table(messages: Sequence[TaskReceipt], read_old: Callable[[], pa.Table]) ->
             parts.append(_unknown(message) if part is None else part)
     table = pa.concat_tables(parts)
     if table.num_rows == 0:
-        table = receipt_file.columns_of([{"slot": messages[0].spark_partition_id, "record_count": 0}])
+        table = _nothing_placed(messages[0], record_count=0, dropped=0)
     return _with_constants(table, messages)
 
 
@@ -164,12 +164,15 @@ def _rows_of(old: pa.Table, message: TaskReceipt) -> pa.Table | None:
     """Those of the message's slot; None where they are not the slot's rows, all of them."""
     mask = np.asarray(old["slot"]) == message.spark_partition_id
     found = old.filter(pa.array(mask))
-    total = sum(found["record_count"].to_pylist())
+    total = sum(found["record_count"].to_pylist()) + sum(found["dropped"].to_pylist())
     return found if total == message.record_count else None
 
 
 def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
-    columns, places = runs.columns, pa.array(runs.columns["place"])
+    columns, dropped = runs.columns, message.bad_rows.dropped_count
+    if not len(columns):
+        return _nothing_placed(message, record_count=0, dropped=dropped) if dropped else _filled(0)
+    places = pa.array(columns["place"])
     topics = pa.array([each.topic for each in runs.partitions], pa.string())
     topic_ids = pa.array([message.topic_ids.get(each.topic) for each in runs.partitions], pa.string())
     partitions = pa.array([each.partition for each in runs.partitions], pa.int32())
@@ -181,6 +184,7 @@ def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
         topic_id=topic_ids.take(places),
         partition=partitions.take(places),
         base_offset=pa.array(offsets, mask=offsets == NO_OFFSET),
+        dropped=pa.array(np.where(np.arange(len(columns)) == 0, dropped, 0)),
         **{
             name: pa.array(columns[name]).cast(receipt_file.SCHEMA.field(name).type)
             for name in ("record_count", "batch_bytes", "retries", "checksum", "base_timestamp")
@@ -189,10 +193,15 @@ def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
 
 
 def _unknown(message: TaskReceipt) -> pa.Table:
-    """Rows of a slot that are in Kafka, nobody knows where; none for none."""
+    """Rows of a slot that are in Kafka, nobody knows where, nor which of them were bad; none for none."""
     count = message.record_count
-    rows = [{"slot": message.spark_partition_id, "record_count": count}] if count else []
-    return receipt_file.columns_of(rows)
+    return _nothing_placed(message, record_count=count, dropped=0) if count else _filled(0)
+
+
+def _nothing_placed(message: TaskReceipt, *, record_count: int, dropped: int) -> pa.Table:
+    """One row, without a place in a topic."""
+    row = {"slot": message.spark_partition_id, "record_count": record_count, "dropped": dropped}
+    return receipt_file.columns_of([row])
 
 
 def _filled(row_count: int, **columns: pa.Array) -> pa.Table:

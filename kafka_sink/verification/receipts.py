@@ -1,8 +1,9 @@
 """The runs that receipt files tell of, in the order in which a partition is read, and what the files lack.
 
-A file whose runs have not as many records as Spark delivered rows was changed, and is no proof. A number that is
-missing between two of a query's is a micro-batch without a receipt; of versions (txnVersion) users may leave numbers
-out. Numbers before a query's first are none: `receiptsPath` may have been set later.
+A file whose runs have not as many records as Spark delivered rows, but for those that were left out as bad, was
+changed, and is no proof. A number that is missing between two of a query's is a micro-batch without a receipt; of
+versions (txnVersion) users may leave numbers out. Numbers before a query's first are none: `receiptsPath` may have
+been set later.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Receipts:
         self.files = 0
         self.unreadable: list[tuple[str, str]] = []
         self.gaps: list[Gap] = []
-        self.row_count = 0
+        self.row_count = self.dropped_count = 0
         numbers: dict[str, set[int]] = {}
         tables = [receipt_file.SCHEMA.empty_table().append_column("file", pa.array([], pa.string()))]
         for file in receipt_file.paths_in(filesystem, path):
@@ -88,6 +89,7 @@ class Receipts:
                 continue
             self.files += 1
             self.row_count += table["rows"][0].as_py()
+            self.dropped_count += _sum(table["dropped"])
             query_id, batch_id, kind = (table[name][0].as_py() for name in ("query_id", "batch_id", "kind"))
             if kind == STREAM:
                 numbers.setdefault(query_id, set()).add(batch_id)
@@ -131,9 +133,14 @@ def _check(table: pa.Table) -> None:
     """Raises ArrowInvalid for a file that this sink cannot have written so."""
     if table.num_rows == 0:
         raise pa.ArrowInvalid("it has no rows, and even a micro-batch without any leaves one")
-    rows, records = table["rows"][0].as_py(), pc.sum(table["record_count"]).as_py()
-    if rows != records:
-        raise pa.ArrowInvalid(f"it tells of {records} records, and of {rows} rows that Spark delivered")
+    rows, records, dropped = table["rows"][0].as_py(), _sum(table["record_count"]), _sum(table["dropped"])
+    if rows != records + dropped:
+        left_out = f" and {dropped} that were left out" if dropped else ""
+        raise pa.ArrowInvalid(f"it tells of {records} records{left_out}, and of {rows} rows that Spark delivered")
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return int(pc.sum(column, min_count=0).as_py())
 
 
 def gaps(query_id: str, numbers: Sequence[int]) -> list[Gap]:

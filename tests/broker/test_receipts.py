@@ -121,6 +121,25 @@ def test_a_batch_write_is_told_run_by_run_and_verified(
     assert "3,000 EQUAL" in verified.said
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_rows_that_were_dropped_or_dead_lettered_are_accounted_for(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
+) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(IF(id % 10 = 3, -1, NULL) AS INT) AS partition"
+    )
+    for bad_rows, more, told in (
+        ("drop", {}, "100 rows in 2 runs, 10 left out as bad: 90 EQUAL."),
+        ("deadLetter", {"deadLetterTopic": topic(1, KEPT)}, "100 rows in 4 runs: 100 EQUAL."),
+    ):
+        folder = tmp_path / bad_rows
+        options = {"receiptsPath": str(folder), "deliveryGuarantee": guarantee, "badRows": bad_rows, **more}
+        pykafka(frame.write.mode("append"), kafka, topic(1, KEPT)).options(**options).save()
+        verified = verify(folder, kafka)
+        assert (verified.status, verified.errors) == (EQUAL, ""), verified.said
+        assert told in verified.said
+
+
 def test_plain_spark_reads_them_too(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

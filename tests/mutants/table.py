@@ -1723,6 +1723,13 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
         "tests/unit/spark/test_receipt_writer.py::test_a_replay_of_what_was_visible_leaves_the_file",
     ),
     Mutant(
+        "receipts: rows that were left out as bad are not counted in a slot's",
+        "kafka_sink/spark/receipt_writer.py",
+        "    total = sum(found[\"record_count\"].to_pylist()) + sum(found[\"dropped\"].to_pylist())\n",
+        "    total = sum(found[\"record_count\"].to_pylist())\n",
+        "tests/unit/spark/test_receipt_writer.py::test_rows_that_were_left_out_are_told_once_a_slot",
+    ),
+    Mutant(
         "receipts: at-least-once fails for a missing one, and writes its rows again",
         "kafka_sink/spark/receipt_writer.py",
         '        proof = _proof(messages[0])\n        log.warning(\n',

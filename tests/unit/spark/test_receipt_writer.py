@@ -14,6 +14,7 @@ from pyarrow.fs import LocalFileSystem
 
 from kafka_sink import receipt_file
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
+from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.spark import receipt_writer
@@ -26,10 +27,16 @@ HERE = (TopicPartition("t", 0), TopicPartition("u", 7))
 
 
 def message(
-    path: Path | str, slot: int, *offsets: int, visible: bool = False, batch_id: int = 4, count: int | None = None
+    path: Path | str,
+    slot: int,
+    *offsets: int,
+    visible: bool = False,
+    batch_id: int = 4,
+    count: int | None = None,
+    dropped: int = 0,
 ) -> TaskReceipt:
-    """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE; or, where they were
-    `visible`, counted as many."""
+    """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE, and left `dropped` rows
+    out; or, where they were `visible`, counted as many."""
     data = b"".join(
         struct.pack("<iiqqiIi", place % 2, 10, offset, 1_000, 99, 2**32 - 1 - place, 2)
         for place, offset in enumerate(offsets)
@@ -38,8 +45,9 @@ def message(
         str(path), Identity(QUERY, batch_id, WriteKind.STREAM), "exactly-once", 5_000 + slot, 6_000 + slot,
         None if visible else PackedRuns(HERE, data),
     )  # fmt: skip
-    record_count = 10 * len(offsets) if count is None else count
-    return TaskReceipt(slot, 0, record_count, (), {"t": "an id", "u": None}, proof)
+    record_count = 10 * len(offsets) + dropped if count is None else count
+    bad_rows = BadRowReceipt({"TopicNull": dropped} if dropped else {})
+    return TaskReceipt(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
 
 
 def proof_of(message: TaskReceipt) -> TaskProof:
@@ -79,6 +87,19 @@ def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
 def test_a_micro_batch_without_rows_leaves_one_row(tmp_path: Path) -> None:
     write_receipt([message(tmp_path, 0), message(tmp_path, 1)])
     assert told(tmp_path, "query_id", "batch_id", "rows", "record_count", "topic") == [(QUERY, 4, 0, 0, None)]
+
+
+def test_rows_that_were_left_out_are_told_once_a_slot(tmp_path: Path) -> None:
+    write_receipt([message(tmp_path, 0, 50, 70, dropped=3), message(tmp_path, 1, dropped=2), message(tmp_path, 2, 90)])
+    columns = ("slot", "base_offset", "record_count", "dropped", "rows")
+    assert told(tmp_path, *columns) == [
+        (0, 50, 10, 3, 35), (0, 70, 10, 0, 35), (1, None, 0, 2, 35), (2, 90, 10, 0, 35)
+    ]  # fmt: skip
+    before = file(tmp_path).read_bytes()
+    # A replay counts them, and does not ask which are bad.
+    counts = {0: 23, 1: 2, 2: 10}
+    write_receipt([message(tmp_path, slot, visible=True, count=count) for slot, count in counts.items()])
+    assert file(tmp_path).read_bytes() == before
 
 
 def test_a_rerun_replaces_its_own_file_and_no_other(tmp_path: Path) -> None:

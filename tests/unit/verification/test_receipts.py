@@ -66,7 +66,12 @@ def test_numbers_that_are_missing_are_a_streams_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "why"), [({"rows": 6}, "5 records, and of 6 rows"), ({"rows": 4}, "5 records, and of 4 rows")]
+    ("row", "why"),
+    [
+        ({"rows": 6}, "5 records, and of 6 rows"),
+        ({"rows": 4}, "5 records, and of 4 rows"),
+        ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, and of 6 rows"),
+    ],
 )
 def test_a_file_with_fewer_or_more_records_than_rows_is_no_proof(tmp_path: Path, row: dict[str, Any], why: str) -> None:
     put(tmp_path, {"batch_id": 1})
@@ -75,6 +80,14 @@ def test_a_file_with_fewer_or_more_records_than_rows_is_no_proof(tmp_path: Path,
     ((file, said),) = found.unreadable
     assert (file, why in said) == (str(changed), True)
     assert [run.batch_id for run in found.runs()] == [1]
+
+
+def test_rows_that_were_left_out_as_bad_are_accounted_for(tmp_path: Path) -> None:
+    put(tmp_path, {"rows": 12, "dropped": 2}, {"rows": 12, "base_offset": 5})
+    put(tmp_path, {"batch_id": 1, "rows": 3, "dropped": 3, "record_count": 0, "topic": None, "base_offset": None})
+    found = receipts(tmp_path)
+    assert (found.unreadable, found.unplaced(), found.row_count, found.dropped_count) == ([], [], 15, 5)
+    assert [run.record_count for run in found.runs()] == [5, 5]
 
 
 def test_a_file_that_is_none_is_named_and_the_others_are_read(tmp_path: Path) -> None:
