@@ -39,6 +39,8 @@ CREDENTIALS: Mapping[str, str] = {
 BARE_MECHANISMS = ("PLAIN", "OAUTHBEARER")
 CONF_PREFIX = "spark.pykafka."
 EXACTLY_ONCE = "exactly-once"
+# One for markers and decisions, one for barriers.
+COMMIT_TOPIC_PARTITIONS = 2
 # Of badRows.
 FAIL, DEAD_LETTER = "fail", "deadLetter"
 
@@ -267,6 +269,12 @@ class Rule:
 
 # Below this a batch carries too few rows for its 61 bytes of header and its share of a request to be worth it.
 LEAST_BUFFER_BYTES = 16 * KIB
+
+
+def commit_topic_command(what: str, topic: str, producer: ProducerConfig) -> str:
+    """What an administrator types to `--create` or `--alter` a commit topic."""
+    servers = producer.bootstrap_servers_text
+    return f"kafka-topics.sh --bootstrap-server {servers} {what} --topic {topic} --partitions {COMMIT_TOPIC_PARTITIONS}"
 
 
 def even_batch_size(batch_size: int) -> int:

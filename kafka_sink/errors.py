@@ -36,7 +36,8 @@
     │   ├── LeaderUnavailable
     │   ├── BrokerUnavailable
     │   ├── RecordsUnreadable        ... to compare them with a receipt
-    │   └── CommitTopicMissing
+    │   ├── CommitTopicMissing
+    │   └── CommitTopicTooSmall
     ├── DeliveryError                rows were accepted by the sink and not acknowledged by the broker
     │   ├── DeliveryTimeout
     │   ├── ProduceRejected
@@ -630,8 +631,22 @@ class CommitTopicMissing(ClusterError):
         self.command = command
         super().__init__(
             f"topic {topic!r}, on which the offsets that record each micro-batch are committed, is not there and could "
-            f"not be created: {reason}. It holds no records and needs one partition. Create it with: {command} - or "
+            f"not be created: {reason}. It holds no records and needs two partitions. Create it with: {command} - or "
             f"add the ACL TOPIC CREATE on it for this principal. {NOTHING_SENT}"
+        )
+
+
+class CommitTopicTooSmall(ClusterError):
+    """`command`: what makes it large enough."""
+
+    def __init__(self, *, topic: str, partition_count: int, command: str) -> None:
+        self.topic = topic
+        self.partition_count = partition_count
+        self.command = command
+        super().__init__(
+            f"topic {topic!r}, on which the offsets that record each micro-batch are committed, has {partition_count} "
+            "partition and needs two: offsets of the second prove that a coordinator's answer is not from before it "
+            f"stood still. It holds no records, so that another partition harms nothing: {command}. {NOTHING_SENT}"
         )
 
 

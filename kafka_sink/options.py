@@ -446,7 +446,7 @@ SECTIONS: tuple[Section, ...] = (
                Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic),
                "pykafka-commits",
                "topic whose partition 0 the markers and decisions of commits are offsets of; nothing is written into "
-               "it. Made if it is missing and the cluster allows that"),
+               "it. Has two partitions. Made if it is missing and the cluster allows that"),
         Option("allowLostState", "allow_lost_state", BOOLEAN, False,
                "true: go on though nothing is known of earlier micro-batches or versions, or part of the last one is "
                "missing"),

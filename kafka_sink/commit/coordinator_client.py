@@ -38,12 +38,13 @@ from typing import Any, overload
 
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.client import monotonic_ms, network_settings
-from kafka_sink.config import ProducerConfig
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (
     BrokersUnreachable,
     BrokerUnavailable,
     CommitTopicMissing,
+    CommitTopicTooSmall,
     CoordinatorRefused,
     CoordinatorUnavailable,
     KafkaSinkError,
@@ -348,8 +349,8 @@ class CoordinatorClient:
     # --- the commit topic ---------------------------------------------------------------------------------------------
 
     def ensure_topic(self, name: str, *, ask_also: tuple[str, ...] = ()) -> None:
-        """Returns once topic `name` exists and its partition 0 has a leader. Makes it, if it is not there, of one
-        partition with the brokers' default replication factor. `ask_also`: topics of which something is to be known
+        """Returns once topic `name` exists, its partition 0 with a leader. Makes it, if it is not there, of two
+        partitions with the brokers' default replication factor. `ask_also`: topics of which something is to be known
         next.
 
         Raises CommitTopicMissing, TopicAuthorizationFailed, TopicNameInvalid or BrokersUnreachable.
@@ -364,7 +365,13 @@ class CoordinatorClient:
             if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
                 raise TopicNameInvalid(topic=name)
             if any(partition.partition == 0 and partition.leader_id >= 0 for partition in topic.partitions):
-                return
+                if len(topic.partitions) >= COMMIT_TOPIC_PARTITIONS:
+                    return
+                raise CommitTopicTooSmall(
+                    topic=name,
+                    partition_count=len(topic.partitions),
+                    command=commit_topic_command("--alter", name, self.config),
+                )
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 reason = self._create(name, deadline_ms)
             tries += 1
@@ -373,7 +380,8 @@ class CoordinatorClient:
 
     def _create(self, name: str, deadline_ms: int) -> str:
         """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
-        response = self._ask_any(CreateTopicsRequest(name, 1, self.config.request_timeout_ms), deadline_ms)
+        request = CreateTopicsRequest(name, COMMIT_TOPIC_PARTITIONS, self.config.request_timeout_ms)
+        response = self._ask_any(request, deadline_ms)
         assert isinstance(response, CreateTopicsResponse)
         code = response.error_code
         reason = _named(code) + (f": {response.error_message}" if response.error_message else "")
@@ -382,12 +390,8 @@ class CoordinatorClient:
         return reason
 
     def _commit_topic_missing(self, name: str, reason: str) -> CommitTopicMissing:
-        return CommitTopicMissing(
-            topic=name,
-            reason=reason,
-            command=f"kafka-topics.sh --bootstrap-server {self.config.bootstrap_servers_text} --create --topic {name} "
-            "--partitions 1",
-        )
+        command = commit_topic_command("--create", name, self.config)
+        return CommitTopicMissing(topic=name, reason=reason, command=command)
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,20 @@
 
 An answer that is no success is an error here, but for those to EndTxn: after a lost answer PRODUCER_FENCED may be
 either, so that whoever asks decides (`check_definite`).
+
+Non-obvious: nothing fences an OffsetFetch. A group coordinator that stood still while another took its place answers
+by what it knew then, until it hears of that (GroupCoordinatorService asks nobody). A marker or decision that is found
+was committed; that it is the last one, or that there is none, is known by arithmetic on epochs, which come from writes,
+or by a barrier: a text of one's own that is committed beside the group's offset first, and must come back with it. A
+coordinator that has the one has all that was committed before, as they are of one log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
-from kafka_sink.commit.effects import Steps, ToCoordinator
+from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
@@ -21,14 +28,15 @@ from kafka_sink.protocol.transactions import (
     DescribeTransactionsResponse,
     EndTxnRequest,
     GroupOffset,
+    OffsetCommitRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
     TransactionDescription,
     TxnOffsetCommitRequest,
 )
 
-# Of the commit topic: where the offsets are that tell of the sink.
-PARTITION = 0
+# Of the commit topic: where the offsets are that tell of the sink, and where barriers are.
+PARTITION, BARRIER_PARTITION = 0, 1
 # What an EndTxn may answer for good; whatever it is, the marker decides.
 DEFINITE = frozenset({
     ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -64,9 +72,15 @@ def describe_transaction(transactional_id: str) -> ToCoordinator:
     )
 
 
-def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True) -> ToCoordinator:
+def fetch_offset(sink: Sink, group_id: str, *, stable: bool = True, beside: int | None = None) -> ToCoordinator:
     """The offset of a group, where a marker or a decision is; if `stable`, not while one is about to change."""
-    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, require_stable=stable)
+    request = OffsetFetchRequest((group_id,), sink.names.commit_topic, PARTITION, stable, beside)
+    return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
+
+
+def write_barrier(sink: Sink, group_id: str, barrier: str) -> ToCoordinator:
+    """Replaces the barrier of a group."""
+    request = OffsetCommitRequest(group_id, sink.names.commit_topic, BARRIER_PARTITION, 0, barrier)
     return ToCoordinator(CoordinatorKind.GROUP, group_id, request)
 
 
@@ -113,12 +127,35 @@ def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") 
         check_answer(error_code, api, transactional_id)
 
 
-def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool = True) -> Steps[list[GroupOffset]]:
-    """The offsets of the groups; if `stable`, once no transaction is about to change one."""
+def _offsets(
+    sink: Sink, group_ids: Sequence[str], *, stable: bool = True, barrier: str | None = None
+) -> Steps[list[GroupOffset]]:
+    """The offsets of the groups; if `stable`, once no transaction is about to change one. With a `barrier`, which no
+    step before has written, they are the last ones of a moment after this was asked. Raises TransactionRefused."""
+    if barrier is not None:
+        return (yield from _behind_barrier(sink, group_ids, barrier, stable=stable))
     if not group_ids:
         return []
     answers = yield [fetch_offset(sink, group_id, stable=stable) for group_id in group_ids]
     return groups_of(answers)
+
+
+def _behind_barrier(sink: Sink, group_ids: Sequence[str], barrier: str, *, stable: bool) -> Steps[list[GroupOffset]]:
+    found: dict[str, GroupOffset] = {}
+    for pause_ms in (0, *PAUSES_MS):
+        missing = [group_id for group_id in group_ids if group_id not in found]
+        if not missing:
+            return [found[group_id] for group_id in group_ids]
+        if pause_ms:
+            yield [Pause(pause_ms)]
+        written = yield [write_barrier(sink, group_id, barrier) for group_id in missing]
+        for group_id, answer in zip(missing, written, strict=True):
+            check_answer(answer.error_code, "OffsetCommit", group_id)
+        answers = yield [fetch_offset(sink, group_id, stable=stable, beside=BARRIER_PARTITION) for group_id in missing]
+        # Without the barrier it is of before, or another run has put its own there.
+        found |= {group.group_id: group for group in groups_of(answers) if group.beside == barrier}
+    code = ErrorCode.NOT_COORDINATOR
+    raise TransactionRefused(transactional_id=missing[0], api="OffsetFetch", code=code, name=error_name(code))
 
 
 def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
@@ -129,24 +166,35 @@ def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
     return found
 
 
-def read_decision(sink: Sink, *, stable: bool = True) -> Steps[Decision | None]:
-    """The last decision of the sink's; waits for one that is being written, if `stable`."""
-    (first,) = yield from _offsets(sink, [sink.names.decision(0)], stable=stable)
+def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None) -> Steps[Decision | None]:
+    """The last decision of the sink's; waits for one that is being written, if `stable`. Without a `barrier` it may be
+    an earlier one, or parts of two: UnreadableState."""
+    reads = count()
+
+    def read(parts: Sequence[int]) -> Steps[list[GroupOffset]]:
+        # Each behind one of its own, as each is to be later than the one before.
+        behind = None if barrier is None else f"{barrier}.{next(reads)}"
+        return _offsets(sink, [sink.names.decision(part) for part in parts], stable=stable, barrier=behind)
+
+    (first,) = yield from read([0])
     while parts := Decision.parts(first.group_id, first.offset, first.metadata):
-        more = yield from _offsets(sink, [sink.names.decision(part) for part in range(1, parts)], stable=stable)
+        more = yield from read(range(1, parts))
         # Another driver may have decided between two reads. It writes the first part first, so that one that is still
         # there, and stable, says that none of the others was new.
-        again = (yield from _offsets(sink, [sink.names.decision(0)], stable=stable))[0] if more else first
-        if again == first:
+        again = (yield from read([0]))[0] if more else first
+        if (again.offset, again.metadata) == (first.offset, first.metadata):
             return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
         first = again
     return None
 
 
-def read_markers(sink: Sink, slots: Sequence[int], *, stable: bool = True) -> Steps[dict[int, Marker]]:
+def read_markers(
+    sink: Sink, slots: Sequence[int], *, stable: bool = True, barrier: str | None = None
+) -> Steps[dict[int, Marker]]:
     """The markers of those of `slots` that have one. Unless `stable` a transaction that is about to replace
-    one is not waited for: what is found is visible, and what is not may become so."""
-    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable)
+    one is not waited for: what is found is visible, and what is not may become so. Nor is one, without a `barrier`,
+    that is not found, or is an earlier one, for certain not there."""
+    groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable, barrier=barrier)
     return markers_of(slots, groups)
 
 

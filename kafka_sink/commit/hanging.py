@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_sink.commit.effects import Pause, Steps, ToLeaders
+from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToLeaders
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Sink, SlotPrepared, command
@@ -25,9 +25,6 @@ from kafka_sink.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 
-# After a commit's answer its markers are written within 1 to 4 ms, 150 at most (measured); twice as long each time,
-# 2 + 4 + ... + 16384 ms, is half a minute, about what a broker that dies takes to be replaced.
-PAUSES_MS = tuple(2**n for n in range(1, 15))
 # In place of an offset at which a producer's transaction begins.
 NOTHING_OPEN = -1
 

@@ -39,10 +39,6 @@ class Facts:
         """The markers of the slots that are visible of what was decided."""
         return visible_of(self.decision, self.markers) if self.decision is not None else {}
 
-    def tell_of(self, slot: int) -> bool:
-        """Whether `plan` has looked for a marker of this slot."""
-        return self.decision is not None and slot < len(self.decision.pinned)
-
     @property
     def missing(self) -> list[int]:
         """The slots that were decided and are not visible."""

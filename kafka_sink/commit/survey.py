@@ -34,9 +34,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import Pause, Steps, ToEveryBroker, ToLeaders
+from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToEveryBroker, ToLeaders
 from kafka_sink.commit.exchanges import described, read_decision, read_markers
-from kafka_sink.commit.hanging import PAUSES_MS, Hanging, write_commit_markers
+from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import DecisionPending, TransactionRefused
@@ -321,7 +321,7 @@ def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
     """
     generation = yield from two_phase.take_over(sink)
-    decision = yield from read_decision(sink)
+    decision = yield from read_decision(sink, barrier=f"abort {generation}")
     pinned = decision.pinned if decision is not None else ()
     found = yield from described(sink, [sink.names.slot(slot) for slot in range(len(pinned))])
     named = [

@@ -17,6 +17,8 @@ prepared, or is not written. From then on plan and commit only ever commit them,
 request that comes late meets another epoch. And whoever reads a marker knows whether the rows are there, whatever an
 EndTxn's answer got lost. So a micro-batch whose decision is written becomes visible whole, unless the brokers' own
 timeout comes first; then the markers tell which slots are missing, and the fingerprints whether a replay may fill in.
+That a marker or a decision is not there, or is the last one, is never taken from a read alone, which a coordinator that
+stood still may answer (`exchanges`): either epochs tell, as they do between two micro-batches, or a barrier does.
 
 Non-obvious:
 
@@ -40,25 +42,20 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_sink.commit.effects import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
+from kafka_sink.commit.effects import PAUSES_MS, BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
 from kafka_sink.commit.exchanges import (
     DEFINITE,
     check_answer,
     check_definite,
-    check_driver,
     check_generation,
-    describe_transaction,
     described,
     end_txn,
-    fetch_offset,
-    groups_of,
     init_producer_id,
-    markers_of,
     read_decision,
     read_markers,
     write_offset,
 )
-from kafka_sink.commit.hanging import PAUSES_MS, check_leaders, end_hanging
+from kafka_sink.commit.hanging import check_leaders, end_hanging
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
@@ -71,6 +68,7 @@ from kafka_sink.errors import (
     InvalidOption,
     NonDeterministicReplay,
     TransactionTimedOut,
+    UnreadableState,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.transactions import ListTransactionsRequest, TopicAndPartition, TransactionDescription
@@ -91,7 +89,7 @@ def plan(sink: Sink) -> Steps[Facts]:
     InvalidOption for a timeout that the brokers do not allow."""
     generation = yield from take_over(sink)
     # What is listed before a decision is finished is described after.
-    decision, listed = yield from at_once(read_decision(sink), list_open(sink))
+    decision, listed = yield from at_once(_last_decision(sink, generation), list_open(sink))
     visible: dict[int, Marker] = {}
     if decision is not None:
         visible = yield from _visible(sink, decision)
@@ -99,7 +97,8 @@ def plan(sink: Sink) -> Steps[Facts]:
     yield from abort_open(sink, generation, listed)
     slots = range(len(decision.pinned)) if decision is not None else ()
     # After what was open: a marker in it is about to change, until it is ended.
-    markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])
+    missing = [slot for slot in slots if slot not in visible]
+    markers = yield from read_markers(sink, missing, barrier=f"plan {generation}")
     return Facts(generation, decision, visible | markers)
 
 
@@ -120,6 +119,18 @@ def _refuse_timeout(sink: Sink) -> Steps[None]:
         value=str(sink.timeout_ms),
         expected=f"at most the brokers' {TIMEOUT_CEILING}{unknown if ceiling is None else f', {ceiling}'}",
     )
+
+
+def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
+    """The one that nobody can change any more, now that this generation has taken the sink over."""
+    try:
+        decision = yield from read_decision(sink)
+    except UnreadableState:
+        # Perhaps of parts that coordinators told of different moments.
+        decision = None
+    if decision is not None and generation == _next_after(decision.generation, decision):
+        return decision
+    return (yield from read_decision(sink, barrier=f"plan {generation}"))
 
 
 def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
@@ -252,23 +263,20 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
     """Opens the slot's next run, which fences every earlier attempt. Raises DriverFenced, CheckpointBehind,
     TransactionRefused; nothing is written then."""
     transactional_id = sink.names.slot(slot)
-    # What `plan` found is good as long as nobody has committed the slot since, which the epoch tells. A look is not for
-    # a stable offset: one would wait for one's own abandoned transaction, which Init will end. Of what was decided
-    # `plan` has left no marker on its way, and nothing else can make one.
-    is_told = facts.tell_of(slot)
-    look = [] if is_told else [fetch_offset(sink, transactional_id, stable=False)]
-    driver, *fetched = yield [describe_transaction(sink.names.driver), *look]
-    check_driver(sink, facts.generation, driver)
-    marker = facts.markers.get(slot) if is_told else markers_of([slot], groups_of(fetched)).get(slot)
+    yield from check_generation(sink, facts.generation)
     (answer,) = yield [init_producer_id(sink, transactional_id)]
     check_answer(answer.error_code, "InitProducerId", transactional_id)
     ids = Ids(answer.producer_id, answer.producer_epoch)
-    if not _is_first_since(facts.decision, slot, ids):
-        # What was looked at may be long ago. Behind rows that were committed since, and that a leader hides
-        # (KAFKA-20734), this attempt's would share their end, and its abort would take them away.
-        driver, fetched = yield [describe_transaction(sink.names.driver), fetch_offset(sink, transactional_id)]
-        check_driver(sink, facts.generation, driver)
-        marker = markers_of([slot], groups_of([fetched])).get(slot)
+    if _is_first_since(facts.decision, slot, ids):
+        marker = facts.markers.get(slot)
+    else:
+        # What `plan` found, and whether this run was current, may be long ago. Behind rows that were committed since,
+        # and that a leader hides (KAFKA-20734), this attempt's would share their end, and its abort would take them
+        # away.
+        _, markers = yield from at_once(
+            check_generation(sink, facts.generation), read_markers(sink, [slot], barrier=f"begin {ids}")
+        )
+        marker = markers.get(slot)
     visible = None
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:
@@ -284,15 +292,15 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
 
 
 def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
-    """Whether nobody can have committed rows of the slot with this producer id since the decision: its first ids, or
-    those that come next after the pinned ones. An InitProducerId raises the epoch by one, and so does an EndTxn of
-    version 2; others would have had to do both once more."""
-    if ids.producer_epoch == 0:
-        return True
+    """Whether nobody can have committed rows of the slot since the decision that pins its ids."""
     pinned = decision.pinned[slot] if decision is not None and slot < len(decision.pinned) else None
-    if decision is None or pinned is None:
-        return False
-    return ids == Ids(pinned.producer_id, pinned.producer_epoch + decision.transaction_version)
+    return decision is not None and pinned is not None and ids == _next_after(pinned, decision)
+
+
+def _next_after(ids: Ids, decision: Decision) -> Ids:
+    """What the first InitProducerId after the end of a transaction of the decision's returns. It raises the epoch by
+    one, and so does an EndTxn of version 2: whoever comes later has done one of them once more, or both."""
+    return Ids(ids.producer_id, ids.producer_epoch + decision.transaction_version)
 
 
 def prepare(sink: Sink, begun: SlotBegun, marker: Marker) -> Steps[None]:
@@ -422,7 +430,7 @@ def _decide(sink: Sink, decision: Decision) -> Steps[None]:
         return
     check_definite(answer.error_code, sink.names.driver)
     # It may have been carried out and its answer lost, or somebody else may have come in between.
-    found = yield from read_decision(sink)
+    found = yield from read_decision(sink, barrier=f"decide {decision.generation}")
     if found != decision:
         raise (yield from _lost(sink, decision))
 
@@ -450,6 +458,9 @@ def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro
     markers = yield from read_markers(sink, [each.slot for each in prepared])
     expected = {each.slot: Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
+    if missing:
+        markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")
+        missing = [slot for slot in missing if markers.get(slot) != expected[slot]]
     if missing:
         visible = sorted(expected.keys() - set(missing))
         raise CommitOutcomeUnknown(
@@ -492,6 +503,6 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
         yield from plan(sink)
     except DriverFenced:
         # Of version 2, also the end of its own decision's transaction raises the driver's epoch.
-        decision = yield from read_decision(sink)
+        decision = yield from read_decision(sink, barrier=f"abort {generation}")
         if decision is not None and decision.generation == generation:
             yield from finish(sink, decision)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.config import EXACTLY_ONCE, ProducerConfig, SinkConfig
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, ProducerConfig, SinkConfig
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
@@ -291,7 +291,7 @@ class _Examination:
         said = self._metadata_of(self._config.commit_topic)
         made = None
         if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            made = self._create(said.name, 1, validate_only=True)
+            made = self._create(said.name, COMMIT_TOPIC_PARTITIONS, validate_only=True)
         return judging.commit_topic(said, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:

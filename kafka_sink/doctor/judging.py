@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_sink.config import ProducerConfig, SinkConfig
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, SinkConfig, commit_topic_command
 from kafka_sink.doctor.report import Finding, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
 from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows
@@ -291,14 +291,18 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
     name = said.name
     if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return failed("not allowed to see it", acl_remedy(f"TOPIC {name} READ", config.producer))
+    if made is None and len(said.partitions) < COMMIT_TOPIC_PARTITIONS:
+        return failed(
+            f"{len(said.partitions)} partition, and {COMMIT_TOPIC_PARTITIONS} are needed",
+            f"add one, it holds no records: {commit_topic_command('--alter', name, config.producer)}",
+        )
     if made is None:
         return may(AclOperation.READ, said, config)
     if made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
         return ok("missing; the first write makes it")
-    servers = config.producer.bootstrap_servers_text
     return failed(
         f"missing, and the sink may not make it: {_with_message(made)}",
-        f"create it (kafka-topics.sh --bootstrap-server {servers} --create --topic {name} --partitions 1), or "
+        f"create it ({commit_topic_command('--create', name, config.producer)}), or "
         f"{acl_remedy(f'TOPIC {name} CREATE', config.producer)}",
     )
 

@@ -505,6 +505,7 @@ APIS: tuple[Api, ...] = (
         "TxnOffsetCommit", 28, 3, 5, txn.TxnOffsetCommitRequest, txn.kio_txn_offset_commit,
         txn.txn_offset_commit_response, versions_of=txn.txn_offset_commit_versions,
     ),
+    Api("OffsetCommit", 8, 9, 9, txn.OffsetCommitRequest, txn.kio_offset_commit, txn.offset_commit_response),
     Api(
         "OffsetFetch", 9, 8, 9, txn.OffsetFetchRequest, txn.kio_offset_fetch, txn.offset_fetch_response,
         txn.check_offset_fetch_response,

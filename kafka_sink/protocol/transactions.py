@@ -27,7 +27,7 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -331,10 +331,55 @@ def txn_offset_commit_response(request: TxnOffsetCommitRequest, message: Mapping
 
 def _only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     """What `topics` of an answer say of the one partition that was asked for."""
+    return _by_partition(api, topic, (partition,), topics)[partition]
+
+
+def _by_partition(
+    api: str, topic: str, partitions: Sequence[int], topics: Iterable[Mapping[str, Any]]
+) -> dict[int, Mapping[str, Any]]:
+    """What they say of the partitions of one topic that were asked for."""
     answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
-    check_answered(api, [(topic, partition)], (name for name, _ in answered))
-    of_partition: Mapping[str, Any] = answered[0][1]
-    return of_partition
+    check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
+    return {partition: each for (_, partition), each in answered}
+
+
+# --- OffsetCommit -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitRequest:
+    """One offset of a group without members, with a text beside it, outside of any transaction."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitResponse:
+    throttle_time_ms: int
+    error_code: int
+
+
+def kio_offset_commit(kio: Any, version: int, request: OffsetCommitRequest) -> Any:
+    partition = kio.OffsetCommitRequestPartition(
+        partition_index=request.partition, committed_offset=request.offset, committed_metadata=request.metadata
+    )
+    # Nobody's member, of no generation: as of a group whose offsets are committed by hand.
+    return kio.OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=(kio.OffsetCommitRequestTopic(name=request.topic, partitions=(partition,)),),
+    )
+
+
+def offset_commit_response(request: OffsetCommitRequest, message: Mapping[str, Any]) -> OffsetCommitResponse:
+    """Raises ProtocolError unless the request's partition is answered, once and alone."""
+    partition = _only_partition("OffsetCommit", request.topic, request.partition, message["topics"])
+    return OffsetCommitResponse(throttle_time_ms=message["throttle_time"], error_code=partition["error_code"])
 
 
 # --- OffsetFetch ------------------------------------------------------------------------------------------------------
@@ -343,22 +388,26 @@ def _only_partition(api: str, topic: str, partition: int, topics: Iterable[Mappi
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequest:
     """The offsets of one partition in many groups, all of one coordinator. While a transaction on one is open the
-    answer is UNSTABLE_OFFSET_COMMIT (KIP-447), or, unless `require_stable`, what was committed before."""
+    answer is UNSTABLE_OFFSET_COMMIT (KIP-447), or, unless `require_stable`, what was committed before. `beside`: a
+    partition whose text is told with it, as of the same moment."""
 
     group_ids: tuple[str, ...]
     topic: str
     partition: int
     require_stable: bool = True
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """`error_code`: of the group, else of its partition. `offset` is -1 where the group has none."""
+    """`error_code`: of the group, else of its partitions. `offset` is -1 where the group has none. `beside`: the text
+    of the other partition that was asked for."""
 
     group_id: str
     error_code: int
     offset: int
     metadata: str
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +417,7 @@ class OffsetFetchResponse:
 
 
 def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any:
-    topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=(request.partition,)),)
+    topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=_partitions(request)),)
     return kio.OffsetFetchRequest(
         groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in request.group_ids),
         require_stable=request.require_stable,
@@ -376,7 +425,7 @@ def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any
 
 
 def offset_fetch_response(request: OffsetFetchRequest, message: Mapping[str, Any]) -> OffsetFetchResponse:
-    """Raises ProtocolError unless a group without an error answers for the request's partition, once and alone."""
+    """Raises ProtocolError unless a group without an error answers for the request's partitions, each once."""
     return OffsetFetchResponse(
         throttle_time_ms=message["throttle_time"],
         groups=tuple(_group_offset(request, group) for group in message["groups"]),
@@ -387,8 +436,15 @@ def _group_offset(request: OffsetFetchRequest, group: Mapping[str, Any]) -> Grou
     group_id, error_code = group["group_id"], group["error_code"]
     if error_code != ErrorCode.NONE:
         return GroupOffset(group_id, error_code, -1, "")
-    partition = _only_partition("OffsetFetch", request.topic, request.partition, group["topics"])
-    return GroupOffset(group_id, partition["error_code"], partition["committed_offset"], partition["metadata"] or "")
+    found = _by_partition("OffsetFetch", request.topic, _partitions(request), group["topics"])
+    error_code = next((each["error_code"] for each in found.values() if each["error_code"]), ErrorCode.NONE)
+    partition = found[request.partition]
+    beside = "" if request.beside is None else found[request.beside]["metadata"] or ""
+    return GroupOffset(group_id, error_code, partition["committed_offset"], partition["metadata"] or "", beside)
+
+
+def _partitions(request: OffsetFetchRequest) -> tuple[int, ...]:
+    return (request.partition,) if request.beside is None else (request.partition, request.beside)
 
 
 def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
@@ -759,6 +815,7 @@ Request = (
     | AddOffsetsToTxnRequest
     | EndTxnRequest
     | TxnOffsetCommitRequest
+    | OffsetCommitRequest
     | OffsetFetchRequest
     | DescribeTransactionsRequest
     | ListTransactionsRequest
@@ -773,6 +830,7 @@ Response = (
     | AddOffsetsToTxnResponse
     | EndTxnResponse
     | TxnOffsetCommitResponse
+    | OffsetCommitResponse
     | OffsetFetchResponse
     | DescribeTransactionsResponse
     | ListTransactionsResponse

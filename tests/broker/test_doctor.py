@@ -361,7 +361,7 @@ def test_a_topic_that_may_not_be_written_to(secure: SecureKafka) -> None:
 def test_acls_of_exactly_once(secure: SecureKafka, missing: str | None) -> None:
     topic = new_topic(secure)
     commits = f"{topic}-commits"
-    secure.kafka.create_topic(commits, 1)
+    secure.kafka.create_topic(commits, 2)
     acls = exactly_once_acls(topic)
     secure.allow(*(acl for step, acl in acls.items() if step != missing))
     once = of_bob(

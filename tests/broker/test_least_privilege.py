@@ -86,7 +86,7 @@ def test_at_least_once(spark: SparkSession, secure: SecureKafka, topic: str) -> 
 
 
 def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
-    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.kafka.create_topic(f"{topic}-commits", 2)
     secure.allow(*exactly_once(topic))
     write(spark, secure, topic, **once(topic))
     assert count_in(secure, topic) == ROWS
@@ -106,7 +106,7 @@ def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: S
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 @pytest.mark.parametrize("missing", range(len(exactly_once(""))))
 def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKafka, topic: str, missing: int) -> None:
-    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.kafka.create_topic(f"{topic}-commits", 2)
     acls = exactly_once(topic)
     acl = acls[missing]
     secure.allow(*(other for other in acls if other is not acl))
@@ -147,7 +147,7 @@ def test_an_acl_that_is_revoked_in_a_transaction(
     """The micro-batch fails, and nobody sees a row of it; with the ACL again, the next start writes each row once."""
     acls = exactly_once(topic)
     acl = next(each for each in acls if (each.kind, each.operation) == (kind, AclOperation.WRITE))
-    secure.kafka.create_topic(f"{topic}-commits", 1)
+    secure.kafka.create_topic(f"{topic}-commits", 2)
     secure.allow(*acls)
     rows = spark.readStream.schema("value STRING").json(str(incoming(tmp_path / "incoming")))
     # One slot: another one's would perhaps not have begun yet, and fail at that.

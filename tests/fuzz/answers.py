@@ -212,6 +212,10 @@ EXCHANGES: tuple[Exchange, ...] = (
         for version in (1, 2)
     ),
     Exchange(
+        txn.OffsetCommitRequest("s.0", "orders", 0, 5, "m"),
+        _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
+    ),
+    Exchange(
         txn.OffsetFetchRequest(("s.0", "s.1"), "state", 0),
         [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
     ),

@@ -29,6 +29,7 @@ from model.schedules import (
     FIRST_SLOT,
     MARKERS_EXPIRE_MS,
     NEVER,
+    TWO_BY_TWO,
     AbortByHand,
     Crash,
     Event,
@@ -43,6 +44,7 @@ from model.schedules import (
     Resume,
     Schedule,
     Shape,
+    StandStill,
     Switch,
     TimeOut,
     Twice,
@@ -267,6 +269,42 @@ def lost_aborts_and_commits(version: int) -> Iterator[Told]:
         yield quiet, (*marks, *((step, Crash()) for step in crashes_at))
 
 
+def stale_reads(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, and at any later time some reads of offsets are answered by coordinators that
+    stood still."""
+    for shape in (TWO_BY_TWO, ((1,), (1,), (1,))):
+        quiet = Schedule(version=version, shapes=(shape,))
+        steps = _steps(quiet)
+        for crash, later, changes, reads in product(steps, range(len(steps)), (1, 2, 4), (1, 2, 3, 5)):
+            yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
+
+
+def stale_reads_and_attempts(version: int) -> Iterator[Told]:
+    """A task's attempt is lost, another begins, and reads are stale; the driver dies in the next run."""
+    quiet = Schedule(version=version, cores=2)
+    steps = _steps(quiet)
+    for lost, stale, crash, changes in product(steps, range(12), range(0, len(steps), 2), (1, 3)):
+        still = (lost + stale, StandStill(changes, 2))
+        yield quiet, ((lost, Lose()), still, (lost + stale + crash, Crash()), (lost + stale + crash + 1, still[1]))
+
+
+def stale_reads_of_batches(version: int) -> Iterator[Told]:
+    """The same of batch writes with versions, which transactions' timeouts can tear."""
+    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 3))
+    steps = _steps(quiet)
+    for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 3)):
+        yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
+        yield quiet, ((crash, TimeOut()), (crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
+
+
+def stale_reads_of_parts(version: int) -> Iterator[Told]:
+    """The same of decisions that are spread over several groups, not all of which are told of one moment."""
+    quiet = Schedule(version=version, metadata_max=ONE_PIN, shapes=(((1, 1), (1, 1)),))
+    steps = _steps(quiet)
+    for crash, later, changes, reads in product(steps, range(len(steps)), (1, 3), (1, 2, 4)):
+        yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
+
+
 def lost_state(version: int) -> Iterator[Told]:
     """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
     events: tuple[Event, ...] = (
@@ -373,7 +411,8 @@ FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
-    lost_aborts_and_commits, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    lost_aborts_and_commits, stale_reads, stale_reads_and_attempts, stale_reads_of_batches, stale_reads_of_parts,
+    lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip
@@ -405,7 +444,12 @@ def of_seed(seed: int) -> Schedule:
     )
     if chance.random() >= 0.7:
         schedule = _of_batches(schedule, chance, step)
-    return schedule if chance.random() < 0.97 else _while_rows_hang(schedule, chance)
+    if chance.random() >= 0.97:
+        schedule = _while_rows_hang(schedule, chance)
+    if chance.random() < 0.3:
+        still = chance.randint(0, step + 40), StandStill(chance.randint(1, 6), chance.randint(1, 6))
+        schedule = replace(schedule, events=(*schedule.events, still))
+    return schedule
 
 
 def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedule:

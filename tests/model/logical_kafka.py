@@ -9,6 +9,9 @@ Leaders know producers, not transactions: rows of a later epoch join what a prod
 all of it. So a leader that a marker never came to (KAFKA-20734), while its coordinator takes the transaction for
 complete, gives rows of an aborted attempt the end of the next one's, or committed rows that of an aborted one.
 
+A group coordinator that stood still while another took its place answers OffsetFetch by what it knew then, until it
+hears of that: nothing fences such reads. What is written comes to the true one.
+
 Left out: that readers see nothing behind an open transaction of another producer's.
 
 Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands for a task's acknowledged rows.
@@ -38,6 +41,8 @@ from kafka_sink.protocol.transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     PartitionResult,
@@ -50,9 +55,15 @@ from kafka_sink.protocol.transactions import (
 )
 
 NO_OFFSET = -1
+NOTHING = NO_OFFSET, ""
 # Short.MAX_VALUE - 1: a producer id with this epoch gets no further one.
 LAST_EPOCH = 32_766
+# Of the commit topic, where markers and decisions are.
+PARTITION = 0
 EMPTY, ONGOING, COMMITTED, ABORTED = "Empty", "Ongoing", "CompleteCommit", "CompleteAbort"
+
+
+Offsets = dict[tuple[str, int], tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,11 @@ class LogicalKafka:
         self._version = transaction_version
         self._last_epoch = last_epoch
         self._transactions: dict[str, _Transaction] = {}
-        self._offsets: dict[str, tuple[int, str]] = {}
+        # By group and partition.
+        self._offsets: Offsets = {}
+        # As they were before each change.
+        self._earlier: list[Offsets] = []
+        self._stale_reads: list[Offsets] = []
         self._next_producer_id = 1000
         # By partition.
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
@@ -147,6 +162,12 @@ class LogicalKafka:
         (KAFKA-20734)."""
         self._lost_markers.add((partition, committed))
 
+    def stand_still(self, changes: int, reads: int) -> None:
+        """The next `reads` OffsetFetch requests come to group coordinators that have stood still since so many changes
+        of offsets ago."""
+        earlier = self._earlier[-changes:]
+        self._stale_reads = [earlier[0]] * reads if earlier else []
+
     def hidden(self) -> list[str]:
         """Rows that are committed, and that no reader sees."""
         return [
@@ -158,8 +179,8 @@ class LogicalKafka:
 
     def forget_offsets(self, group_ids: Container[str] | None = None) -> None:
         """Of those groups, or of all: deleted, or expired."""
-        for group_id in [each for each in self._offsets if group_ids is None or each in group_ids]:
-            del self._offsets[group_id]
+        for key in [key for key in self._offsets if group_ids is None or key[0] in group_ids]:
+            del self._offsets[key]
 
     def forget_transactional_ids(self) -> None:
         """All that are not in use, as after `transactional.id.expiration.ms`."""
@@ -267,16 +288,28 @@ class LogicalKafka:
             transaction.offsets[request.group_id] = (request.offset, request.metadata)
         return TxnOffsetCommitResponse(0, code)
 
+    def _OffsetCommitRequest(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        self._change_offsets({(request.group_id, request.partition): (request.offset, request.metadata)})
+        return OffsetCommitResponse(0, ErrorCode.NONE)
+
     def _OffsetFetchRequest(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        is_stale = bool(self._stale_reads)
+        offsets = self._stale_reads.pop() if is_stale else self._offsets
         groups = []
         for group_id in request.group_ids:
-            pending = request.require_stable and any(
+            # What was open then has ended since, or is of a time when nothing was.
+            pending = request.require_stable and not is_stale and any(
                 group_id in each.offsets for each in self._transactions.values() if each.state == ONGOING
             )
             code = ErrorCode.UNSTABLE_OFFSET_COMMIT if pending else ErrorCode.NONE
-            offset, metadata = (NO_OFFSET, "") if pending else self._offsets.get(group_id, (NO_OFFSET, ""))
-            groups.append(GroupOffset(group_id, code, offset, metadata))
+            offset, metadata = NOTHING if pending else offsets.get((group_id, request.partition), NOTHING)
+            beside = NOTHING if request.beside is None else offsets.get((group_id, request.beside), NOTHING)
+            groups.append(GroupOffset(group_id, code, offset, metadata, beside[1]))
         return OffsetFetchResponse(0, tuple(groups))
+
+    def _change_offsets(self, changes: Offsets) -> None:
+        self._earlier.append(self._offsets)
+        self._offsets = self._offsets | changes
 
     def _DescribeTransactionsRequest(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
         return DescribeTransactionsResponse(0, tuple(self._described(name) for name in request.transactional_ids))
@@ -350,8 +383,8 @@ class LogicalKafka:
                 producer.committed = list(producer.rows) if committed else producer.committed
                 continue
             self._end_on(partition, transaction.producer_id, committed=committed)
-        if committed:
-            self._offsets.update(transaction.offsets)
+        if committed and transaction.offsets:
+            self._change_offsets({(group_id, PARTITION): offset for group_id, offset in transaction.offsets.items()})
         transaction.partitions = set()
         transaction.offsets = {}
         transaction.groups = set()

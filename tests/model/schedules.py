@@ -81,6 +81,15 @@ class LoseMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class StandStill:
+    """The next so many reads of offsets are answered by group coordinators that stood still: by what they were so many
+    changes ago."""
+
+    changes: int
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lose:
     """Spark gives the task's attempt up and begins another; the old one stands still."""
 
@@ -124,7 +133,7 @@ class GiveUp:
 
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp
+    | GoBack | GiveUp | StandStill
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------

@@ -155,6 +155,26 @@ def test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit(version: i
 
 
 @VERSIONS
+def test_group_coordinators_that_stood_still_may_answer_for_a_moment(version: int) -> None:
+    explore(explorations.stale_reads, version, 4 * WORLDS)
+
+
+@VERSIONS
+def test_they_may_answer_of_parts_of_a_decision(version: int) -> None:
+    explore(explorations.stale_reads_of_parts, version, 4 * WORLDS)
+
+
+@VERSIONS
+def test_they_may_answer_an_attempt_and_the_run_after_it(version: int) -> None:
+    explore(explorations.stale_reads_and_attempts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_they_may_answer_of_versions_that_timed_out(version: int) -> None:
+    explore(explorations.stale_reads_of_batches, version, 2 * WORLDS)
+
+
+@VERSIONS
 def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
     explore(explorations.lost_state, version, 2 * WORLDS)
 

@@ -47,6 +47,7 @@ from model.schedules import (
     LoseMarker,
     Resume,
     Schedule,
+    StandStill,
     Switch,
     TimeOut,
     Twice,
@@ -205,6 +206,8 @@ class World:
             case LoseMarker(slot=slot, committed=committed):
                 # A slot's rows go to the partition of its number.
                 self.kafka.lose_marker(slot, committed=committed)
+            case StandStill(changes=changes, reads=reads):
+                self.kafka.stand_still(changes, reads)
             case Resume(effects=effects):
                 self._resume(effects)
             case ForgetIds():

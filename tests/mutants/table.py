@@ -984,7 +984,7 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         "    generation = yield from take_over(sink)\n"
         "    # What is listed before a decision is finished is described after.\n"
-        "    decision, listed = yield from at_once(read_decision(sink), list_open(sink))\n",
+        "    decision, listed = yield from at_once(_last_decision(sink, generation), list_open(sink))\n",
         "    decision, listed = yield from at_once(read_decision(sink), list_open(sink))\n"
         "    generation = yield from take_over(sink)\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
@@ -1087,9 +1087,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the markers are read before what was decided is committed",
         TWO_PHASE,
-        "    slots = range(len(decision.pinned)) if decision is not None else ()\n"
-        "    # After what was open: a marker in it is about to change, until it is ended.\n"
-        "    markers = yield from read_markers(sink, [slot for slot in slots if slot not in visible])\n"
+        "    markers = yield from read_markers(sink, missing, barrier=f\"plan {generation}\")\n"
         "    return Facts(generation, decision, visible | markers)\n",
         "    return Facts(generation, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
@@ -1097,44 +1095,73 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a decision of several groups is put together of two",
         EXCHANGES,
-        "        if again == first:\n",
+        "        if (again.offset, again.metadata) == (first.offset, first.metadata):\n",
         "        if True:\n",
-        f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
+        "tests/unit/commit/test_exchanges.py::test_a_decision_of_several_groups_is_not_put_together_of_two",
     ),
     Mutant(
         "the generation check in the task is left out",
         TWO_PHASE,
-        "    check_driver(sink, facts.generation, driver)\n    marker",
-        "    marker",
+        "    yield from check_generation(sink, facts.generation)\n"
+        "    (answer,) = yield [init_producer_id(sink, transactional_id)]\n",
+        "    (answer,) = yield [init_producer_id(sink, transactional_id)]\n",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
-    ),
-    Mutant(
-        "a slot that the plan did not look at is one without a marker",
-        SINK,
-        "        return self.decision is not None and slot < len(self.decision.pinned)\n",
-        "        return True\n",
-        f"{TESTS_TWO_PHASE}::test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names",
     ),
     Mutant(
         "a task believes after its Init what it saw before, though others came in between",
         TWO_PHASE,
-        "    if not _is_first_since(facts.decision, slot, ids):\n",
-        "    if False:\n",
+        "    if _is_first_since(facts.decision, slot, ids):\n",
+        "    if True:\n",
         f"{TESTS_EXACTLY_ONCE}::test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
     ),
     Mutant(
         "an attempt that others came before is taken for the first since the decision",
         TWO_PHASE,
-        "    return ids == Ids(pinned.producer_id, pinned.producer_epoch + decision.transaction_version)\n",
-        "    return ids.producer_id == pinned.producer_id\n",
+        " and ids == _next_after(pinned, decision)\n",
+        " and ids.producer_id == pinned.producer_id\n",
         f"{TESTS_EXACTLY_ONCE}::test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
     ),
     Mutant(
-        "a task waits for its own abandoned transaction",
+        "a plan takes a decision for the last one as it is read, though others came in between",
         TWO_PHASE,
-        "[fetch_offset(sink, transactional_id, stable=False)]\n",
-        "[fetch_offset(sink, transactional_id)]\n",
-        f"{TESTS_EXACTLY_ONCE}::test_attempts_may_be_lost_or_fail_at_any_effect",
+        "    return (yield from read_decision(sink, barrier=f\"plan {generation}\"))\n",
+        "    return decision\n",
+        f"{TESTS_EXACTLY_ONCE}::test_group_coordinators_that_stood_still_may_answer_for_a_moment",
+    ),
+    Mutant(
+        "a plan takes a marker that it does not find for one that is not there",
+        TWO_PHASE,
+        "    markers = yield from read_markers(sink, missing, barrier=f\"plan {generation}\")\n",
+        "    markers = yield from read_markers(sink, missing)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_group_coordinators_that_stood_still_may_answer_for_a_moment",
+    ),
+    Mutant(
+        "a task takes a marker that it does not find for one that is not there",
+        TWO_PHASE,
+        "read_markers(sink, [slot], barrier=f\"begin {ids}\")\n",
+        "read_markers(sink, [slot])\n",
+        f"{TESTS_TWO_PHASE}::test_a_slot_that_was_visible_before_the_last_decision_is_known_whoever_answers_first",
+    ),
+    Mutant(
+        "a commit takes a marker that it does not find for one that is not there",
+        TWO_PHASE,
+        "        markers |= yield from read_markers(sink, missing, barrier=f\"verify {facts.generation}\")\n",
+        "        markers |= yield from read_markers(sink, missing)\n",
+        f"{TESTS_EXACTLY_ONCE}::test_group_coordinators_that_stood_still_may_answer_for_a_moment",
+    ),
+    Mutant(
+        "a coordinator that has another barrier is believed",
+        EXCHANGES,
+        "for group in groups_of(answers) if group.beside == barrier}\n",
+        "for group in groups_of(answers)}\n",
+        "tests/unit/commit/test_exchanges.py::test_an_earlier_barrier_of_ones_own_proves_nothing",
+    ),
+    Mutant(
+        "what is read again to know that a decision is whole is not behind a barrier",
+        EXCHANGES,
+        "f\"{barrier}.{next(reads)}\"\n",
+        "barrier if next(reads) == 0 else None\n",
+        "tests/unit/commit/test_exchanges.py::test_each_read_of_a_decision_is_behind_a_barrier_of_its_own",
     ),
     Mutant(
         "no markers: a task writes rows that are visible already",
@@ -1503,7 +1530,7 @@ BY_HAND: tuple[Mutant, ...] = (
         "an operator's abort reads the decision before it fences the driver, which can still decide",
         SURVEY,
         "    generation = yield from two_phase.take_over(sink)\n"
-        "    decision = yield from read_decision(sink)\n",
+        "    decision = yield from read_decision(sink, barrier=f\"abort {generation}\")\n",
         "    decision = yield from read_decision(sink)\n"
         "    generation = yield from two_phase.take_over(sink)\n",
         f"{TESTS_SURVEY}::test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced",

@@ -16,6 +16,7 @@ from kafka_sink.errors import (
     BrokersUnreachable,
     BrokerUnavailable,
     CommitTopicMissing,
+    CommitTopicTooSmall,
     CoordinatorRefused,
     CoordinatorUnavailable,
     KafkaSinkError,
@@ -170,10 +171,10 @@ class Cluster:
                 return DescribeConfigsResponse(0, code, self.settings.get((node_id, name)))
             case TopicConfigsRequest(topics=topics, names=(name,)):
                 return TopicConfigsResponse(0, tuple(self._topic_configs(topic, name, codes) for topic in topics))
-            case CreateTopicsRequest(topic=topic):
+            case CreateTopicsRequest(topic=topic, partition_count=count):
                 created = self.create_codes.pop(0)
                 if created in (0, EXISTS):
-                    self.leaders[topic, 0] = 1
+                    self.leaders |= {(topic, number): 1 for number in range(count)}
                 return CreateTopicsResponse(0, created, "the controller says why" if created else None)
         raise AssertionError(f"no answer to {request}")
 
@@ -433,7 +434,7 @@ class TestAskBrokers:
 
 class TestPartitions:
     def test_are_asked_for_with_the_commit_topic(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        cluster.leaders = {("t", 0): 1, ("a", 0): 2}
+        cluster.leaders = {("t", 0): 1, ("t", 1): 1, ("a", 0): 2}
         client.ensure_topic("t", ask_also=("a",))
         assert client.partitions(("a",)) == ((("a", 0),), ())
         assert cluster.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
@@ -534,7 +535,7 @@ class TestUnreachable:
         assert cluster.now_ms == MAX_BLOCK_MS
 
     def test_a_broker_that_hangs_up_is_asked_again(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        cluster.leaders = {("t", 0): 2}
+        cluster.leaders = {("t", 0): 2, ("t", 1): 2}
         cluster.cuts[MetadataRequest] = 3
         client.ensure_topic("t")
         assert 0 < cluster.now_ms < 2_000
@@ -586,7 +587,7 @@ class TestTransactionVersion:
 
 class TestEnsureTopic:
     def test_one_that_is_there(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        cluster.leaders = {("t", 0): 2}
+        cluster.leaders = {("t", 0): 2, ("t", 1): -1}
         client.ensure_topic("t")
         assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in cluster.received]
         assert cluster.asked(CreateTopicsRequest) == []
@@ -596,11 +597,11 @@ class TestEnsureTopic:
         cluster.create_codes = list(codes)
         client.ensure_topic("t")
         (_, request), *again = cluster.asked(CreateTopicsRequest)
-        assert request == CreateTopicsRequest("t", 1, client.config.request_timeout_ms)
+        assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
         assert len(again) == len(codes) - 1
 
     def test_one_without_a_leader_is_waited_for(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        cluster.leaders = {("t", 0): -1}
+        cluster.leaders = {("t", 0): -1, ("t", 1): 1}
         cluster.at = [(2_000, lambda: cluster.leaders.update({("t", 0): 3}))]
         client.ensure_topic("t")
         assert 2_000 <= cluster.now_ms < 4_000
@@ -613,7 +614,16 @@ class TestEnsureTopic:
             client.ensure_topic("t")
         error = failure.value
         assert (error.topic, error.reason.endswith(f"(error {code}): the controller says why")) == ("t", True)
-        assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 1"
+        assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 2"
+
+    def test_one_without_a_second_partition_is_told_with_the_command(
+        self, cluster: Cluster, client: CoordinatorClient
+    ) -> None:
+        cluster.leaders = {("t", 0): 1}
+        with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
+            client.ensure_topic("t")
+        command = "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --alter --topic t --partitions 2"
+        assert (failure.value.command, cluster.now_ms) == (command, 0)
 
     def test_gives_up_when_the_time_is_over(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.leaders = {("t", 0): -1}

@@ -14,7 +14,8 @@ from exchange import (
     refused,
 )
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.exchanges import check_generation, read_decision
+from kafka_sink.commit.effects import PAUSES_MS
+from kafka_sink.commit.exchanges import check_generation, read_decision, read_markers
 from kafka_sink.errors import (
     AttemptFenced,
     TransactionRefused,
@@ -26,6 +27,8 @@ from kafka_sink.protocol.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     GroupOffset,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     TransactionDescription,
@@ -81,6 +84,56 @@ def test_a_group_that_cannot_be_read_is_not_one_without_an_offset(code: int) -> 
     assert refused(exchange, two_phase.plan(exchange.sink)).code == code
 
 
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_barrier_that_is_refused_proves_nothing(code: int) -> None:
+    exchange = Exchange(answer=instead(OffsetCommitRequest, OffsetCommitResponse(0, code)))
+    error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
+    assert (error.code, error.api, exchange.asked["OffsetFetch"]) == (code, "OffsetCommit", 0)
+
+
+def test_what_is_read_without_the_barrier_is_read_again_until_it_is_there() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(3, 0)
+    exchange.micro_batch(3, 1)
+    # Of before the second one's three transactions, and one of the groups in time.
+    exchange.kafka.stand_still(changes=3, reads=2)
+    exchange.pauses_ms.clear()
+    exchange.asked.clear()
+    found = exchange.run(read_markers(exchange.sink, range(3), barrier="b"))
+    assert {slot: marker.micro_batch_id for slot, marker in found.items()} == {0: 1, 1: 1, 2: 1}
+    assert exchange.pauses_ms == [PAUSES_MS[0]]
+    assert exchange.asked["OffsetCommit"] == 3 + 2
+
+
+def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1, 0)
+    exchange.run(read_markers(exchange.sink, [0], barrier="first"))
+    exchange.micro_batch(1, 1)
+    exchange.kafka.stand_still(changes=2, reads=1)
+    found = exchange.run(read_markers(exchange.sink, [0], barrier="second"))
+    assert found[0].micro_batch_id == 1
+
+
+def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    exchange.kafka.stand_still(changes=1, reads=1_000)
+    error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
+    assert (error.api, error.code, error.transactional_id) == ("OffsetFetch", ErrorCode.NOT_COORDINATOR, "orders.0")
+    assert exchange.pauses_ms[-len(PAUSES_MS):] == list(PAUSES_MS)
+
+
+def test_between_two_micro_batches_epochs_tell_and_nothing_needs_a_barrier() -> None:
+    for version in (1, 2):
+        exchange = Exchange(version)
+        exchange.micro_batch(2, 0)
+        exchange.asked.clear()
+        for micro_batch_id in (1, 2, 3):
+            exchange.micro_batch(2, micro_batch_id)
+        assert exchange.asked["OffsetCommit"] == 0
+
+
 def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_one_round_more() -> None:
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
@@ -95,3 +148,32 @@ def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_
     assert len(decision.pinned) == 5
     # The first again, to know that none was replaced in between.
     assert exchange.asked == {"OffsetFetch": groups + 1}
+
+
+def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange.micro_batch(5, 0)
+    for barrier in (None, "b"):
+        found = exchange.run(read_decision(exchange.sink))
+        assert found is not None
+        steps = read_decision(exchange.sink, barrier=barrier)
+        of_the_rest = exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
+        exchange.micro_batch(5, found.micro_batch_id + 1)
+        again = exchange.run(steps, of_the_rest)
+        assert again is not None
+        assert again.micro_batch_id == found.micro_batch_id + 1
+
+
+def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange.micro_batch(5, 0)
+    exchange.micro_batch(5, 1)
+    steps = read_decision(exchange.sink, barrier="b")
+    of_the_rest = exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
+    # Of before the second micro-batch, for longer than it takes to read the first one's decision.
+    exchange.kafka.stand_still(changes=7, reads=9)
+    decision = exchange.run(steps, of_the_rest)
+    assert decision is not None
+    assert decision.micro_batch_id == 1

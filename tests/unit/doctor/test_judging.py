@@ -205,9 +205,11 @@ def test_a_group(code: int, allowed: int, status: Status, remedy: str) -> None:
 
 
 def test_the_commit_topic() -> None:
-    may_read = topic(partition(), allowed=1 << 3)
-    judged(judging.commit_topic(may_read, None, config()), OK, "TOPIC t READ")
-    judged(judging.commit_topic(topic(allowed=0), None, config()), FAILED, "", "TOPIC t READ")
+    two = partition(), partition()
+    judged(judging.commit_topic(topic(*two, allowed=1 << 3), None, config()), OK, "TOPIC t READ")
+    judged(judging.commit_topic(topic(*two, allowed=0), None, config()), FAILED, "", "TOPIC t READ")
+    one = topic(partition(), allowed=1 << 3)
+    judged(judging.commit_topic(one, None, config()), FAILED, "1 partition", "--alter --topic t --partitions 2")
     judged(judging.commit_topic(topic(code=TOPIC_DENIED), None, config()), FAILED, "see", "TOPIC t READ")
     missing = topic(code=UNKNOWN)
     judged(judging.commit_topic(missing, CreateTopicsResponse(0, NONE, None), config()), OK, "the first write makes it")

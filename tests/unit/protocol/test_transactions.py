@@ -38,6 +38,8 @@ from kafka_sink.protocol.transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     PartitionResult,
@@ -60,6 +62,7 @@ ADD_PARTITIONS = AddPartitionsToTxnRequest("s.0", BIG, 3, PARTITIONS)
 ADD_OFFSETS = AddOffsetsToTxnRequest("s.0", BIG, 3, "s.0-marker")
 COMMIT = EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
 OFFSET = TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
+PLAIN = OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
 FETCH = OffsetFetchRequest(("s.0", "s.1"), "state", 0)
 DESCRIBE = DescribeTransactionsRequest(("s.0", "s.1"))
 LIST = ListTransactionsRequest(transactional_id_prefix="s.")
@@ -71,7 +74,7 @@ CONFIGS = DescribeConfigsRequest(node_id=3, name=CEILING)
 
 IN_KAFKA_PYTHON = {
     "FindCoordinator": "metadata",
-    "OffsetFetch": "consumer",
+    **dict.fromkeys(("OffsetCommit", "OffsetFetch"), "consumer"),
     **dict.fromkeys(("DescribeTransactions", "ListTransactions", "DescribeProducers"), "admin"),
     **dict.fromkeys(("CreateTopics", "DescribeConfigs"), "admin"),
 }
@@ -151,6 +154,19 @@ class TestEncode:
         assert (name, partition.partition_index) == ("state", 0)
         assert (partition.committed_offset, partition.committed_metadata) == (BIG + 7, "zoë")
         assert partition.committed_leader_epoch == -1
+
+    def test_offset_commit_of_a_group_without_members(self) -> None:
+        message = as_they_read(PLAIN, 9)
+        assert (message.group_id, message.generation_id_or_member_epoch) == ("s.0", -1)
+        assert (message.member_id, message.group_instance_id) == ("", None)
+        ((name, (partition,)),) = by_topic(message.topics, "partitions")
+        assert (name, partition.partition_index) == ("state", 1)
+        assert (partition.committed_offset, partition.committed_metadata) == (BIG, "zoë")
+        assert partition.committed_leader_epoch == -1
+
+    def test_offset_fetch_of_what_is_beside_it(self) -> None:
+        message = as_they_read(replace(FETCH, beside=1), 9)
+        assert by_topic(message.groups[0].topics, "partition_indexes") == [("state", [0, 1])]
 
     @pytest.mark.parametrize("version", [8, 9])
     def test_offset_fetch_is_of_stable_offsets_unless_told_otherwise(self, version: int) -> None:
@@ -232,6 +248,7 @@ class TestVersions:
             "AddOffsetsToTxn": (3, 4),
             "EndTxn": (3, 5),
             "TxnOffsetCommit": (3, 5),
+            "OffsetCommit": (9, 9),
             "OffsetFetch": (8, 9),
             "DescribeTransactions": (0, 0),
             "ListTransactions": (0, 2),
@@ -383,6 +400,24 @@ class TestDecode:
     def test_txn_offset_commit(self, version: int) -> None:
         response = answered(OFFSET, version, throttle_time_ms=9, topics=committed([("state", 0, 12)]))
         assert response == TxnOffsetCommitResponse(9, 12)
+
+    def test_offset_commit(self) -> None:
+        response = answered(PLAIN, 9, throttle_time_ms=9, topics=committed([("state", 1, 12)]))
+        assert response == OffsetCommitResponse(9, 12)
+
+    @pytest.mark.parametrize("codes", [(0, 0), (88, 0), (0, 12)])
+    def test_offset_fetch_of_two_partitions(self, codes: tuple[int, int]) -> None:
+        (of_marker,), (of_barrier,) = (
+            group("s.0", (("state", partition),), code=code, metadata=text)["topics"][0]["partitions"]
+            for partition, code, text in ((0, codes[0], "m"), (1, codes[1], "b"))
+        )
+        request = replace(FETCH, group_ids=("s.0",), beside=1)
+        for partitions in ([of_marker, of_barrier], [of_barrier, of_marker]):
+            groups = [{"group_id": "s.0", "topics": [{"name": "state", "partitions": partitions}], "error_code": 0}]
+            (found,) = answered(request, 9, groups=groups).groups
+            assert found == GroupOffset("s.0", max(codes), BIG, "m", "b")
+        with pytest.raises(ProtocolError, match="missing: state-1"):
+            answered(request, 9, groups=[group("s.0")])
 
     @pytest.mark.parametrize("version", [8, 9])
     def test_offset_fetch(self, version: int) -> None:
@@ -574,6 +609,7 @@ EVERY_ANSWER = [
     (ADD_OFFSETS, 4, {"error_code": 0}),
     (COMMIT, 5, {"error_code": 0, "producer_id": BIG, "producer_epoch": 4}),
     (OFFSET, 5, {"topics": committed([("state", 0, 0)])}),
+    (PLAIN, 9, {"topics": committed([("state", 1, 0)])}),
     (FETCH, 9, {"groups": [group("s.0"), group("s.1")]}),
     (DESCRIBE, 0, {"transaction_states": [state("s.0", [("orders", [0])]), state("s.1")]}),
     (LIST, 2, {"error_code": 0, "transaction_states": [listed("s.0"), listed("s.1")]}),
