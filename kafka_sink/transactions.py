@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from kafka_sink import receipt_file
 from kafka_sink.checkpoint import compared, read_checkpoint
-from kafka_sink.client import wall_clock_ms
+from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging

@@ -37,7 +37,8 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from kafka_sink.backoff import backoff_ms
-from kafka_sink.client import monotonic_ms, network_settings
+from kafka_sink.client import network_settings
+from kafka_sink.clock import monotonic_ms
 from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark import TaskContext
 
-from kafka_sink.client import Write
 from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
 from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
 from kafka_sink.errors import ReceiptMismatch
@@ -21,6 +20,7 @@ from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRow
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
 

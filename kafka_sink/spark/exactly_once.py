@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.client import lease
+from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
@@ -63,7 +63,7 @@ from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, finish
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
-from kafka_sink.spark.proof import Identity, TaskProof, stream_identity, wall_clock_ms
+from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
 from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def make_plan(
                 facts,
                 query_id=batch.query_id,
                 version=batch.micro_batch_id,
-                now_ms=_now_ms(),
+                now_ms=wall_clock_ms(),
                 allow_lost_state=config.allow_lost_state,
             ),
         )
@@ -210,10 +210,6 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
     write_id = uuid.uuid4().hex
     prefix = given.get("transactional_id_prefix") or "pykafka-batch"
     return f"{prefix}.{write_id}", BatchWrite(write_id, ONLY_MICRO_BATCH)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False) -> Sink:
@@ -443,7 +439,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
                 plan.facts,
                 [message.prepared for message in messages],
                 micro_batch_id=messages[0].micro_batch_id,
-                now_ms=_now_ms(),
+                now_ms=wall_clock_ms(),
                 allow_lost_state=plan.allow_lost_state,
             ),
         )
@@ -458,7 +454,7 @@ def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedRec
         plan.facts,
         prepared,
         micro_batch_id=micro_batch_id,
-        now_ms=_now_ms(),
+        now_ms=wall_clock_ms(),
         allow_lost_state=plan.allow_lost_state,
     )
     check_replay(plan.sink, prepared, micro_batch_id=micro_batch_id)

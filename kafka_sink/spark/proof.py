@@ -6,7 +6,6 @@ as local properties), and `receiptsPath`, which may be said by Spark's conf (sou
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,10 +33,6 @@ class TaskProof:
     started_ms: int
     ended_ms: int
     runs: PackedRuns | None
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def stream_identity(local_properties: Mapping[str, str]) -> Identity:

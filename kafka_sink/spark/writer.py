@@ -22,6 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kafka_sink.client import lease
+from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import NotPlanned, WriteKind
@@ -43,7 +44,7 @@ from kafka_sink.spark.exactly_once import (
 from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.proof import Identity, TaskProof, stream_identity, wall_clock_ms
+from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder
 
 

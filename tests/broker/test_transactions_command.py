@@ -30,7 +30,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_sink import transactions
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.client import lease, wall_clock_ms
+from kafka_sink.client import lease
+from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import hanging, two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.effects import Effect, Steps, ToCoordinator

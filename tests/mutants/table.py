@@ -15,6 +15,7 @@ CONNECTION = "kafka_sink/protocol/connection.py"
 SASL = "kafka_sink/protocol/sasl.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
+WRITE_MODULE = "kafka_sink/write.py"
 SINK = "kafka_sink/commit/sink.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
 LINEAGE = "kafka_sink/commit/lineage.py"
@@ -29,6 +30,7 @@ TESTS_NET = "tests/unit/net"
 TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
+TESTS_WRITE = "tests/unit/test_write.py"
 TESTS_HANGING = "tests/unit/commit/test_hanging.py"
 TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
 TESTS_EXCHANGES = "tests/unit/commit/test_exchanges.py"
@@ -481,11 +483,10 @@ SENDER: tuple[Mutant, ...] = (
     ),
     Mutant(
         "which topic took a write's rows by name is not asked",
-        "kafka_sink/client.py",
+        WRITE_MODULE,
         "        self._producer.check_topics(self._topic_ids, self._receipts)\n",
         "",
-        "tests/unit/test_client.py::"
-        "test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same",
+        f"{TESTS_WRITE}::test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same",
     ),
     Mutant(
         "results are matched by their place in the answer",
@@ -903,17 +904,17 @@ WRITE: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a row over max.request.size is handed over",
-        CLIENT,
+        WRITE_MODULE,
         "        if size_bytes > max_bytes:\n",
         "        if False:\n",
-        f"{TESTS_CLIENT}::test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice",
+        f"{TESTS_WRITE}::test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice",
     ),
     Mutant(
         "a topic made again in mid-write gets the rest of its rows",
-        CLIENT,
+        WRITE_MODULE,
         "            if first_id != state.topic_id:\n",
         "            if False:\n",
-        f"{TESTS_CLIENT}::test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it",
+        f"{TESTS_WRITE}::test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it",
     ),
 )
 
@@ -1706,11 +1707,11 @@ BATCH_VERSIONS = (
 BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
     Mutant(
         "bad rows: a fingerprint is of the rows that are good today",
-        "kafka_sink/client.py",
+        WRITE_MODULE,
         "            self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))\n",
         "            good = batch.filter(pa.array(reasons == GOOD))\n"
         "            self._fingerprint.update(columns_for_fingerprint(good, now_ms=wall_clock_ms()))\n",
-        "tests/unit/test_client.py::test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
+        f"{TESTS_WRITE}::test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
     ),
     Mutant(
         "bad rows: those that were dropped are taken for those that were written",
@@ -1729,10 +1730,10 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "bad rows: a dead letter that does not fit is left out",
-        "kafka_sink/client.py",
+        WRITE_MODULE,
         "                raise RecordTooLarge(topic=topic, size_bytes=size_bytes, max_bytes=max_bytes, limit=limit)\n",
         "                letters = letters.filter(pa.array(~too_large))\n",
-        "tests/unit/test_client.py::test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently",
+        f"{TESTS_WRITE}::test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently",
     ),
     Mutant(
         "receipts: a micro-batch is decided without one",

@@ -1,4 +1,4 @@
-"""A task in virtual time: writes rows through a kept producer, as `kafka_sink.client.Write` and `lease` do.
+"""A task in virtual time: writes rows through a kept producer, as `write.Write` and `client.lease` do.
 
 The client's thread waits; a generator here yields instead, until when it would wait at most (None: for ever), and goes
 on when the producer notifies it or the time is over. What it decides in between is the client's, line by line.
@@ -38,7 +38,7 @@ Waits = Generator[int | None, None, None]
 
 
 class VirtualWrite:
-    """`client.Write`, with generators where it waits."""
+    """`write.Write`, with generators where it waits."""
 
     def __init__(
         self,

@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
+from kafka_sink.client import Producer
+from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.net.network_client import ClientResponse
 from kafka_sink.protocol.requests import (
@@ -24,6 +28,8 @@ from kafka_sink.protocol.requests import (
 )
 
 NODE = 0
+
+Make = Callable[..., Producer]
 
 
 @dataclass
@@ -121,9 +127,20 @@ class LoopbackNetwork:
         return ClientResponse(NODE, request, token, ProduceResponse(0, results), None, 0)
 
 
-def loopback(client_module: Any, monkeypatch: Any, **settings: Any) -> LoopbackNetwork:
-    """Every Producer made from now on talks to the network that is returned."""
-    network = LoopbackNetwork(**settings)
-    replacement: Callable[..., LoopbackNetwork] = lambda *args, **kwargs: network  # noqa: E731
-    monkeypatch.setattr(client_module, "NetworkClient", replacement)
-    return network
+def config(port: int, **options: str) -> ProducerConfig:
+    return sink_config(
+        {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "kafka.max.block.ms": "300", **options}
+    ).producer
+
+
+def rows(count: int) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array([b"v"] * count, pa.binary())})
+
+
+def refresh(producer: Producer, network: LoopbackNetwork) -> None:
+    """Until the producer has the state that the network has now."""
+    version = producer._metadata.snapshot.version
+    with producer._changed:
+        producer._metadata.request_update()
+        network.wakeup()
+        assert producer._changed.wait_for(lambda: producer._metadata.snapshot.version > version, 5)

@@ -22,7 +22,12 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"check", "monitoring"}), "siblings"),
     (frozenset({"functions", "spark", "transactions", "verify"}), "siblings"),
-    (frozenset({"checkpoint", "client", "commit", "doctor", "oauth", "security", "verification"}), "neighbours"),
+    (
+        frozenset(
+            {"checkpoint", "client", "clock", "commit", "doctor", "oauth", "security", "verification", "write"}
+        ),
+        "neighbours",
+    ),
     (frozenset({"net", "producer"}), "siblings"),
     (frozenset({"protocol", "records"}), "siblings"),
     (

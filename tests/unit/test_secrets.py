@@ -19,7 +19,8 @@ import pytest
 
 from certificates import Authority
 from kafka_sink import errors
-from kafka_sink.client import lease, monotonic_ms
+from kafka_sink.client import lease
+from kafka_sink.clock import monotonic_ms
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.jaas import MODULES

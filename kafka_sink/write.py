@@ -1,0 +1,280 @@
+"""The rows of one task on their way through a producer: in slices, to their topics and partitions, the bad ones apart.
+
+A slice is checked, routed and placed as a whole: one call each, whatever its rows. Where one of its rows is bad it is
+judged row by row, and the good ones go on (`_append_sorted`).
+
+What a write saw first of a topic holds to its end: another id is another topic, and its rows are not for that one. The
+producer is a `RunningProducer`, and all waiting is its own (`client.py`).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_sink.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.config import ProducerConfig
+from kafka_sink.errors import (
+    BadRow,
+    DeadLetterTopicNamed,
+    PartitionOutOfRange,
+    RecordTooLarge,
+    TopicRecreated,
+)
+from kafka_sink.metrics import Figures, Metrics
+from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRowTally
+from kafka_sink.producer.core import codec_of
+from kafka_sink.producer.judgement import SizeLimits
+from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.receipts import PartitionReceipt, Receipts
+from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.router import Router, RowTopics
+from kafka_sink.producer.runs import PackedRuns, Runs
+from kafka_sink.records.bad_rows import GOOD, Reason, Reasons, columns_for_fingerprint, judge_values, plain
+from kafka_sink.records.columns import RecordColumns, plain_bytes
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.records.fingerprint import Fingerprint
+
+Int64s = npt.NDArray[np.int64]
+
+# An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
+# processor's cache and out of the memory bound, while a slice still fills several batches.
+SLICE_BYTES = 4 * 1024 * 1024
+
+
+class RunningProducer(Protocol):
+    """What a write needs of its producer (`client.Producer`), which says what each of them raises."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def await_topics(
+        self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]: ...
+
+    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None: ...
+
+    def flush(self, receipts: Receipts) -> None: ...
+
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None: ...
+
+
+class Write:
+    """`client.Producer.begin` makes one. `finish` is the last call."""
+
+    def __init__(
+        self,
+        producer: RunningProducer,
+        *,
+        topic: str | None,
+        partitioner: str,
+        fingerprint: Fingerprint | None,
+        bad_rows: BadRowPolicy | None = None,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._bad_rows = bad_rows
+        self._tally = None if bad_rows is None else BadRowTally(bad_rows)
+        self._limits = SizeLimits(
+            producer.config.max_request_size, None if bad_rows is None else bad_rows.dead_letter_topic
+        )
+        self._fingerprint = fingerprint
+        self._codec = codec_of(producer.config)
+        self._router = Router(
+            topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
+        )
+        self._receipts = Receipts()
+        # The id under which this write saw each topic first.
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._may_ask_again = True
+        self._began = producer.metrics.begin_task(monotonic_ms())
+        self.record_count = 0
+
+    def keep_runs(self) -> None:
+        """From its first row on, which must come later, `runs` has where each record batch went."""
+        self._receipts.runs = Runs()
+
+    def append(self, arrow_batch: pa.RecordBatch) -> None:
+        """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
+
+        Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
+        """
+        # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
+        self._may_ask_again = True
+        rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
+        for start in range(0, arrow_batch.num_rows, rows_a_slice):
+            self._append_slice(arrow_batch.slice(start, rows_a_slice))
+
+    def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
+        started_ms = monotonic_ms()
+        try:
+            columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
+            rows = self._route(columns, started_ms)
+            self._check_sizes(rows, self._limits.least)
+        except BadRow:
+            if self._bad_rows is None:
+                raise
+            self._append_sorted(arrow_batch, self._bad_rows, started_ms)
+            return
+        self._producer.place(rows, self._receipts, self._codec, started_ms)
+        if self._fingerprint is not None:
+            self._fingerprint.update(columns)
+        self.record_count += columns.num_rows
+
+    def _route(self, columns: RecordColumns, started_ms: int) -> RoutedRows:
+        topics = self._topics_of(columns)
+        names = frozenset(topics.names)
+        try:
+            return self._router.route(columns, topics, self._resolve(names, started_ms))
+        except PartitionOutOfRange as out_of_range:
+            if out_of_range.partition < 0 or not self._may_ask_again:
+                raise
+        # The topic may have grown since the last answer.
+        self._may_ask_again = False
+        return self._router.route(columns, topics, self._resolve(names, started_ms, ask_again=True))
+
+    def _topics_of(self, columns: RecordColumns) -> RowTopics:
+        topics = self._router.topics_of(columns)
+        if self._bad_rows is not None and self._bad_rows.dead_letter_topic in topics.names:
+            raise DeadLetterTopicNamed(topic=self._bad_rows.dead_letter_topic or "")
+        return topics
+
+    def _resolve(
+        self, names: frozenset[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]:
+        policy = self._bad_rows
+        if policy is not None and policy.dead_letter_topic is not None:
+            # Also before there is a dead letter: that the topic is missing is to be known on the first day.
+            names |= {policy.dead_letter_topic}
+        states = self._producer.await_topics(names, self._topic_ids, started_ms, ask_again=ask_again)
+        if policy is not None and (unknown := self._limits.unknown(names)):
+            self._limits.learn(unknown, policy.max_message_bytes(unknown))
+        for name, state in states.items():
+            first_id = self._topic_ids.setdefault(name, state.topic_id)
+            if first_id != state.topic_id:
+                raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
+        return states
+
+    def _check_sizes(self, rows: RoutedRows, max_bytes: int) -> None:
+        largest = rows.largest()
+        if largest is None:
+            return
+        topic_partition, size_bytes = largest
+        self._producer.metrics.largest_record(size_bytes)
+        if size_bytes > max_bytes:
+            raise RecordTooLarge(
+                topic=topic_partition.topic,
+                size_bytes=size_bytes,
+                max_bytes=max_bytes,
+                limit="kafka.max.request.size",
+            )
+
+    # --- bad rows -----------------------------------------------------------------------------------------------------
+
+    def _append_sorted(self, arrow_batch: pa.RecordBatch, policy: BadRowPolicy, started_ms: int) -> None:
+        """`_append_slice` where rows are bad, or may be: the others go on, these as the policy has it."""
+        batch = plain(arrow_batch)
+        reasons, sizes = self._judge(batch, started_ms)
+        bad = np.flatnonzero(reasons)
+        if bad.size and self._tally is not None:
+            self._tally.add(reasons[bad], self.record_count + bad)
+        self._place(batch.filter(pa.array(reasons == GOOD)), self._topics_of, started_ms)
+        if bad.size and policy.dead_letter_topic is not None:
+            rows = BadRows(batch.take(pa.array(bad)), reasons[bad], self.record_count + bad, sizes[bad])
+            letters = self._fitting_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
+            its_topic = RowTopics((policy.dead_letter_topic,), None)
+            self._place(letters, lambda _: its_topic, started_ms)
+        if self._fingerprint is not None:
+            self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))
+        self.record_count += arrow_batch.num_rows
+
+    def _judge(self, batch: pa.RecordBatch, started_ms: int) -> tuple[Reasons, Int64s]:
+        """uint8[n]: which rows of a `plain` batch are bad; int64[n]: the bytes of those that are too large.
+
+        Raises ClusterError: a topic that is not known is the cluster's matter.
+        """
+        reasons = judge_values(batch, topic_option=self._topic is not None)
+        sizes = np.zeros(batch.num_rows, np.int64)
+        place = np.flatnonzero(reasons == GOOD)
+        columns = RecordColumns.from_arrow(batch.take(pa.array(place)), now_ms=wall_clock_ms())
+        topics = self._topics_of(columns)
+        states = self._resolve(frozenset(topics.names), started_ms)
+        outside = self._router.out_of_range(columns, topics, states)
+        if self._may_ask_again and columns.partition is not None and (columns.partition[outside] >= 0).any():
+            # As `_route` does.
+            self._may_ask_again = False
+            states = self._resolve(frozenset(topics.names), started_ms, ask_again=True)
+            outside = self._router.out_of_range(columns, topics, states)
+        too_large, sizes[place] = self._limits.too_large(columns, topics.names, topics.index, self._codec)
+        reasons[place[too_large]] = Reason.RecordTooLarge
+        reasons[place[outside]] = Reason.PartitionOutOfRange
+        return reasons, sizes
+
+    def _fitting_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> pa.RecordBatch:
+        """The dead letters, without what makes them too large for `topic`. Raises RecordTooLarge where that does not
+        take what they have to say."""
+        self._resolve(frozenset(), started_ms)
+        left_out = np.full(bad.rows.num_rows, LeftOut.NOTHING, np.uint8)
+        for leave_out in (LeftOut.VALUE, LeftOut.ALL, None):
+            letters = dead_letters(bad, origin, left_out)
+            columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
+            too_large, sizes = self._limits.too_large(columns, (topic,), None, self._codec)
+            if not too_large.any():
+                break
+            if leave_out is None:
+                limit = "kafka.max.request.size or max.message.bytes of deadLetterTopic"
+                size_bytes, max_bytes = int(sizes[too_large].max()), self._limits.of(topic)
+                raise RecordTooLarge(topic=topic, size_bytes=size_bytes, max_bytes=max_bytes, limit=limit)
+            left_out[too_large] = leave_out
+        return letters
+
+    def _place(
+        self, batch: pa.RecordBatch, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
+    ) -> None:
+        """Rows that were judged."""
+        if not batch.num_rows:
+            return
+        columns = RecordColumns.from_arrow(batch, now_ms=wall_clock_ms())
+        topics = topics_of(columns)
+        rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
+        self._check_sizes(rows, self._limits.max_request_size)
+        self._producer.place(rows, self._receipts, self._codec, started_ms)
+
+    @property
+    def bad_rows(self) -> BadRowReceipt:
+        """What became of them so far; with badRows=fail nothing."""
+        return BadRowReceipt() if self._tally is None else self._tally.receipt()
+
+    def figures(self) -> Figures:
+        """What the producer did since the write began, under Kafka's metric names."""
+        return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
+
+    def finish(self) -> tuple[PartitionReceipt, ...]:
+        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError.
+
+        Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
+        took the first ones away with the old one: so they are asked which topic it is, after the last row.
+        """
+        self._producer.flush(self._receipts)
+        self._producer.check_topics(self._topic_ids, self._receipts)
+        return self._receipts.partitions()
+
+    @property
+    def runs(self) -> PackedRuns | None:
+        """Of the rows that are acknowledged; None where they were not to be kept."""
+        return None if self._receipts.runs is None else self._receipts.runs.packed()
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        """Topic -> its id; None where the brokers have none."""
+        return {topic: None if topic_id is None else str(topic_id) for topic, topic_id in self._topic_ids.items()}

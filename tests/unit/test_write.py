@@ -1,0 +1,335 @@
+"""Slices, what a write holds to of a topic, and bad rows: over a stand-in for the producer, and over a real one with a
+broker that answers when it is told to."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink import write as write_module
+from kafka_sink.errors import PartitionOutOfRange, RecordTooLarge, TooManyBadRows, TopicRecreated
+from kafka_sink.metrics import Metrics
+from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
+from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.records.dead_letters import Origin
+from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.write import Write
+from loopback_network import LoopbackNetwork, Make, config, refresh, rows
+
+
+class GrowingTopic:
+    """Stands in for a Producer: a topic that had `first` partitions and, when asked again, has `then`."""
+
+    def __init__(self, first: int, then: int) -> None:
+        self.config = config(1)
+        self.metrics = Metrics()
+        self.partition_count, self._then = first, then
+        self.asked_again = 0
+        self.placed: list[int] = []
+
+    def await_topics(
+        self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
+    ) -> dict[str, TopicSnapshot]:
+        if ask_again:
+            self.asked_again += 1
+            self.partition_count = self._then
+        leaders = (0,) * self.partition_count
+        return {name: TopicSnapshot(name, None, leaders, leaders) for name in names}
+
+    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
+        for destination in rows.unplaced():
+            count = int(rows.end_row[destination] - rows.next_row[destination])
+            self.placed += [rows.destinations[destination].partition] * count
+
+
+def explicit(*partitions: int) -> pa.RecordBatch:
+    return pa.record_batch(
+        {"value": pa.array([b"v" * 100] * len(partitions)), "partition": pa.array(partitions, pa.int32())}
+    )
+
+
+def write_to(topic: GrowingTopic) -> Write:
+    return Write(topic, topic="t", partitioner="murmur2", fingerprint=None)  # type: ignore[arg-type]
+
+
+def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = write_to(GrowingTopic(1, then=1))
+    seen: list[pa.RecordBatch] = []
+    monkeypatch.setattr(write, "_append_slice", seen.append)
+    monkeypatch.setattr(write_module, "SLICE_BYTES", 1_000)
+    batch = pa.record_batch({"value": pa.array([b"%06d" % n for n in range(5_000)])})
+    write.append(batch)
+    assert pa.Table.from_batches(seen) == pa.Table.from_batches([batch])
+    assert max(part.nbytes for part in seen) <= 1_200
+
+
+def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[pa.RecordBatch] = []
+    write = write_to(GrowingTopic(1, then=1))
+    monkeypatch.setattr(write, "_append_slice", seen.append)
+    monkeypatch.setattr(write_module, "SLICE_BYTES", 100_000)
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array([bytes(10_000)]))
+    write.append(pa.record_batch({"value": shared}))
+    assert [part.num_rows for part in seen] == [10] * 100
+
+
+def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    write = producing(max_request_size=2_000).begin(topic="t")
+    with pytest.raises(RecordTooLarge) as failure:
+        write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
+    assert failure.value.size_bytes > 2_000
+    assert write.finish() == ()
+
+
+def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() -> None:
+    topic = GrowingTopic(2, then=4)
+    write = write_to(topic)
+    write.append(explicit(1, 3, 0))
+    assert topic.placed == [0, 1, 3]
+    write.append(explicit(2))
+    assert topic.asked_again == 1
+    with pytest.raises(PartitionOutOfRange) as failure:
+        write.append(explicit(4))
+    assert (failure.value.partition, failure.value.partition_count) == (4, 4)
+    assert topic.asked_again == 2
+
+
+def test_once_an_arrow_batch_whatever_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_module, "SLICE_BYTES", 1)
+    topic = GrowingTopic(1, then=2)
+    with pytest.raises(PartitionOutOfRange):
+        write_to(topic).append(explicit(0, 1, 0, 9))  # in slices of a row
+    assert topic.asked_again == 1
+    assert topic.placed == [0, 1, 0]
+
+
+def test_no_topic_will_ever_have_a_negative_partition() -> None:
+    topic = GrowingTopic(2, then=4)
+    with pytest.raises(PartitionOutOfRange):
+        write_to(topic).append(explicit(0, -1))
+    assert topic.asked_again == 0
+
+
+# --- with a broker that answers when it is told to --------------------------------------------------------------------
+
+
+def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LoopbackNetwork) -> None:
+    keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(keyed)
+    network.partitions = 8
+    refresh(producer, network)
+    write.append(keyed)
+    assert {receipt.partition for receipt in write.finish()} == {0}
+    after = producer.begin(topic="t")
+    after.append(keyed)
+    assert len(after.finish()) == 8
+
+
+def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write._receipts)
+    old, network.topic_id = network.topic_id, uuid.uuid4()
+    refresh(producer, network)
+    with pytest.raises(TopicRecreated):
+        write.append(rows(1))
+        write.finish()
+    assert {topic_id for topic_id, _ in network.produced} == {old}
+
+
+def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    """The write knows nothing of that partition, so nothing in it says that it was another topic's row."""
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write._receipts)
+    old, network.topic_id, network.partitions = network.topic_id, uuid.uuid4(), 2
+    refresh(producer, network)
+    with pytest.raises(TopicRecreated):
+        write.append(pa.record_batch({"value": pa.array([b"v"]), "partition": pa.array([1], pa.int32())}))
+        write.finish()
+    assert {topic_id for topic_id, _ in network.produced} == {old}
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same(
+    producing: Make, network: LoopbackNetwork, by_name: bool
+) -> None:
+    network.by_name = by_name
+    write = producing().begin(topic="t")
+    write.append(rows(1))
+    first_id = str(network.topic_id)
+    assert write.topic_ids == {"t": first_id}
+    assert len(write.finish()) == 1
+    write.append(rows(1))
+    network.topic_id = uuid.uuid4()
+    if by_name:
+        with pytest.raises(TopicRecreated):
+            write.finish()
+    else:
+        # They would have refused the batch.
+        write.finish()
+
+
+def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:
+    producer = producing()
+    for count in (3, 2):
+        write = producer.begin(topic="t")
+        write.append(pa.record_batch({"value": pa.array([bytes(50)] * count)}))
+        write.finish()
+        figures = write.figures()
+        assert figures.producer["record-send-total"] == figures.topics["t"]["record-send-total"] == count
+        assert figures.producer["record-size-max"] == 61 + 56 + 1
+        assert figures.producer["flush-time-ns-total"] > 0
+    assert figures.producer["metadata-age"] >= 0
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+def sorting_write(
+    topic: GrowingTopic,
+    *,
+    letters: str | None = None,
+    limits: BadRowLimits | None = None,
+    max_message_bytes: Mapping[str, int] | None = None,
+) -> Write:
+    policy = BadRowPolicy(
+        letters, limits or BadRowLimits(), Origin(None, None, 0, "t"), lambda topics: max_message_bytes or {}
+    )
+    return Write(
+        topic,  # type: ignore[arg-type]
+        topic="t",
+        partitioner="murmur2",
+        fingerprint=Fingerprint(),
+        bad_rows=policy,
+    )
+
+
+class Remembering(GrowingTopic):
+    """Also by topic."""
+
+    def __init__(self, first: int, then: int) -> None:
+        super().__init__(first, then)
+        self.by_topic: Counter[str] = Counter()
+
+    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
+        super().place(rows, receipts, codec, started_ms)
+        for destination in rows.unplaced():
+            placed = int(rows.end_row[destination] - rows.next_row[destination])
+            self.by_topic[rows.destinations[destination].topic] += placed
+
+
+def test_bad_rows_are_left_out_and_the_others_go_on() -> None:
+    topic = Remembering(2, then=3)
+    write = sorting_write(topic)
+    write.append(explicit(1, -1, 2, 0, 7))
+    assert topic.placed == [0, 1, 2]
+    assert topic.asked_again == 1
+    assert write.record_count == 5
+    assert write.bad_rows.dropped == {"PartitionOutOfRange": 2}
+    assert write.bad_rows.first_rows == ((0, 1), (0, 4))
+    write.append(explicit(0, 9))
+    assert write.bad_rows.first_rows == ((0, 1), (0, 4), (0, 6))
+
+
+def test_a_negative_partition_before_one_that_may_be_new_does_not_hide_it() -> None:
+    topic = Remembering(1, then=3)
+    write = sorting_write(topic)
+    write.append(explicit(-1, 2))
+    assert (topic.placed, topic.asked_again) == ([2], 1)
+    assert write.bad_rows.dropped == {"PartitionOutOfRange": 1}
+
+
+def test_dead_letters_go_to_their_topic_in_the_same_write() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters")
+    write.append(explicit(0, 5, 0, -5))
+    assert topic.by_topic == {"t": 2, "letters": 2}
+    assert write.bad_rows.dead_lettered == {"PartitionOutOfRange": 2}
+    assert set(write.topic_ids) == {"t", "letters"}
+
+
+def test_nothing_but_bad_rows() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic)
+    write.append(explicit(-1, -2))
+    assert (topic.placed, write.record_count, write.bad_rows.dropped_count) == ([], 2, 2)
+
+
+def test_good_rows_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Write, "_append_sorted", None)
+    topic = Remembering(2, then=2)
+    write = sorting_write(topic, letters="letters", max_message_bytes={"t": 1_000})
+    write.append(explicit(*[0, 1] * 500))
+    assert len(topic.placed) == 1_000
+    assert write.bad_rows == BadRowReceipt()
+
+
+def test_a_row_that_its_topic_takes_when_it_is_compressed_is_good() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, max_message_bytes={"t": 1_000})
+    dense = random.Random(3).randbytes(2_000)
+    write.append(pa.record_batch({"value": pa.array([bytes(2_000), dense, bytes(100)])}))
+    assert topic.placed == [0, 0]
+    assert write.bad_rows.dropped == {"RecordTooLarge": 1}
+    assert write.bad_rows.first_rows == ((0, 1),)
+
+
+def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters", limits=BadRowLimits(max_rows=1))
+    write.append(explicit(0, -1))
+    assert topic.by_topic == {"t": 1, "letters": 1}
+    with pytest.raises(TooManyBadRows):
+        write.append(explicit(0, -1))
+    assert topic.by_topic == {"t": 1, "letters": 1}
+
+
+def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None:
+    digests = set()
+    for partitions in (1, 3):
+        write = sorting_write(Remembering(partitions, then=partitions))
+        write.append(explicit(0, 2, -1))
+        assert write.bad_rows.dropped_count == (2 if partitions == 1 else 1)
+        assert write._fingerprint is not None
+        digests.add(write._fingerprint.digest())
+    assert len(digests) == 1
+
+
+def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
+    """RecordTooLarge of an earlier row, by the time that the next ones are routed or placed."""
+    for method in ("await_topics", "place"):
+        topic = Remembering(1, then=1)
+        refused = RecordTooLarge(topic="t", size_bytes=9, max_bytes=None, limit="max.message.bytes")
+
+        def refuse(*_: object, error: Exception = refused, **__: object) -> None:
+            raise error
+
+        write = sorting_write(topic)
+        setattr(topic, method, refuse)
+        with pytest.raises(RecordTooLarge) as failure:
+            write.append(explicit(0))
+        assert failure.value is refused
+        assert write.bad_rows == BadRowReceipt()
+
+
+def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters", max_message_bytes={"letters": 70})
+    with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
+        write.append(explicit(-1))
+    assert topic.by_topic == {}
