@@ -39,6 +39,7 @@ from kafka_sink.net.selector import Selector
 from kafka_sink.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.producer.core import wire
 from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.topic_check import TopicCheck
@@ -107,16 +108,24 @@ class Producer:
         transaction: Transaction | None = None,
         fingerprint: Fingerprint | None = None,
         bad_rows: BadRowPolicy | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> Write:
         """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option.
         `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
         all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
-        write."""
+        write. `rate_limit`: how fast they may go; None: as fast as they do."""
         if transaction is not None:
             with self._changed:
                 self._sender.begin_transaction(transaction)
             self._in_transaction = True
-        return Write(self, topic=topic, partitioner=partitioner, fingerprint=fingerprint, bad_rows=bad_rows)
+        return Write(
+            self,
+            topic=topic,
+            partitioner=partitioner,
+            fingerprint=fingerprint,
+            bad_rows=bad_rows,
+            rate_limit=rate_limit,
+        )
 
     def close(self) -> None:
         """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
@@ -235,6 +244,13 @@ class Producer:
         """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between."""
         with self._changed, _timed(self.metrics.waited_for_memory):
             self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
+
+    def pause(self, until_ms: int) -> None:
+        """Waits until then, for a write that is to be slow. Raises the error that ends the producer meanwhile."""
+        with self._changed:
+            while (remaining_ms := until_ms - monotonic_ms()) > 0:
+                self._raise_failure()
+                self._changed.wait(remaining_ms / 1000)
 
     def flush(self, receipts: Receipts) -> None:
         """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""

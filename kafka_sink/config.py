@@ -181,6 +181,9 @@ class SinkConfig:
     dead_letter_topic: str | None
     max_bad_rows: int | None
     max_bad_row_fraction: float | None
+    max_rows_per_second: int | None
+    max_bytes_per_second: int | None
+    rate_tasks: int | None
 
 
 _SECURITY_FIELDS = frozenset(field.name for field in fields(SecurityConfig))
@@ -364,6 +367,16 @@ BAD_ROW_RULES = (
     ),
 )
 
+RATE_RULES = tuple(
+    Rule(
+        (field, "rate_tasks"),
+        lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
+        lambda values: "rateTasks beside it, by how many tasks it is to be divided: Spark does not tell how many tasks "
+        "a write has",
+    )
+    for field in ("max_rows_per_second", "max_bytes_per_second")
+)
+
 
 def _is_authenticated(values: Mapping[str, Any]) -> bool:
     return values["security_protocol"] in AUTHENTICATED
@@ -472,6 +485,7 @@ RULES = (
     *SECURITY_RULES,
     *VERSION_RULES,
     *BAD_ROW_RULES,
+    *RATE_RULES,
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],

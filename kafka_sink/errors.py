@@ -58,6 +58,7 @@
     │   ├── CommittedDataMissing
     │   ├── CheckpointBehind
     │   ├── TransactionTimedOut
+    │   ├── RateOutlastsTransaction
     │   ├── StateExpired
     │   ├── LeaderDisagrees          ... about which rows are in a slot's transaction
     │   │   ├── AbortedRowsOpen
@@ -983,6 +984,21 @@ class TransactionTimedOut(ExactlyOnceError):
             f"{found}, age {age_ms} ms of kafka.transaction.timeout.ms {timeout_ms}. It took too long, or a later "
             f"attempt of its task took over (spark.speculation must be off). {NOTHING_VISIBLE} {LASTS_TOO_LONG} "
             "kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms."
+        )
+
+
+class RateOutlastsTransaction(ExactlyOnceError):
+    """`row_count`: of the task's rows that were handed over in time."""
+
+    def __init__(self, *, transactional_id: str, timeout_ms: int, row_count: int) -> None:
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.row_count = row_count
+        super().__init__(
+            f"the rows of transaction {transactional_id!r} take longer than kafka.transaction.timeout.ms {timeout_ms} "
+            f"at the rate that maxRowsPerSecond and maxBytesPerSecond leave to one task: {row_count} of them were "
+            f"sent, and there are more. {NOTHING_VISIBLE} {LASTS_TOO_LONG} kafka.transaction.timeout.ms and the "
+            "brokers' transaction.max.timeout.ms, or the rate."
         )
 
 

@@ -364,6 +364,23 @@ partition that its topic does not have; its time is before 1970; a header has no
 of them is sent."""
 
 
+_RATE = """\
+For a topic that others use as well. A write that is slower than this anyway does not notice.
+
+Spark tells a Python sink how many tasks a write has neither while it is planned nor in a task, so `rateTasks` says it:
+each task takes that part of the rate. Exact is the number that run at once: the number of the DataFrame's partitions
+(`df.rdd.getNumPartitions()`, after a shuffle what it was repartitioned to), or of the cores they share, if those are
+fewer. Where fewer tasks run at once than that, as when 16 tasks share 2 cores or the last of them are still running,
+the write is as much slower than asked, and never faster. Where more run at once it is faster: a bound that must hold
+whatever a job says is a quota of the brokers, which throttle a client id or user (KIP-219); the sink obeys, and a task
+that was throttled logs a warning.
+
+A task hands over a tenth of a second's worth at a time, waits for the next, and catches up with no more than that when
+its source was slow. No timeout of Kafka's begins for rows that wait. With exactly-once a micro-batch's transactions are
+open as long as it is written: one that takes longer than `kafka.transaction.timeout.ms` fails with
+RateOutlastsTransaction, so bound it too (`maxOffsetsPerTrigger` and the like of the source)."""
+
+
 _SECURITY = """\
 Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
 file is found where connections are made: on executors, and with exactly-once where the write is planned.
@@ -453,6 +470,14 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
                "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
                "transaction.max.timeout.ms"),
+    )),
+    Section("Rate", _RATE, (
+        Option("maxRowsPerSecond", "max_rows_per_second", _integer(1, INT64_MAX), None,
+               "rows that the whole write hands over in a second; needs rateTasks"),
+        Option("maxBytesPerSecond", "max_bytes_per_second", _integer(1, INT64_MAX), None,
+               "the same for bytes of keys, values and headers, before compression"),
+        Option("rateTasks", "rate_tasks", _integer(1), None,
+               "how many of the write's tasks run at once: each takes this part of the rate"),
     )),
     Section("Receipts", _RECEIPTS, (
         Option("receiptsPath", "receipts_path", Kind("an absolute path, or a URI: s3://bucket/folder", _folder), None,

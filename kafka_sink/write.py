@@ -32,12 +32,13 @@ from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRo
 from kafka_sink.producer.core import codec_of
 from kafka_sink.producer.judgement import SizeLimits
 from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router, RowTopics
 from kafka_sink.producer.runs import PackedRuns, Runs
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons, columns_for_fingerprint, judge_values, plain
-from kafka_sink.records.columns import RecordColumns, plain_bytes
+from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
@@ -68,6 +69,8 @@ class RunningProducer(Protocol):
 
     def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None: ...
 
+    def pause(self, until_ms: int) -> None: ...
+
 
 class Write:
     """`client.Producer.begin` makes one. `finish` is the last call."""
@@ -80,6 +83,7 @@ class Write:
         partitioner: str,
         fingerprint: Fingerprint | None,
         bad_rows: BadRowPolicy | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -89,6 +93,7 @@ class Write:
             producer.config.max_request_size, None if bad_rows is None else bad_rows.dead_letter_topic
         )
         self._fingerprint = fingerprint
+        self._rate_limit = rate_limit
         self._codec = codec_of(producer.config)
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
@@ -112,8 +117,15 @@ class Write:
         # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
         self._may_ask_again = True
         rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
+        if self._rate_limit is not None:
+            fit = self._rate_limit.rows_at_once(arrow_batch.num_rows, content_bytes(arrow_batch))
+            rows_a_slice = min(rows_a_slice, fit)
         for start in range(0, arrow_batch.num_rows, rows_a_slice):
-            self._append_slice(arrow_batch.slice(start, rows_a_slice))
+            part = arrow_batch.slice(start, rows_a_slice)
+            if self._rate_limit is not None:
+                # Before max.block.ms begins for them, and any time-out of theirs.
+                self._producer.pause(self._rate_limit.take(part.num_rows, content_bytes(part), monotonic_ms()))
+            self._append_slice(part)
 
     def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
         started_ms = monotonic_ms()

@@ -316,11 +316,24 @@ def _plain_bytes(array: pa.Array) -> int:
     if isinstance(array.type, _LIST_TYPES):
         entries = array.flatten()
         return sum(_plain_bytes(entries.field(i)) for i in range(entries.type.num_fields))
-    if pa.types.is_dictionary(array.type) and _is_bytes(array.type):
-        return _total(_lengths(array.dictionary).take(array.indices))
-    if array.type in _VIEWS:
-        return _total(_lengths(array))
+    if array.type in _VIEWS or (pa.types.is_dictionary(array.type) and _is_bytes(array.type)):
+        return _content_bytes(array)
     return int(array.nbytes)
+
+
+def content_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the keys, values and headers of a batch whose schema `check_schema` has accepted."""
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return sum(_content_bytes(array) for name, array in columns if name in ("key", "value", "headers"))
+
+
+def _content_bytes(array: pa.Array) -> int:
+    if isinstance(array.type, _LIST_TYPES):
+        entries = array.flatten()
+        return sum(_content_bytes(entries.field(i)) for i in range(entries.type.num_fields))
+    if pa.types.is_dictionary(array.type):
+        return _total(_lengths(array.dictionary).take(array.indices))
+    return 0 if pa.types.is_null(array.type) else _total(_lengths(array))
 
 
 def _lengths(array: pa.Array) -> pa.Array:

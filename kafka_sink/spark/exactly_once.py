@@ -64,6 +64,7 @@ from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
 from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.rate import rate_limit, tell_throttled
 from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
@@ -372,12 +373,14 @@ def _produce(
             transaction=transaction,
             fingerprint=fingerprint,
             bad_rows=policy,
+            rate_limit=rate_limit(config, transactional_id=transaction.transactional_id),
         )
         if config.receipts_path is not None:
             write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts, bad_rows = finish(write, config)
+    tell_throttled(write, config)
     runs = None if config.receipts_path is None else write.runs
     return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids, runs, bad_rows)
 

@@ -45,6 +45,7 @@ from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.rate import rate_limit, tell_throttled
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder
 
 
@@ -97,12 +98,14 @@ def _write_rows(
             topic=config.topic,
             partitioner=config.partitioner,
             bad_rows=bad_row_policy(config, _conf_of(context), ask_cluster(config.producer)),
+            rate_limit=rate_limit(config),
         )
         if config.receipts_path is not None:
             write.keep_runs()
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts, bad_rows = finish(write, config)
+    tell_throttled(write, config)
     proof = None
     if config.receipts_path is not None:
         identity = identity or stream_identity(_conf_of(context))

@@ -504,3 +504,23 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
         producer.place(rows, Receipts(), codec_for("none"), 0)
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
+
+
+def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing()
+    began_ms = client.monotonic_ms()
+    producer.pause(began_ms + 50)
+    assert 50 <= client.monotonic_ms() - began_ms < 5_000
+    producer.pause(began_ms)
+    thread, outcome = in_background(lambda: producer.pause(began_ms + 600_000))
+    producer.close()
+    thread.join(5)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LoopbackNetwork) -> None:
+    network.produce_code = 87
+    producer = producing(linger_ms=0)
+    producer.begin(topic="t").append(rows(1))
+    with pytest.raises(ProduceRejected):
+        producer.pause(client.monotonic_ms() + 600_000)

@@ -16,6 +16,7 @@ from kafka_sink.errors import PartitionOutOfRange, RecordTooLarge, TooManyBadRow
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.metadata import TopicSnapshot
+from kafka_sink.producer.rate_limit import Rate, RateLimit
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.fingerprint import Fingerprint
@@ -32,6 +33,7 @@ class GrowingTopic:
         self.partition_count, self._then = first, then
         self.asked_again = 0
         self.placed: list[int] = []
+        self.pauses: list[int] = []
 
     def await_topics(
         self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
@@ -48,14 +50,24 @@ class GrowingTopic:
             self.placed += [rows.destinations[destination].partition] * count
 
 
+    def pause(self, until_ms: int) -> None:
+        self.pauses.append(until_ms)
+
+
 def explicit(*partitions: int) -> pa.RecordBatch:
     return pa.record_batch(
         {"value": pa.array([b"v" * 100] * len(partitions)), "partition": pa.array(partitions, pa.int32())}
     )
 
 
-def write_to(topic: GrowingTopic) -> Write:
-    return Write(topic, topic="t", partitioner="murmur2", fingerprint=None)  # type: ignore[arg-type]
+def write_to(topic: GrowingTopic, rate_limit: RateLimit | None = None) -> Write:
+    return Write(
+        topic,  # type: ignore[arg-type]
+        topic="t",
+        partitioner="murmur2",
+        fingerprint=None,
+        rate_limit=rate_limit,
+    )
 
 
 def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +128,31 @@ def test_no_topic_will_ever_have_a_negative_partition() -> None:
     with pytest.raises(PartitionOutOfRange):
         write_to(topic).append(explicit(0, -1))
     assert topic.asked_again == 0
+
+
+def test_a_slow_write_goes_in_small_slices_each_when_it_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_module, "monotonic_ms", lambda: 1_000)
+    topic = GrowingTopic(1, then=1)
+    write = write_to(topic, RateLimit(Rate(rows_per_s=200), now_ms=1_000))
+    write.append(rows(50))
+    assert topic.pauses == [1_100, 1_200, 1_250]
+    assert write.record_count == len(topic.placed) == 50
+
+
+def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_module, "monotonic_ms", lambda: 0)
+    topic = GrowingTopic(1, then=1)
+    headers = pa.array([[("h", b"12345")]] * 30, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    batch = pa.record_batch(
+        {
+            "key": pa.array(["k" * 14] * 30).dictionary_encode(),
+            "value": pa.array([bytes(80)] * 30, pa.binary_view()),
+            "headers": headers,
+            "topic": pa.array(["t"] * 30),
+        }
+    )
+    write_to(topic, RateLimit(Rate(bytes_per_s=10_000), now_ms=0)).append(batch)
+    assert topic.pauses == [100, 200, 300]
 
 
 # --- with a broker that answers when it is told to --------------------------------------------------------------------

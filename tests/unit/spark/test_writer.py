@@ -28,6 +28,7 @@ from kafka_sink.errors import (
     UnknownOption,
     WriteKind,
 )
+from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
@@ -57,9 +58,13 @@ class Remembering:
         self.runs = PackedRuns()
         self.bad_rows = BadRowReceipt()
 
-    def begin(self, *, topic: str | None, partitioner: str, bad_rows: object) -> Remembering:
+    def begin(self, *, topic: str | None, partitioner: str, bad_rows: object, rate_limit: object) -> Remembering:
         assert topic == self.topic
+        assert rate_limit is None
         return self
+
+    def figures(self) -> Figures:
+        return Metrics().snapshot(1).since(Metrics().begin_task(0))
 
     def keep_runs(self) -> None:
         assert not self.batches
