@@ -1766,7 +1766,49 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
     ),
 )
 
+RATE: tuple[Mutant, ...] = (
+    Mutant(
+        "rate: rows go before they are paid for",
+        f"{PRODUCER}/rate_limit.py",
+        "        self._paid_until_ms = max(self._paid_until_ms, now_ms - BURST_MS) + count * self._ms_each\n"
+        "        return self._paid_until_ms\n",
+        "        goes_ms = max(self._paid_until_ms, now_ms - BURST_MS)\n"
+        "        self._paid_until_ms = goes_ms + count * self._ms_each\n"
+        "        return goes_ms\n",
+        f"{TESTS_PRODUCER}/test_rate_limit.py::test_it_is_never_faster_than_asked",
+    ),
+    Mutant(
+        "rate: all that a slow source missed comes at once",
+        f"{PRODUCER}/rate_limit.py",
+        "max(self._paid_until_ms, now_ms - BURST_MS)",
+        "self._paid_until_ms",
+        f"{TESTS_PRODUCER}/test_rate_limit.py::test_what_a_slow_source_missed_is_caught_up_with_by_one_burst",
+    ),
+    Mutant(
+        "rate: brokers abort the transaction of a slow task without a word of why",
+        f"{PRODUCER}/rate_limit.py",
+        "        if transaction is not None and goes_ms",
+        "        if False and goes_ms",
+        f"{TESTS_PRODUCER}/test_rate_limit.py::"
+        "test_a_transaction_that_would_be_outlasted_is_told_before_it_is_waited_for",
+    ),
+    Mutant(
+        "rate: each task takes all of it",
+        "kafka_sink/spark/rate.py",
+        "whole / tasks",
+        "float(whole)",
+        "tests/unit/spark/test_rate.py::test_a_task_takes_its_part",
+    ),
+    Mutant(
+        "rate: a slow writer is not told that its rows were refused",
+        CLIENT,
+        "                self._raise_failure()\n                self._changed.wait(remaining_ms / 1000)\n",
+        "                self._changed.wait(remaining_ms / 1000)\n",
+        f"{TESTS_CLIENT}::test_a_pause_is_ended_by_rows_that_were_refused_meanwhile",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS,
+    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE,
 )  # fmt: skip
