@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kafka_sink.doctor.report import Report
 
-__all__ = ["Interceptor", "__version__", "partition_count", "receipts", "register", "validate"]
+__all__ = ["Interceptor", "__version__", "dedupe", "partition_count", "receipts", "register", "validate"]
 
 
 def register(
@@ -77,6 +77,24 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
     # Without a scheme it is the driver's disk for the sink, and for Spark its fs.defaultFS.
     uri = f"file://{path}" if path.startswith("/") else path
     return spark.read.option("recursiveFileLookup", "true").schema(SPARK_SCHEMA).parquet(uri)
+
+
+def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
+    """The rows of `df` without those that a write with `rowIdentity` has written again, of which one is kept, whichever
+    it is. `df`: what Spark's own `format("kafka")` reads with `includeHeaders=true`, batch or stream, before a select.
+    Records without an identity are all kept. The identity's headers are taken away, so that who writes the rows on does
+    not pass them off as its own; other headers stay, and `headers` is null where there are none.
+
+    A stream without `watermark` remembers every row that it has seen. With one, as "2 hours", it remembers those of so
+    long before the latest `timestamp`, and Spark drops records that are older than that, with an identity or without:
+    so it must be longer than what the restart of the writing query takes, and than a partition's records are out of
+    order or behind another partition's.
+
+    Raises ValueError where columns are missing.
+    """
+    from kafka_sink.duplicates import without_duplicates
+
+    return without_duplicates(df, watermark)
 
 
 def partition_count(

@@ -47,6 +47,7 @@ from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.security import authenticator, tls_context
 from kafka_sink.write import Write
 
@@ -109,11 +110,12 @@ class Producer:
         fingerprint: Fingerprint | None = None,
         bad_rows: BadRowPolicy | None = None,
         rate_limit: RateLimit | None = None,
+        row_identity: RowIdentity | None = None,
     ) -> Write:
         """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option.
         `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
         all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
-        write. `rate_limit`: how fast they may go; None: as fast as they do."""
+        write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
         if transaction is not None:
             with self._changed:
                 self._sender.begin_transaction(transaction)
@@ -125,6 +127,7 @@ class Producer:
             fingerprint=fingerprint,
             bad_rows=bad_rows,
             rate_limit=rate_limit,
+            row_identity=row_identity,
         )
 
     def close(self) -> None:

@@ -181,6 +181,7 @@ class SinkConfig:
     dead_letter_topic: str | None
     max_bad_rows: int | None
     max_bad_row_fraction: float | None
+    row_identity: bool
     max_rows_per_second: int | None
     max_bytes_per_second: int | None
     rate_tasks: int | None

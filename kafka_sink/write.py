@@ -42,6 +42,7 @@ from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.row_identity import RowIdentity
 
 Int64s = npt.NDArray[np.int64]
 
@@ -84,6 +85,7 @@ class Write:
         fingerprint: Fingerprint | None,
         bad_rows: BadRowPolicy | None = None,
         rate_limit: RateLimit | None = None,
+        row_identity: RowIdentity | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -94,6 +96,7 @@ class Write:
         )
         self._fingerprint = fingerprint
         self._rate_limit = rate_limit
+        self._row_identity = row_identity
         self._codec = codec_of(producer.config)
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
@@ -131,7 +134,7 @@ class Write:
         started_ms = monotonic_ms()
         try:
             columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
-            rows = self._route(columns, started_ms)
+            rows = self._route(self._identified(columns), started_ms)
             self._check_sizes(rows, self._limits.least)
         except BadRow:
             if self._bad_rows is None:
@@ -142,6 +145,13 @@ class Write:
         if self._fingerprint is not None:
             self._fingerprint.update(columns)
         self.record_count += columns.num_rows
+
+    def _identified(self, columns: RecordColumns, place: Int64s | None = None) -> RecordColumns:
+        """The rows as they are to be written. `place`: int64[n], where they are in their slice; None: they are it."""
+        if self._row_identity is None:
+            return columns
+        numbers = np.arange(columns.num_rows) if place is None else place
+        return self._row_identity.added_to(columns, self.record_count + numbers)
 
     def _route(self, columns: RecordColumns, started_ms: int) -> RoutedRows:
         topics = self._topics_of(columns)
@@ -200,12 +210,15 @@ class Write:
         bad = np.flatnonzero(reasons)
         if bad.size and self._tally is not None:
             self._tally.add(reasons[bad], self.record_count + bad)
-        self._place(batch.filter(pa.array(reasons == GOOD)), self._topics_of, started_ms)
+        good = np.flatnonzero(reasons == GOOD)
+        columns = RecordColumns.from_arrow(batch.take(pa.array(good)), now_ms=wall_clock_ms())
+        self._place(self._identified(columns, good), self._topics_of, started_ms)
         if bad.size and policy.dead_letter_topic is not None:
             rows = BadRows(batch.take(pa.array(bad)), reasons[bad], self.record_count + bad, sizes[bad])
             letters = self._fitting_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
             its_topic = RowTopics((policy.dead_letter_topic,), None)
-            self._place(letters, lambda _: its_topic, started_ms)
+            columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
+            self._place(columns, lambda _: its_topic, started_ms)
         if self._fingerprint is not None:
             self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))
         self.record_count += arrow_batch.num_rows
@@ -219,6 +232,7 @@ class Write:
         sizes = np.zeros(batch.num_rows, np.int64)
         place = np.flatnonzero(reasons == GOOD)
         columns = RecordColumns.from_arrow(batch.take(pa.array(place)), now_ms=wall_clock_ms())
+        columns = self._identified(columns, place)
         topics = self._topics_of(columns)
         states = self._resolve(frozenset(topics.names), started_ms)
         outside = self._router.out_of_range(columns, topics, states)
@@ -251,12 +265,11 @@ class Write:
         return letters
 
     def _place(
-        self, batch: pa.RecordBatch, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
+        self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
     ) -> None:
         """Rows that were judged."""
-        if not batch.num_rows:
+        if not columns.num_rows:
             return
-        columns = RecordColumns.from_arrow(batch, now_ms=wall_clock_ms())
         topics = topics_of(columns)
         rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
         self._check_sizes(rows, self._limits.max_request_size)

@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
+from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT
 
 Int64s = npt.NDArray[np.int64]
 
@@ -79,10 +80,10 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
     value_size = pc.if_else(has_value, None, pc.binary_length(value).cast(pa.int64()))
     own = [
         ("pykafka.reason", pa.array(_REASON_TEXTS).take(pa.array(bad.reasons))),
-        ("pykafka.query", _same(origin.query_id, count)),
-        ("pykafka.batch", _same(origin.batch_id, count)),
-        ("pykafka.slot", _same(origin.slot, count)),
-        ("pykafka.row", _text(pa.array(bad.numbers))),
+        (QUERY, _same(origin.query_id, count)),
+        (BATCH, _same(origin.batch_id, count)),
+        (SLOT, _same(origin.slot, count)),
+        (ROW, _text(pa.array(bad.numbers))),
         ("pykafka.topic", _topics(rows, origin.topic)),
         ("pykafka.partition", _text(_column(rows, "partition"))),
         (TIMESTAMP, _times(rows)),

@@ -59,11 +59,12 @@ from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
+from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy, finish
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
-from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
 from kafka_sink.spark.rate import rate_limit, tell_throttled
 from kafka_sink.spark.receipt_writer import write_receipt
 
@@ -303,7 +304,8 @@ def _write_slot(
             policy = bad_row_policy(
                 config, conf, ask_client(client), query_id=query_id, batch_id=micro_batch_id
             )
-            rows = _produce(config, plan.sink, begun, chain, arrow_batches, policy)
+            of_rows = row_identity(config, identity, slot)
+            rows = _produce(config, plan.sink, begun, chain, arrow_batches, policy, of_rows)
             marker = Marker(micro_batch_id, query_id, rows.fingerprint)
             run(client, two_phase.prepare(plan.sink, begun, marker))
             first_offsets = {(each.topic, each.partition): each.first_offset for each in rows.partitions}
@@ -358,6 +360,7 @@ def _produce(
     chain: InterceptorChain,
     arrow_batches: Iterator[pa.RecordBatch],
     policy: BadRowPolicy | None,
+    of_rows: RowIdentity | None,
 ) -> _Rows:
     transaction = Transaction(
         transactional_id=sink.names.slot(begun.slot),
@@ -374,6 +377,7 @@ def _produce(
             fingerprint=fingerprint,
             bad_rows=policy,
             rate_limit=rate_limit(config, transactional_id=transaction.transactional_id),
+            row_identity=of_rows,
         )
         if config.receipts_path is not None:
             write.keep_runs()

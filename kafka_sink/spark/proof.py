@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_sink.config import SinkConfig
 from kafka_sink.errors import WriteKind
 from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.records.row_identity import RowIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,13 @@ class TaskProof:
     started_ms: int
     ended_ms: int
     runs: PackedRuns | None
+
+
+def row_identity(config: SinkConfig, identity: Identity | None, slot: int) -> RowIdentity | None:
+    """What a task's rows say of themselves, where they are to; None: nothing."""
+    if not config.row_identity or identity is None:
+        return None
+    return RowIdentity(identity.query_id, identity.batch_id, slot)
 
 
 def stream_identity(local_properties: Mapping[str, str]) -> Identity:

@@ -44,7 +44,7 @@ from kafka_sink.spark.exactly_once import (
 from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
-from kafka_sink.spark.proof import Identity, TaskProof, stream_identity
+from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
 from kafka_sink.spark.rate import rate_limit, tell_throttled
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder
 
@@ -58,7 +58,7 @@ def write_task(
 ) -> TaskReceipt:
     """Writes the rows of one task attempt and returns when leaders have acknowledged all of them. `plan`: that of the
     micro-batch, where it is to be exactly once; its rows are then visible to nobody yet. `identity`: a batch write's,
-    for its receipt; a stream's tasks know theirs.
+    for its receipt and its rows' headers; a stream's tasks know theirs.
 
     Raises ConfigError, SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError, with a plan also
     ExactlyOnceError; the task then fails and Spark decides about another attempt.
@@ -93,12 +93,16 @@ def _write_rows(
     if config.delivery_guarantee == EXACTLY_ONCE:
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
     ensure_topic(config)
+    if identity is None and (config.receipts_path is not None or config.row_identity):
+        identity = stream_identity(_conf_of(context))
+    slot = context.partitionId() if context else 0
     with lease(config.producer) as producer:
         write = producer.begin(
             topic=config.topic,
             partitioner=config.partitioner,
             bad_rows=bad_row_policy(config, _conf_of(context), ask_cluster(config.producer)),
             rate_limit=rate_limit(config),
+            row_identity=row_identity(config, identity, slot),
         )
         if config.receipts_path is not None:
             write.keep_runs()
@@ -107,13 +111,12 @@ def _write_rows(
         receipts, bad_rows = finish(write, config)
     tell_throttled(write, config)
     proof = None
-    if config.receipts_path is not None:
-        identity = identity or stream_identity(_conf_of(context))
+    if config.receipts_path is not None and identity is not None:
         proof = TaskProof(
             config.receipts_path, identity, config.delivery_guarantee, started_ms, wall_clock_ms(), write.runs
         )
     return TaskReceipt(
-        spark_partition_id=context.partitionId() if context else 0,
+        spark_partition_id=slot,
         attempt_number=context.attemptNumber() if context else 0,
         record_count=write.record_count,
         partitions=receipts,
@@ -148,7 +151,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.options = options
         self.interceptors = tuple(interceptors)
         self.plan: Plan | None = None
-        # For receipts: at-least-once has no other name for a batch write.
+        # For receipts and rows: at-least-once has no other name for a batch write.
         self.identity = Identity(str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH)
 
     def __getstate__(self) -> dict[str, Any]:

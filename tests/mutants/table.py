@@ -1808,7 +1808,38 @@ RATE: tuple[Mutant, ...] = (
     ),
 )
 
+ROW_IDENTITY: tuple[Mutant, ...] = (
+    Mutant(
+        "identity: rows are numbered anew in each slice",
+        WRITE_MODULE,
+        "self._row_identity.added_to(columns, self.record_count + numbers)",
+        "self._row_identity.added_to(columns, numbers)",
+        f"{TESTS_WRITE}::test_rows_are_numbered_as_spark_delivers_them",
+    ),
+    Mutant(
+        "identity: rows behind a bad one take its number",
+        WRITE_MODULE,
+        "        self._place(self._identified(columns, good), self._topics_of, started_ms)\n",
+        "        self._place(self._identified(columns), self._topics_of, started_ms)\n",
+        f"{TESTS_WRITE}::test_bad_rows_keep_their_numbers",
+    ),
+    Mutant(
+        "identity: two writes of one foreachBatch are the same",
+        "kafka_sink/spark/writer.py",
+        "    if identity is None and (config.receipts_path",
+        "    if _conf_of(context) and (config.receipts_path",
+        "tests/unit/spark/test_writer.py::test_rows_know_whose_they_are_only_where_that_is_asked",
+    ),
+    Mutant(
+        "identity: it stands before a row's own headers, where it may be of a row that was copied",
+        f"{RECORDS}/row_identity.py",
+        "    place = own.row_offsets[1:][of_row] + np.arange(len(of_row))\n",
+        "    place = own.row_offsets[:-1][of_row] + np.arange(len(of_row))\n",
+        f"{TESTS_RECORDS}/test_row_identity.py::test_each_row_has_them_behind_its_own",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE,
+    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
 )  # fmt: skip

@@ -21,7 +21,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"check", "monitoring"}), "siblings"),
-    (frozenset({"functions", "spark", "transactions", "verify"}), "siblings"),
+    (frozenset({"duplicates", "functions", "spark", "transactions", "verify"}), "siblings"),
     (
         frozenset(
             {"checkpoint", "client", "clock", "commit", "doctor", "oauth", "security", "verification", "write"}

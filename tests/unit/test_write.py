@@ -7,6 +7,8 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +20,10 @@ from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRow
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.write import Write
 from loopback_network import LoopbackNetwork, Make, config, refresh, rows
 
@@ -370,3 +374,72 @@ def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> N
     with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
         write.append(explicit(-1))
     assert topic.by_topic == {}
+
+
+# --- identity ---------------------------------------------------------------------------------------------------------
+
+
+def rows_told(columns: RecordColumns) -> list[int]:
+    assert columns.headers is not None
+    entries = zip(columns.headers.key.to_pylist(), columns.headers.value.to_pylist(), strict=True)
+    return [int(value) for key, value in entries if key == b"pykafka.row"]
+
+
+def identified_write(
+    monkeypatch: pytest.MonkeyPatch, topic: GrowingTopic, policy: BadRowPolicy | None = None
+) -> tuple[Write, list[RecordColumns]]:
+    """And what it routes."""
+    fingerprint, identity = Fingerprint(), RowIdentity("q", 3, 1)
+    write = Write(
+        topic,  # type: ignore[arg-type]
+        topic="t",
+        partitioner="murmur2",
+        fingerprint=fingerprint,
+        bad_rows=policy,
+        row_identity=identity,
+    )
+    routed: list[RecordColumns] = []
+    route = write._router.route
+
+    def remember(columns: RecordColumns, *others: Any) -> RoutedRows:
+        routed.append(columns)
+        return route(columns, *others)
+
+    monkeypatch.setattr(write._router, "route", remember)
+    return write, routed
+
+
+def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_module, "SLICE_BYTES", 250)
+    write, routed = identified_write(monkeypatch, GrowingTopic(2, then=2))
+    write.append(explicit(1, 0, 1, 0, 1))
+    write.append(explicit(0, 1))
+    assert len(routed) > 3
+    assert [row for columns in routed for row in rows_told(columns)] == list(range(7))
+
+
+def test_bad_rows_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), lambda topics: {})
+    write, routed = identified_write(monkeypatch, Remembering(2, then=2), policy)
+    write.append(explicit(0, 1))
+    write.append(explicit(-1, 1, 7, 0))
+    # The second time around what is good, then the dead letters.
+    assert [rows_told(columns) for columns in routed[-2:]] == [[3, 5], [2, 4]]
+
+
+def test_a_fingerprint_is_of_the_rows_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, _ = identified_write(monkeypatch, GrowingTopic(2, then=2))
+    plain = Fingerprint()
+    write.append(explicit(0, 1))
+    plain.update(RecordColumns.from_arrow(explicit(0, 1), now_ms=0))
+    assert write._fingerprint is not None
+    assert write._fingerprint.digest() == plain.digest()
+
+
+def test_its_bytes_count_for_the_size_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = GrowingTopic(1, then=1)
+    topic.config = replace(topic.config, max_request_size=200)
+    write_to(topic).append(explicit(0))
+    write, _ = identified_write(monkeypatch, topic)
+    with pytest.raises(RecordTooLarge):
+        write.append(explicit(0))

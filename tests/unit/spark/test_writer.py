@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -30,8 +31,11 @@ from kafka_sink.errors import (
 )
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
+from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import writer
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity
@@ -57,10 +61,20 @@ class Remembering:
         self.keeps_runs = False
         self.runs = PackedRuns()
         self.bad_rows = BadRowReceipt()
+        self.rate_limit: RateLimit | None = None
+        self.row_identity: RowIdentity | None = None
 
-    def begin(self, *, topic: str | None, partitioner: str, bad_rows: object, rate_limit: object) -> Remembering:
+    def begin(
+        self,
+        *,
+        topic: str | None,
+        partitioner: str,
+        bad_rows: object,
+        rate_limit: RateLimit | None,
+        row_identity: RowIdentity | None,
+    ) -> Remembering:
         assert topic == self.topic
-        assert rate_limit is None
+        self.rate_limit, self.row_identity = rate_limit, row_identity
         return self
 
     def figures(self) -> Figures:
@@ -203,6 +217,38 @@ def test_a_missing_message_is_refused_by_both_commits() -> None:
         KafkaStreamWriter(OPTIONS).commit([None], 3)
     KafkaBatchWriter(OPTIONS).commit([receipt])
     KafkaStreamWriter(OPTIONS).commit([receipt], 3)
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: Any, kind: type) -> None:
+    in_task(sql__streaming__queryId="q", streaming__sql__batchId="7")
+    nothing = RecordColumns.from_arrow(next(batches(1)), now_ms=0)
+    told = []
+    for asked in ("false", "true"):
+        made = pickle.loads(pickle.dumps(kind(given_options({**TEXTS, "rowIdentity": asked}))))
+        for _ in ("an attempt", "another"):
+            producer = using(Remembering())
+            made.write(batches(1))
+            told.append(producer.row_identity)
+    none, none_again, first, again = told
+    assert none is none_again is None
+    assert first is not None and again is not None
+    (of_first, of_again) = (one.added_to(nothing, np.array([5])).headers for one in (first, again))
+    assert of_first is not None and of_again is not None
+    values = of_first.value.to_pylist()
+    assert values == of_again.value.to_pylist()
+    if kind is KafkaStreamWriter:
+        assert values == [b"q", b"7", b"3", b"5"]
+    else:
+        # Also in foreachBatch, which may write more than once: a write's own.
+        assert values == [made.identity.query_id.encode(), b"0", b"3", b"5"]
+
+
+def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
+    producer = using(Remembering())
+    KafkaBatchWriter(given_options({**TEXTS, "maxRowsPerSecond": "800", "rateTasks": "4"})).write(batches(1))
+    assert producer.rate_limit is not None
+    assert producer.rate_limit.rows_at_once(1_000, 0) == 20
 
 
 def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:

@@ -1,0 +1,86 @@
+"""Which row of which write a record is: headers that are the same when the write is replayed, so that a reader knows
+the row again.
+
+    pykafka.query      the query's id, which its checkpoint keeps; of a batch write the write's own
+    pykafka.batch      the micro-batch's; of a batch write 0
+    pykafka.slot       the Spark partition's
+    pykafka.row        which row of its task this was, from 0, in the order in which Spark delivered them
+
+All are text and stand behind the row's own headers, where a reader takes the last of each name: a row that was read
+somewhere with its headers brings older ones. Dead letters have the same four (`dead_letters.py`).
+
+Per Arrow batch: all values lie in one buffer, of which each entry is a part; the names are the same bytes every time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.records.columns import Headers, RecordColumns
+
+Int64s = npt.NDArray[np.int64]
+
+QUERY, BATCH, SLOT, ROW = NAMES = ("pykafka.query", "pykafka.batch", "pykafka.slot", "pykafka.row")
+
+
+class RowIdentity:
+    """Of the rows of one task."""
+
+    def __init__(self, query_id: str, batch_id: int, slot: int) -> None:
+        parts = [str(part).encode() for part in (query_id, batch_id, slot)]
+        self._task = pa.scalar(b"".join(parts), pa.binary())
+        # Where each of the four begins in a row's values.
+        self._starts = np.cumsum([0, *map(len, parts)]).astype(np.int32)
+        self._names = _names_of(0)
+
+    def added_to(self, columns: RecordColumns, numbers: Int64s) -> RecordColumns:
+        """The same rows with these headers behind their own. `numbers`: int64[n], which rows of the task they are."""
+        if len(self._names) < len(NAMES) * len(numbers):
+            self._names = _names_of(len(numbers))
+        key, value = self._names.slice(0, len(NAMES) * len(numbers)), self._values(numbers)
+        offsets = np.arange(len(numbers) + 1) * len(NAMES)
+        ours = Headers(offsets, key, value)
+        return replace(columns, headers=ours if columns.headers is None else _behind(columns.headers, ours))
+
+    def _values(self, numbers: Int64s) -> pa.Array:
+        texts = pc.binary_join_element_wise(
+            self._task, pa.array(numbers).cast(pa.string()).cast(pa.binary()), pa.scalar(b"", pa.binary())
+        )
+        _, offsets, data = texts.buffers()
+        of_rows = np.frombuffer(offsets, np.int32)[: len(numbers) + 1]
+        of_entries = np.append((of_rows[:-1, None] + self._starts).ravel(), of_rows[-1:])
+        return pa.Array.from_buffers(pa.binary(), len(of_entries) - 1, [None, pa.py_buffer(of_entries), data])
+
+
+def _names_of(count: int) -> pa.Array:
+    """The four names, `count` times."""
+    lengths = np.tile([len(name) for name in NAMES], count)
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    data = pa.py_buffer("".join(NAMES).encode() * count)
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), data])
+
+
+def _behind(own: Headers, more: Headers) -> Headers:
+    """Each row's `own`, then its `more`."""
+    row_offsets = own.row_offsets + more.row_offsets
+    of_row = np.repeat(np.arange(len(row_offsets) - 1), np.diff(more.row_offsets))
+    # Behind the row's own, and all that came before of both.
+    place = own.row_offsets[1:][of_row] + np.arange(len(of_row))
+    order = np.empty(row_offsets[-1], np.int64)
+    is_own = np.ones(len(order), np.bool_)
+    is_own[place] = False
+    order[is_own] = np.arange(len(own.key))
+    order[place] = len(own.key) + np.arange(len(of_row))
+    take = pa.array(order)
+    return Headers(row_offsets, _joined(own.key, more.key).take(take), _joined(own.value, more.value).take(take))
+
+
+def _joined(own: pa.Array, more: pa.Array) -> pa.Array:
+    # More bytes than 32 bits count: Arrow would raise.
+    binary = pa.large_binary()
+    return pa.concat_arrays([own.cast(binary), more.cast(binary)])

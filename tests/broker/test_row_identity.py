@@ -1,0 +1,108 @@
+"""A micro-batch that is written twice, and what `kafka_sink.dedupe` makes of the topic; confluent-kafka reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_sink
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+from spark_writes import finish, pykafka
+
+DEADLINE_S = 60
+ROWS = 2_000
+PARTS = ("query", "batch", "slot", "row")
+# Of Spark's own source with includeHeaders=true; a topic's name besides.
+SOURCE_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+def as_sparks_source(spark: SparkSession, kafka: LocalKafka, topic: str) -> DataFrame:
+    """Everything in `topic`, as `format("kafka")` would give it."""
+    rows = [
+        (record.key, record.value, topic, partition, offset, record.timestamp_ms, list(record.headers) or None)
+        for partition, offset, record in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S)
+    ]
+    read = spark.createDataFrame(rows, SOURCE_SCHEMA.replace("timestamp TIMESTAMP", "timestamp BIGINT"))
+    return read.selectExpr(*("timestamp_millis(timestamp) timestamp" if n == "timestamp" else n for n in read.columns))
+
+
+def test_a_micro_batch_that_is_written_again_is_read_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    for half in range(2):
+        spark.range(half * ROWS // 2, (half + 1) * ROWS // 2, 1, 1).write.mode("append").parquet(str(tmp_path / "in"))
+    rows = (
+        spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "in"))
+        .selectExpr(
+            "if(id % 2 = 0, cast(id AS STRING), null) AS key",
+            "cast(id AS STRING) AS value",
+            "if(id % 3 = 0, array(struct('own' AS key, cast(cast(id AS STRING) AS BINARY) AS value)), null) AS headers",
+        )
+    )  # fmt: skip
+    checkpoint = tmp_path / "checkpoint"
+    for _ in range(2):
+        stream = pykafka(rows.writeStream, kafka, name).option("rowIdentity", "true")
+        finish(stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start())
+        # As if the driver had died before it recorded the micro-batch.
+        for record in (checkpoint / "commits").glob("*0*"):
+            record.unlink()
+    # Records without an identity, alike: each is a row.
+    pykafka(spark.range(3).selectExpr("'-1' AS value").write.mode("append"), kafka, name).save()
+
+    in_topic = as_sparks_source(spark, kafka, name).cache()
+    assert in_topic.count() == 2 * ROWS + 3
+    expected = spark.sql(
+        f"SELECT id, if(id % 3 = 0, array(cast(id AS STRING)), null) AS own FROM range({ROWS}) "
+        "UNION ALL SELECT -1 AS id, null AS own FROM range(3)"
+    )
+
+    def assert_read_once(read: DataFrame) -> None:
+        assert read.columns == in_topic.columns
+        own = "transform(headers, h -> concat_ws('=', nullif(h.key, 'own'), cast(h.value AS STRING))) AS own"
+        told = read.selectExpr("cast(cast(value AS STRING) AS BIGINT) AS id", own)
+        assert_df_equality(told, expected, ignore_row_order=True, ignore_nullable=True)
+
+    assert_read_once(kafka_sink.dedupe(in_topic))
+
+    in_topic.repartition(2).write.parquet(str(tmp_path / "topic"))
+    stream = spark.readStream.schema(in_topic.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "topic"))
+    once = kafka_sink.dedupe(stream, watermark="1 hour")
+    finish(once.writeStream.format("memory").queryName("read_once").trigger(availableNow=True).start())
+    assert_read_once(spark.table("read_once"))
+
+
+def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSession) -> None:
+    def told(*origin: str) -> list[tuple[str, bytes]]:
+        return [(f"pykafka.{name}", part.encode()) for name, part in zip(PARTS, origin, strict=False)]
+
+    row = told("q", "7", "1", "3")
+    records = {
+        "first": ("a", row),
+        "again": ("a", row),
+        "again, read elsewhere before": ("a", [*told("other", "1", "1", "1"), ("own", b"1"), *row]),
+        "in another topic": ("b", row),
+        "in another slot": ("a", told("q", "7", "2", "3")),
+        "in another micro-batch": ("a", told("q", "71", "", "3")),
+        "of another query": ("a", told("p", "7", "1", "3")),
+        "without all of it": ("a", row[:3]),
+        "the same once more": ("a", row[:3]),
+        "with none": ("a", None),
+        "with an empty list": ("a", []),
+        "with others": ("a", [("own", None)]),
+    }
+    rows = [
+        (None, said.encode(), topic, 0, offset, None, headers)
+        for offset, (said, (topic, headers)) in enumerate(records.items())
+    ]
+    read = kafka_sink.dedupe(spark.createDataFrame(rows, SOURCE_SCHEMA).coalesce(1))
+    kept = {bytes(one.value).decode(): one.headers for one in read.collect()}
+    assert kept.keys() == records.keys() - {"again", "again, read elsewhere before"}
+    assert {said for said, headers in kept.items() if headers is not None} == {"with others"}
