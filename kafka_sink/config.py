@@ -170,6 +170,7 @@ class SinkConfig:
     create_topics: bool
     delivery_guarantee: str
     receipts_path: str | None
+    receipt_name: str | None
     partitioner: str
     transactional_id_prefix: str | None
     txn_app_id: str | None
@@ -229,6 +230,11 @@ def check_stream(given: GivenOptions) -> None:
                 instead="a stream numbers its micro-batches itself, and transactionalIdPrefix or its "
                 "checkpointLocation names it. In foreachBatch, set it on the batch write.",
             )
+    if "receipt_name" in given:
+        raise RefusedOption(
+            option=_OPTION_OF["receipt_name"].name,
+            instead="a stream's receipts have its query's id. In foreachBatch, set it on the batch write.",
+        )
 
 
 def complete(given: GivenOptions) -> SinkConfig:
@@ -340,6 +346,11 @@ VERSION_RULES = (
         ("transactional_id_prefix", "txn_app_id"),
         lambda values: values.get("transactional_id_prefix") is None or values.get("txn_app_id") is None,
         lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is what the transactional ids begin with",
+    ),
+    Rule(
+        ("receipt_name", "txn_app_id"),
+        lambda values: values.get("receipt_name") is None or values.get("txn_app_id") is None,
+        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is the name in the receipts",
     ),
 )
 

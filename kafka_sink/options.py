@@ -488,6 +488,9 @@ SECTIONS: tuple[Section, ...] = (
         Option("receiptsPath", "receipts_path", Kind("an absolute path, or a URI: s3://bucket/folder", _folder), None,
                "folder that gets a file of receipts for each micro-batch and batch write; on the driver, or anywhere "
                "that pyarrow.fs.FileSystem.from_uri reaches (s3a is taken for s3). It is made if it is missing"),
+        Option("receiptName", "receipt_name", Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+               "name of a batch write in its receipt, where a stream's has the query's id: an option of the write, one "
+               "for each, as a second receipt of that name takes the place of the first. Without one it is random"),
     )),
     Section("Security", _SECURITY, (
         Option("kafka.security.protocol", "security_protocol", _upper_of(*SECURITY_PROTOCOLS), "PLAINTEXT",

@@ -32,7 +32,7 @@ class Column:
 
 
 COLUMNS = (
-    Column("query_id", pa.string(), "STRING", "the stream's; txnAppId:<name>; of another batch write one of its own"),
+    Column("query_id", pa.string(), "STRING", "the stream's; txnAppId:<name>; of another batch write its receiptName"),
     Column("batch_id", pa.int64(), "BIGINT", "number of the micro-batch, or txnVersion; 0 for another batch write"),
     Column("kind", pa.string(), "STRING", "stream, version (txnAppId and txnVersion) or batch"),
     Column("guarantee", pa.string(), "STRING", "at-least-once or exactly-once"),

@@ -211,7 +211,7 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
         return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
     write_id = uuid.uuid4().hex
     prefix = given.get("transactional_id_prefix") or "pykafka-batch"
-    return f"{prefix}.{write_id}", BatchWrite(write_id, ONLY_MICRO_BATCH)
+    return f"{prefix}.{write_id}", BatchWrite(given.get("receipt_name") or write_id, ONLY_MICRO_BATCH)
 
 
 def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False) -> Sink:

@@ -211,6 +211,7 @@ def test_a_version_is_a_number_of_64_bits_under_a_name() -> None:
         ("deliveryGuarantee", {}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
         ("", {"deliveryGuarantee": "at-least-once"}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
         ("", {"transactionalIdPrefix": "p"}, "transactionalIdPrefix", "none beside txnAppId: 'orders'"),
+        ("", {"receiptName": "p"}, "receiptName", "none beside txnAppId: 'orders'"),
     ],
 )
 def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_missing(
@@ -229,6 +230,12 @@ def test_a_stream_has_neither(name: str) -> None:
     with pytest.raises(RefusedOption, match=r"transactionalIdPrefix or its checkpointLocation") as failure:
         check_stream(given_options({name: "7"}))
     assert failure.value.option == name
+
+
+def test_nor_a_name_for_its_receipts() -> None:
+    with pytest.raises(RefusedOption, match=r"receipts have its query's id") as failure:
+        check_stream(given_options({"receiptName": "orders"}))
+    assert failure.value.option == "receiptName"
 
 
 SIZES = {field for rule in RULES if rule not in SECURITY_RULES for field in rule.fields}

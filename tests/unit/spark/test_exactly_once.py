@@ -97,6 +97,13 @@ def test_every_batch_write_has_a_name_of_its_own() -> None:
     assert batch_identity(GIVEN)[0].startswith("pykafka-batch.")
 
 
+def test_a_batch_write_may_be_named_for_its_receipt_and_its_transactions_are_its_own_all_the_same() -> None:
+    named = given_options({**OPTIONS, "receiptName": "orders-1"})
+    one, other = batch_identity(named), batch_identity(named)
+    assert one[0] != other[0] and "orders-1" not in one[0]
+    assert one[1] == other[1] == BatchWrite("orders-1", 0)
+
+
 def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
     # Kept for ever: a release that derives another query doubles what was committed before.
     expected = ("orders", BatchWrite("txnAppId:orders", 7, is_versioned=True))

@@ -177,6 +177,8 @@ def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
 def test_batch_writes_have_receipts_of_their_own() -> None:
     one, other = (KafkaBatchWriter(OPTIONS) for _ in range(2))
     assert one.identity != other.identity
+    named = KafkaBatchWriter(given_options({**TEXTS, "receiptName": "orders-1"}))
+    assert named.identity == Identity("orders-1", 0, WriteKind.BATCH)
     assert pickle.loads(pickle.dumps(one)).identity == one.identity
 
 
