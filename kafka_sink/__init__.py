@@ -56,13 +56,12 @@ def register(
 
     Raises TypeError for something that is no Interceptor, e.g. its class, or a token that cannot be called.
     """
-    from kafka_sink.spark.source import source_with
+    from kafka_sink.spark.source import register_source, source_with
 
     for interceptor in interceptors:
         if not isinstance(interceptor, Interceptor):
             raise TypeError(f"interceptors are objects that extend kafka_sink.Interceptor, not {interceptor!r}")
-    source = source_with(tuple(interceptors), token)
-    spark.dataSource.register(source)
+    register_source(spark, source_with(tuple(interceptors), token))
 
 
 def receipts(spark: SparkSession, path: str) -> DataFrame:

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
@@ -90,6 +92,22 @@ def source_with(
         (KafkaDataSource,),
         {"interceptors": interceptors, "token_callable": pickled(token)},
     )
+
+
+# What `register` gave each session. Spark tells nobody what stands behind a format's name.
+_registered: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDictionary()
+
+
+def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
+    """Makes `format("pykafka")` of `spark` mean `source`."""
+    spark.dataSource.register(source)
+    _registered[spark] = source
+
+
+def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:
+    """What `format("pykafka")` of `spark` means; None where that is not known, since this process registered one for
+    another session: Spark copies sessions (foreachBatch) with all that is registered."""
+    return _registered.get(spark, None if _registered else KafkaDataSource)
 
 
 def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
@@ -21,6 +23,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+import kafka_sink
 from kafka_sink import Interceptor
 from kafka_sink.errors import (
     ColumnTypeMismatch,
@@ -32,7 +35,8 @@ from kafka_sink.errors import (
     WriteModeUnsupported,
 )
 from kafka_sink.options import Secret
-from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_with
+from kafka_sink.spark import source
+from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_of, source_with
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 VALUE = StructType([StructField("value", BinaryType())])
@@ -148,6 +152,23 @@ def test_interceptors_travel_with_the_class_and_each_write_has_its_own() -> None
 def test_without_interceptors_spark_gets_the_class_that_it_would_find_itself() -> None:
     assert source_with(()) is KafkaDataSource
     assert KafkaDataSource.interceptors == ()
+
+
+def test_what_a_sessions_format_means_is_known_or_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "_registered", {})
+
+    class Session:
+        dataSource = SimpleNamespace(register=lambda registered: None)
+
+    one: Any = Session()
+    copied: Any = Session()
+    assert source_of(one) is KafkaDataSource
+    kafka_sink.register(one, interceptors=[Marked("a")])
+    found = source_of(one)
+    assert found is not None and [each.mark for each in found.interceptors] == ["a"]  # type: ignore[attr-defined]
+    assert source_of(copied) is None
+    kafka_sink.register(copied)
+    assert source_of(copied) is KafkaDataSource
 
 
 def test_the_module_that_spark_looks_for_has_it() -> None:
