@@ -15,29 +15,36 @@
 
 `client.py` is the shell that owns the Sender thread, the lock and the waiting; `options.py` is the table of options,
 `config.py` what becomes of it, `errors.py` the tree of errors; `doctor/` finds out why a write would fail, `verify.py`
-compares receipts with what is in the topics, `monitoring/` shows progress; `broker/` is a local Kafka for development
-and tests.
+compares receipts with what is in the topics, `monitoring/` shows progress, `exporting/` writes by one call; `broker/`
+is a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
-works without any registration when the package is installed where Spark's driver runs; `register(spark)` does the same
+    kafka_sink.export(df, "orders", key="tenant_id", value="json", bootstrap_servers="host:9092")
+
+work without any registration when the package is installed where Spark's driver runs; `register(spark)` does the same
 for a session that cannot look packages up, and takes interceptors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_sink.config import VERSION as __version__
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from kafka_sink.doctor.report import Report
+    from kafka_sink.exporting.columns import ColumnOrName, Headers
+    from kafka_sink.exporting.receipt import Receipt
 
-__all__ = ["Interceptor", "__version__", "dedupe", "partition_count", "receipts", "register", "validate"]
+__all__ = [
+    "Interceptor", "__version__", "dedupe", "export", "partition_count", "receipts", "register", "to_kafka", "validate",
+]  # fmt: skip
 
 
 def register(
@@ -144,3 +151,92 @@ def validate(
     from kafka_sink.spark.validation import validated
 
     return validated(df, options, executors=executors, token=token)
+
+
+def export(
+    df: DataFrame,
+    topic: str | Column,
+    *,
+    key: ColumnOrName | None = None,
+    value: ColumnOrName | None = None,
+    headers: Headers | None = None,
+    partition: ColumnOrName | None = None,
+    timestamp: ColumnOrName | None = None,
+    registry: Mapping[str, str] | object | None = None,
+    schema: str | None = None,
+    subject: str = "topic",
+    exactlyOnce: bool = False,
+    coPartition: bool = False,
+    orderBy: ColumnOrName | Sequence[ColumnOrName] = (),
+    validate: bool = True,
+    progress: bool | None = None,
+    token: Callable[[], tuple[str, float]] | None = None,
+    options: Mapping[str, object] | None = None,
+    **more_options: object,
+) -> Receipt:
+    """Writes `df` to `topic` once, and returns what was written: rows, offsets of each partition, bad rows, duration.
+
+    `topic`: a name, or a Column of each row's. `key`, `value`, `headers`, `partition`, `timestamp`: a column's name or
+    a Column; a key that is a whole number, decimal, boolean or date becomes its text. `value`: "json" is all columns,
+    without fields that are null; "avro", "protobuf", or "json" with a registry, are all columns framed for the Schema
+    Registry at `registry`, by `schema` or one made of the DataFrame's, under `subject`; None: `df` has the columns of a
+    record. `headers`: also {name: column or value}, where a str names a column.
+
+    `coPartition`: one task for each partition of the topic, so that batches are full; with `orderBy` the rows of a
+    partition, and so those of a key, are in that order over all of `df`. `exactlyOnce`: readers with read_committed see
+    all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
+    terminal or notebook. `token`: as for `kafka_sink.validate`. Options of docs/options.md come by their own names in
+    `options`, or in snake case: `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`.
+
+    Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, TypeError for an argument
+    that is none; else what the write raises, as Spark brings it.
+    """
+    from kafka_sink.exporting.columns import Framing, Said
+    from kafka_sink.exporting.writing import Wish, export_batch
+
+    name, column = (topic, None) if isinstance(topic, str) else (None, topic)
+    said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
+    framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
+    wish = Wish.of(name, exactlyOnce, options, more_options, coPartition, orderBy, validate, token)
+    return export_batch(df, said, framing, wish, progress=progress)
+
+
+def to_kafka(
+    df: DataFrame,
+    topic: str | Column,
+    *,
+    key: ColumnOrName | None = None,
+    value: ColumnOrName | None = None,
+    headers: Headers | None = None,
+    partition: ColumnOrName | None = None,
+    timestamp: ColumnOrName | None = None,
+    registry: Mapping[str, str] | object | None = None,
+    schema: str | None = None,
+    subject: str = "topic",
+    exactlyOnce: bool = False,
+    coPartition: bool = False,
+    validate: bool = True,
+    token: Callable[[], tuple[str, float]] | None = None,
+    checkpointLocation: str | None = None,
+    queryName: str | None = None,
+    outputMode: str | None = None,
+    trigger: str | Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
+    **more_options: object,
+) -> StreamingQuery:
+    """Starts a query that writes the stream `df` to `topic`, and returns it, as `DataStreamWriter.toTable` does.
+
+    As `export`, but for these: `trigger` is an interval, "10 seconds", or the arguments of Spark's `trigger`,
+    {"availableNow": True}. Of the topic's partitions a query with `coPartition` uses as many as there were when it
+    started, and each micro-batch is shuffled; there is no order among its rows. Errors of a stream's own come from the
+    query.
+    """
+    from kafka_sink.exporting.columns import Framing, Said
+    from kafka_sink.exporting.writing import Wish, start_stream
+
+    name, column = (topic, None) if isinstance(topic, str) else (None, topic)
+    said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
+    framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
+    of_spark = {"checkpointLocation": checkpointLocation, "queryName": queryName}
+    wish = Wish.of(name, exactlyOnce, options, {**more_options, **of_spark}, coPartition, (), validate, token)
+    return start_stream(df, said, framing, wish, trigger=trigger, output_mode=outputMode)

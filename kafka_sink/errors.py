@@ -6,6 +6,7 @@
     │   ├── RefusedOption
     │   ├── MissingOption
     │   ├── InvalidOption
+    │   ├── InvalidArgument          ... of kafka_sink.export or to_kafka
     │   ├── NotPlanned
     │   └── ReceiptsPathUnusable
     ├── SchemaError                  a column is wrong; nothing was sent
@@ -13,6 +14,7 @@
     │   ├── UnexpectedColumn
     │   ├── DuplicateColumn
     │   └── ColumnTypeMismatch
+    ├── WriteWouldFail               a look at the cluster before an export found why; nothing was sent
     ├── BadRow                       one row cannot be a Kafka record
     │   ├── RecordTooLarge
     │   ├── PartitionOutOfRange
@@ -253,6 +255,14 @@ class InvalidOption(ConfigError):
         super().__init__(f"option {option!r} {found}; expected {expected}. {NOTHING_SENT}")
 
 
+class InvalidArgument(ConfigError):
+    """Of `kafka_sink.export` or `to_kafka`, beside what Spark calls options."""
+
+    def __init__(self, *, argument: str, reason: str) -> None:
+        self.argument = argument
+        super().__init__(f"argument {argument!r}: {reason} {NOTHING_SENT}")
+
+
 class NotPlanned(ConfigError):
     """Exactly-once was asked for where only tasks can see it."""
 
@@ -315,6 +325,25 @@ class ColumnTypeMismatch(SchemaError):
         self.expected = expected
         self.hint = hint
         super().__init__(f"column {column!r} is {found}; expected {expected}. {hint} {NOTHING_SENT}")
+
+
+# --- a look before a write --------------------------------------------------------------------------------------------
+
+
+class WriteWouldFail(KafkaSinkError):
+    """The first failure of an examination, and how many there are."""
+
+    def __init__(self, *, step: str, where: str, found: str, remedy: str, failures: int) -> None:
+        self.step = step
+        self.where = where
+        self.found = found
+        self.remedy = remedy
+        self.failures = failures
+        more = f" It is the first of {failures} failures." if failures > 1 else ""
+        super().__init__(
+            f"the write would fail: step {step!r} of {where}: {found}. To mend it: {remedy}.{more} "
+            f"kafka_sink.validate shows all steps. {NOTHING_SENT}"
+        )
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

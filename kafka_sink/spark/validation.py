@@ -25,8 +25,8 @@ def validated(
     df: DataFrame, options: Mapping[str, object], *, executors: bool, token: Callable[[], tuple[str, float]] | None
 ) -> Report:
     """Raises ConfigError, SchemaError, TypeError."""
-    texts = {name.lower(): _text(value) for name, value in options.items() if value is not None}
-    config = _configuration(df, texts, token)
+    texts = {name: option_text(value) for name, value in options.items() if value is not None}
+    config = configuration(df, texts, token)
     check_spark_schema(df.schema, topic_option=config.topic is not None)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)
     kind = "stream" if df.isStreaming else "batch write"
@@ -38,14 +38,16 @@ def validated(
     return report + examine_from_executors(df.sparkSession, config.producer) if executors else report
 
 
-def _text(value: object) -> str:
+def option_text(value: object) -> str:
     """As Spark's `option` makes it one."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _configuration(
+def configuration(
     df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None
 ) -> SinkConfig:
+    """That of a write of `df` with the options `texts`. Raises ConfigError, TypeError."""
+    texts = {name.lower(): text for name, text in texts.items()}
     given = given_options(texts)
     if token is not None:
         given = {**given, "token_callable": pickled(token)}

@@ -20,6 +20,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # From the top to the bottom of the house. A component imports from itself and from lower layers; in a layer,
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"exporting"}), "siblings"),
     (frozenset({"check", "monitoring"}), "siblings"),
     (frozenset({"duplicates", "functions", "spark", "transactions", "verify"}), "siblings"),
     (

@@ -1,0 +1,211 @@
+"""The columns of a Kafka record, of any DataFrame, by Spark's own functions.
+
+    value      "json": the whole row; "avro", "protobuf", or "json" with a registry: the whole row, framed for a Schema
+               Registry; another name, or a Column: that one; None: the DataFrame is a record's already
+    key        a name or a Column; whole numbers, decimals, booleans and dates become their text, as a reader with
+               StringDeserializer expects. kafka_sink.functions has the bytes of LongSerializer and its like
+    headers    {name: column or value}: a str names a column, `F.lit` or anything that is no str is a value; or a column
+               of headers
+    partition, timestamp, topic
+               a name or a Column
+
+JSON is Spark's `to_json` of every column, those that are the key or a header as well: a value that needs no key to be
+understood outlives both. Fields that are null are left out, as `to_json` does, and no row becomes a tombstone.
+
+A DataFrame that is a record's already keeps the record's columns that no argument names. Any other column of it must be
+one that an argument names: who forgot `value="json"` would lose it without a word.
+
+Types are asked of Spark, once, after the user's expressions are in a frame of their own; so a `Column` of any frame's
+flavour will do, and everything is an expression of the JVM's but what `registry` makes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as spark_types
+
+from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, MissingColumn, UnexpectedColumn
+from kafka_sink.records.columns import COLUMNS
+
+ColumnOrName = Column | str
+Headers = Mapping[str, object] | ColumnOrName
+
+WHOLE_ROW = ("json", "avro", "protobuf")
+# In front of a name while the DataFrame's own columns are still beside the record's.
+STAGED = "__pykafka_"
+_HEADER = "header_"
+
+_BYTES = (
+    spark_types.StringType, spark_types.CharType, spark_types.VarcharType, spark_types.BinaryType
+)  # fmt: skip
+# Types whose text is the same wherever and whenever it is made: not a float's, nor a time's, which has a zone.
+_PLAIN_TEXT = (
+    spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.LongType,
+    spark_types.DecimalType, spark_types.BooleanType, spark_types.DateType, spark_types.NullType,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What the user says of the record. `topic`: None where an option has it."""
+
+    key: ColumnOrName | None = None
+    value: ColumnOrName | None = None
+    headers: Headers | None = None
+    partition: ColumnOrName | None = None
+    timestamp: ColumnOrName | None = None
+    topic: Column | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """For a Schema Registry; `registry` is its options, or a client of it."""
+
+    topic: str | None
+    registry: Mapping[str, str] | object | None = None
+    schema: str | None = None
+    subject: str = "topic"
+
+
+def staged(frame: DataFrame, said: Said, framing: Framing) -> tuple[DataFrame, dict[str, Column]]:
+    """`frame` with the user's expressions behind its own columns, and the record's columns over it, by name.
+
+    Raises InvalidArgument, SchemaError, and what the registry raises.
+    """
+    raw = _raw(frame, said, framing)
+    with_raw = frame.select("*", *(column.alias(STAGED + name) for name, column in raw.items()))
+    types = {name: with_raw.schema[STAGED + name].dataType for name in raw}
+    record = {name: F.col(STAGED + name) for name in raw if not name.startswith(_HEADER)}
+    if "key" in record:
+        record["key"] = _bytes(record["key"], types["key"], "key")
+    if "partition" in record:
+        record["partition"] = record["partition"].cast("int")
+    if isinstance(said.headers, Mapping) and said.headers:
+        record["headers"] = F.array(
+            *(
+                F.struct(F.lit(name).alias("key"), _header(with_raw, position, name).alias("value"))
+                for position, name in enumerate(said.headers)
+            )
+        )
+    return with_raw, record
+
+
+def record_frame(frame: DataFrame, record: Mapping[str, Column]) -> DataFrame:
+    """The record's columns alone."""
+    return frame.select(*(column.alias(name) for name, column in record.items()))
+
+
+def _raw(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Column]:
+    """By the record's names, as the user gave them; each header of a mapping on its own."""
+    named = {
+        "topic": said.topic, "key": said.key, "partition": said.partition, "timestamp": said.timestamp
+    }  # fmt: skip
+    raw = {name: _column(frame, given, name) for name, given in named.items() if given is not None}
+    if isinstance(said.headers, Mapping):
+        raw |= {
+            f"{_HEADER}{position}": _column(frame, given, f"headers[{name!r}]") if _is_column(given) else F.lit(given)
+            for position, (name, given) in enumerate(said.headers.items())
+        }
+    elif said.headers is not None:
+        raw["headers"] = _column(frame, said.headers, "headers")
+    if said.value is None:
+        return _of_a_record(frame, said, framing) | raw
+    return raw | {"value": _value(frame, said.value, framing)}
+
+
+def _of_a_record(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Column]:
+    """The columns of a DataFrame that is a record's already. Raises MissingColumn, UnexpectedColumn."""
+    if framing.registry is not None:
+        raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
+    if "value" not in frame.columns:
+        raise MissingColumn(
+            column="value",
+            found=frame.columns,
+            hint='value="json" makes one of all columns; value=... names another, or is a Column.',
+        )
+    of_headers = said.headers.values() if isinstance(said.headers, Mapping) else (said.headers,)
+    mentioned = {
+        given for given in (said.key, said.partition, said.timestamp, *of_headers) if isinstance(given, str)
+    }
+    for name in frame.columns:
+        if name not in COLUMNS and name not in mentioned:
+            raise UnexpectedColumn(column=name, allowed=tuple(COLUMNS))
+    # A topic that is an option wins over the rows' own.
+    kept = [name for name in frame.columns if name in COLUMNS and (name != "topic" or framing.topic is None)]
+    return {name: F.col(name) for name in kept}
+
+
+def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
+    whole_row = isinstance(value, str) and value in WHOLE_ROW
+    if framing.registry is None:
+        if not whole_row:
+            return _column(frame, value, "value")
+        if value == "json":
+            return F.to_json(F.struct("*"))
+        raise InvalidArgument(
+            argument="registry",
+            reason=f'value="{value}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',
+        )
+    if not whole_row:
+        raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
+    if framing.topic is None:
+        raise InvalidArgument(argument="topic", reason="a Schema Registry's subjects need one topic, by its name.")
+    serialized: Callable[..., Column] = importlib.import_module("kafka_sink.registry").serialized
+    return serialized(
+        frame,
+        frame.columns,
+        topic=framing.topic,
+        form=value,
+        registry=framing.registry,
+        subject=framing.subject,
+        schema=framing.schema,
+    )
+
+
+def _is_column(given: object) -> bool:
+    return isinstance(given, Column | str)
+
+
+def _column(frame: DataFrame, given: Any, argument: str) -> Column:
+    """Raises MissingColumn for a name that is none, TypeError for what is neither name nor Column."""
+    if isinstance(given, Column):
+        return given
+    if not isinstance(given, str):
+        raise TypeError(f"{argument}: a column's name or a Column, not {type(given).__name__}")
+    # The name of a column, as `F.col` takes it: `a.b` is a field of the column a.
+    if given not in frame.columns and given.partition(".")[0].strip("`").lower() not in map(str.lower, frame.columns):
+        raise MissingColumn(
+            column=given, found=frame.columns, hint=f"{argument} names a column; F.lit({given!r}) is a value."
+        )
+    return F.col(given)
+
+
+def _header(with_raw: DataFrame, position: int, name: str) -> Column:
+    staged_name = f"{STAGED}{_HEADER}{position}"
+    return _bytes(F.col(staged_name), with_raw.schema[staged_name].dataType, f"headers[{name!r}]").cast("binary")
+
+
+def _bytes(column: Column, spark_type: spark_types.DataType, name: str) -> Column:
+    """As it is, or its text. Raises ColumnTypeMismatch."""
+    if isinstance(spark_type, _BYTES):
+        return column
+    if isinstance(spark_type, _PLAIN_TEXT):
+        return column.cast("string")
+    raise ColumnTypeMismatch(
+        column=name,
+        found=spark_type.simpleString(),
+        expected="binary, string, or a whole number, decimal, boolean or date, which becomes its text",
+        hint="Convert it, e.g. .cast('string'), F.to_json(...), or kafka_sink.functions for the bytes that Kafka's own "
+        "serializers write.",
+    )
+
+
+def names(given: ColumnOrName | Sequence[ColumnOrName]) -> tuple[ColumnOrName, ...]:
+    """One or several."""
+    return (given,) if isinstance(given, Column | str) else tuple(given)

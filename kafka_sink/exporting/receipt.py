@@ -1,0 +1,158 @@
+"""What an export wrote, partition by partition: from its receipt file to a table for terminals and notebooks.
+
+    PARTITION   RECORDS        OFFSETS  BATCHES    BYTES
+    orders-0        509        0 - 508        1  16.8 kB
+    orders-1        491        0 - 490        1  16.2 kB
+    2 partitions, 1,000                       2  33.0 kB
+
+    1,000 rows of at-least-once in 0.81 s
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_sink.producer.receipts import PartitionReceipt
+
+_HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
+# A table is to be looked at; `partitions` has all.
+MAX_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Receipt:
+    """`rows`: as Spark delivered them; None where the receipt file could not be written or read, though all rows are
+    in Kafka: the driver's log says why. Each was written, or is one of `dropped` and `dead_lettered`. `partitions`:
+    sorted, dead letters' among them; rows whose place nobody knows any more are in none. `duration_s`: of Spark's
+    write, by this machine's clock. `path`: the receipt file, where one was asked for. `was_written_before`: of a
+    txnVersion that was in Kafka already; nothing was written now, and the rest is what its receipt says.
+    """
+
+    topic: str | None
+    guarantee: str
+    duration_s: float
+    rows: int | None = None
+    dropped: int = 0
+    dead_lettered: int = 0
+    partitions: tuple[PartitionReceipt, ...] = ()
+    path: str | None = None
+    was_written_before: bool = False
+
+    @property
+    def written(self) -> int | None:
+        """Rows in the topics that they were meant for."""
+        return None if self.rows is None else self.rows - self.dropped - self.dead_lettered
+
+    @property
+    def batch_count(self) -> int:
+        return sum(each.batch_count for each in self.partitions)
+
+    @property
+    def batch_bytes(self) -> int:
+        """In the log: headers and compression included."""
+        return sum(each.batch_bytes for each in self.partitions)
+
+    @property
+    def summary(self) -> str:
+        """In one line."""
+        told = [self._what_was_written()]
+        told += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
+        told += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
+        told += [f"receipt: {self.path}"] if self.path is not None else []
+        return "; ".join(told)
+
+    def _what_was_written(self) -> str:
+        if self.was_written_before:
+            return "nothing was written: this txnVersion was written before"
+        took = f"in {self.duration_s:.2f} s"
+        if self.rows is None:
+            return f"all rows were written, {self.guarantee}, {took}; there is no receipt of them, see the driver's log"
+        return f"{self.rows:,} rows, {self.guarantee}, {took}"
+
+    def __repr__(self) -> str:
+        table = self._cells()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in table]
+        return "\n".join([*(lines if self.partitions else ()), *([""] if self.partitions else ()), self.summary])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells()
+        body = "".join(_html_row(row, "td") for row in rows)
+        table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{body}</tbody></table>" if self.partitions else ""
+        return f"{table}<p>{html.escape(self.summary)}</p>"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows = [_HEADS, *map(_row, self.partitions[:MAX_SHOWN])]
+        if more := len(self.partitions) - MAX_SHOWN:
+            rows += [(f"... {more:,} more", "", "", "", "")] if more > 0 else []
+        records = sum(each.record_count for each in self.partitions)
+        total = f"{len(self.partitions):,} partitions"
+        return [*rows, (total, f"{records:,}", "", f"{self.batch_count:,}", size_text(self.batch_bytes))]
+
+
+def _row(each: PartitionReceipt) -> tuple[str, ...]:
+    offsets = "unknown" if each.first_offset is None else f"{each.first_offset:,} - {each.last_offset:,}"
+    return (
+        f"{each.topic}-{each.partition}", f"{each.record_count:,}", offsets, f"{each.batch_count:,}",
+        size_text(each.batch_bytes),
+    )  # fmt: skip
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def size_text(size_bytes: int) -> str:
+    """With a decimal unit, three digits or so."""
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
+# --- from the receipt file --------------------------------------------------------------------------------------------
+
+
+def rows_of(runs: pa.Table) -> int:
+    """Every row of the file says it."""
+    return int(runs["rows"][0].as_py())
+
+
+def dropped_of(runs: pa.Table) -> int:
+    return int(pc.sum(runs["dropped"]).as_py() or 0)
+
+
+def partitions_of(runs: pa.Table) -> tuple[PartitionReceipt, ...]:
+    """Of a receipt file's rows, one each record batch (receipt_file.COLUMNS), those that have a place."""
+    placed = runs.filter(pc.is_valid(runs["topic"]))
+    ends = pc.subtract(pc.add(placed["base_offset"], placed["record_count"]), 1)
+    summed = (
+        placed.append_column("last_offset", ends)
+        .group_by(["topic", "partition"])
+        .aggregate([
+            ("record_count", "sum"), ("record_count", "count"), ("batch_bytes", "sum"), ("base_offset", "min"),
+            ("last_offset", "max"),
+        ])
+        .sort_by([("topic", "ascending"), ("partition", "ascending")])
+    )  # fmt: skip
+    return tuple(
+        PartitionReceipt(
+            topic=row["topic"],
+            partition=row["partition"],
+            record_count=row["record_count_sum"],
+            first_offset=row["base_offset_min"],
+            last_offset=row["last_offset_max"],
+            batch_count=row["record_count_count"],
+            batch_bytes=row["batch_bytes_sum"],
+        )
+        for row in summed.to_pylist()
+    )

@@ -1,0 +1,80 @@
+"""An export's receipt file: where it is, and how the user's Python comes to what is in it.
+
+The file is written where Spark commits, on the driver's machine (spark/receipt_writer.py). As a rule that is
+the machine of the user's Python as well, which reads it from the same disk or object store. With Spark Connect it is
+the server's: there a data source (spark/receipt_source.py) reads the file on the driver and brings its rows.
+
+Without `receiptsPath` the folder is a temporary one, and is removed. The receipt's name is the export's own, a random
+one, or `txnAppId`'s, so that another write into the same folder is never taken for this one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from kafka_sink import receipt_file
+from kafka_sink.config import SinkConfig
+from kafka_sink.spark.receipt_source import ReceiptSource
+
+ONLY_MICRO_BATCH = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`is_remote`: on the disk of a Spark Connect server. `is_temporary`: nobody asked for the file."""
+
+    folder: str
+    name: str
+    batch_id: int
+    is_remote: bool
+    is_temporary: bool
+
+    @property
+    def path(self) -> str:
+        return f"{self.folder}/{receipt_file.relative_path(self.name, self.batch_id)}"
+
+    def read(self, spark: SparkSession) -> pa.Table:
+        """The rows of the file (receipt_file.SCHEMA); none where there is no such file. Raises OSError,
+        ArrowException, PySparkException."""
+        if self.is_remote:
+            return _read_by_spark(spark, self.path, remove=self.folder if self.is_temporary else "")
+        filesystem, path = receipt_file.filesystem_of(self.path)
+        try:
+            return receipt_file.read(filesystem, path)
+        except FileNotFoundError:
+            return receipt_file.SCHEMA.empty_table()
+
+
+@contextmanager
+def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
+    """Where the receipt of a batch write with `config` will be."""
+    if config.txn_app_id is not None:
+        assert config.txn_version is not None, "a rule of config.py"
+        name, batch_id = f"txnAppId:{config.txn_app_id}", config.txn_version
+    else:
+        name, batch_id = config.receipt_name or uuid.uuid4().hex, ONLY_MICRO_BATCH
+    if config.receipts_path is not None:
+        yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
+    elif is_remote:
+        # Made by the server, and removed when it is read. Of its own folder for such files nothing is known here.
+        yield Place(f"/tmp/pykafka-{uuid.uuid4().hex}", name, batch_id, is_remote, is_temporary=True)
+    else:
+        folder = tempfile.mkdtemp(prefix="pykafka-")
+        try:
+            yield Place(folder, name, batch_id, is_remote, is_temporary=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_by_spark(spark: SparkSession, path: str, *, remove: str) -> pa.Table:
+    spark.dataSource.register(ReceiptSource)
+    read = spark.read.format(ReceiptSource.name()).options(path=path, remove=remove).load()
+    return read.toArrow().cast(receipt_file.SCHEMA)

@@ -1,0 +1,188 @@
+"""Look before, write, and tell: what `kafka_sink.export` and `kafka_sink.to_kafka` do, step by step.
+
+1. The options and arguments, read and checked as any write's are.
+2. The record's columns, and with coPartition the shuffle in front of them.
+3. A look at the cluster (doctor/engine.py): 20 requests or so, no row. With Spark Connect this process may be in
+   another network than Spark, so options and columns are all that is looked at.
+4. The write, by `format("pykafka")`, mode append.
+5. The receipt. By then the rows are in Kafka, so nothing that goes wrong here is an error of the export: who runs it
+   again for an error would double them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kafka_sink.config import SinkConfig
+from kafka_sink.doctor.report import Report
+from kafka_sink.errors import InvalidArgument, WriteWouldFail
+from kafka_sink.exporting import co_partition
+from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, names, record_frame, staged
+from kafka_sink.exporting.progress import watched
+from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, rows_of
+from kafka_sink.exporting.receipts import Place, place_of
+from kafka_sink.exporting.words import sink_options
+from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
+from kafka_sink.spark.validation import configuration, validated
+
+log = logging.getLogger(__name__)
+
+Token = Callable[[], tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The arguments of `export` and `to_kafka` that are about the write and not about a column."""
+
+    options: Mapping[str, str]
+    co_partition: bool
+    order_by: tuple[ColumnOrName, ...]
+    validate: bool
+    token: Token | None
+
+    @classmethod
+    def of(
+        cls,
+        topic: str | None,
+        exactly_once: bool,
+        options: Mapping[str, object] | None,
+        words: Mapping[str, object],
+        co_partition: bool,
+        order_by: ColumnOrName | Sequence[ColumnOrName],
+        validate: bool,
+        token: Token | None,
+    ) -> Wish:
+        """Raises InvalidArgument, UnknownOption, RefusedOption."""
+        named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=words)
+        return cls(options=named, co_partition=co_partition, order_by=names(order_by), validate=validate, token=token)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """What is to be written, looked at before."""
+
+    records: DataFrame
+    config: SinkConfig
+    is_remote: bool
+
+
+def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, progress: bool | None) -> Receipt:
+    """Raises ConfigError, SchemaError, WriteWouldFail, ClusterError before the write, and the write's own errors as
+    Spark brings them."""
+    if frame.isStreaming:
+        raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
+    ready = _ready(frame, said, framing, wish)
+    spark, config = frame.sparkSession, ready.config
+    with place_of(config, is_remote=ready.is_remote) as place:
+        asked = {"receiptsPath": place.folder}
+        if config.txn_app_id is None:
+            asked["receiptName"] = place.name
+            before = None
+        else:
+            before = _facts(spark, place)
+        with watched(spark, framing.topic, wanted=progress, is_remote=ready.is_remote) as name:
+            started_s = time.monotonic()
+            ready.records.write.format(name).mode("append").options(**{**wish.options, **asked}).save()
+            duration_s = time.monotonic() - started_s
+        return _receipt(config, place, before, _facts(spark, place), duration_s)
+
+
+def start_stream(
+    frame: DataFrame,
+    said: Said,
+    framing: Framing,
+    wish: Wish,
+    *,
+    trigger: str | Mapping[str, Any] | None,
+    output_mode: str | None,
+) -> StreamingQuery:
+    """Raises as `export_batch`."""
+    if not frame.isStreaming:
+        raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
+    if wish.order_by:
+        raise InvalidArgument(argument="orderBy", reason="Spark cannot sort a stream; in foreachBatch export can.")
+    ready = _ready(frame, said, framing, wish)
+    writer = ready.records.writeStream.format(KafkaDataSource.name()).options(**wish.options)
+    if trigger is not None:
+        every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
+        writer = writer.trigger(**every)
+    if output_mode is not None:
+        writer = writer.outputMode(output_mode)
+    return writer.start()
+
+
+def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready:
+    if wish.order_by and not wish.co_partition:
+        raise InvalidArgument(
+            argument="orderBy", reason="it is the order within a topic's partition: say coPartition=True beside it."
+        )
+    is_remote = is_connect(frame.sparkSession)
+    config = configuration(frame, wish.options, wish.token)
+    with_raw, record = staged(frame, said, framing)
+    records = record_frame(with_raw, record)
+    check_spark_schema(records.schema, topic_option=config.topic is not None)
+    if wish.co_partition:
+        co_partition.check(config, record)
+    if wish.validate and not is_remote:
+        _refuse(validated(records, wish.options, executors=False, token=wish.token))
+    if wish.co_partition:
+        n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
+        records = record_frame(*co_partition.co_partitioned(with_raw, record, n, wish.order_by))
+    return _Ready(records=records, config=config, is_remote=is_remote)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether `spark` is another process's. By its name, as to import Spark Connect takes grpc, which may not be
+    there."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _refuse(report: Report) -> None:
+    if report.ok:
+        return
+    first = report.failures[0]
+    raise WriteWouldFail(
+        step=first.step,
+        where=first.where,
+        found=first.finding.found,
+        remedy=first.finding.remedy,
+        failures=len(report.failures),
+    )
+
+
+def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
+    """The rows of the receipt file, none where there is no file; None where it cannot be read, which is logged."""
+    try:
+        return place.read(spark)
+    except (OSError, pa.ArrowException, PySparkException) as error:
+        log.warning("the receipt %s cannot be read: %s", place.path, str(error).partition("\n")[0])
+        return None
+
+
+def _receipt(
+    config: SinkConfig, place: Place, before: pa.Table | None, after: pa.Table | None, duration_s: float
+) -> Receipt:
+    is_version = config.txn_app_id is not None
+    receipt = Receipt(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
+    if after is None or not after.num_rows:
+        # A version that was written before leaves no file where there was none.
+        return replace(receipt, was_written_before=is_version and after is not None)
+    partitions = partitions_of(after)
+    return replace(
+        receipt,
+        rows=rows_of(after),
+        dropped=dropped_of(after),
+        dead_lettered=sum(each.record_count for each in partitions if each.topic == config.dead_letter_topic),
+        partitions=partitions,
+        path=None if place.is_temporary else place.path,
+        was_written_before=is_version and before is not None and after.equals(before),
+    )

@@ -1,0 +1,295 @@
+"""Exports and streams by one call, on a real Spark and a real broker; confluent-kafka says what is in the topics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import kafka_sink
+from kafka_sink import functions as K
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import (
+    ColumnTypeMismatch,
+    InvalidArgument,
+    MissingColumn,
+    MissingOption,
+    UnexpectedColumn,
+    WriteWouldFail,
+)
+from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, record_frame, staged
+from read_back import read_topic
+
+DEADLINE_S = 60
+TASKS, PARTITIONS, ROWS, KEYS = 6, 8, 24_000, 200
+
+
+@pytest.fixture
+def orders(spark: SparkSession) -> DataFrame:
+    return spark.range(0, ROWS, 1, TASKS).selectExpr(
+        "id", f"id % {KEYS} AS tenant_id", "CAST(NULL AS STRING) AS note", "CAST(id % 2 AS STRING) AS shape"
+    )
+
+
+def values(kafka: LocalKafka, topic: str) -> list[str]:
+    return sorted((row.value or b"").decode() for _, _, row in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
+def ids_by_partition(kafka: LocalKafka, topic: str) -> dict[int, list[tuple[int, str]]]:
+    """Of each partition, in the order of its offsets: id and key of each row."""
+    found = defaultdict(list)
+    for partition, _, row in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S):
+        found[partition].append((json.loads(row.value or b"")["id"], (row.key or b"").decode()))
+    return found
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def record(frame: DataFrame, **said: Any) -> DataFrame:
+    return record_frame(*staged(frame, Said(**said), Framing(topic="t")))
+
+
+def one(frame: DataFrame) -> dict[str, Any]:
+    (row,) = frame.limit(1).collect()
+    return row.asDict(recursive=True)
+
+
+def test_the_columns_of_a_record_are_made_of_any_frame(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(
+        [(7, Decimal("1.50"), True, date(2026, 1, 31), "é", bytearray(b"\x00\xff"), None, 1.5, {"f": 3})],
+        "n BIGINT, d DECIMAL(9,2), b BOOLEAN, day DATE, s STRING, raw BINARY, nothing VOID, x DOUBLE, "
+        "st STRUCT<f: INT>",
+    )
+    whole = one(record(frame, value="json", key="n", partition="n", headers={"f": "st.f"}))
+    # Without the null one.
+    assert json.loads(whole["value"]) == {
+        "n": 7, "d": 1.5, "b": True, "day": "2026-01-31", "s": "é", "raw": "AP8=", "x": 1.5, "st": {"f": 3}
+    }  # fmt: skip
+    assert (whole["key"], whole["partition"], whole["headers"]) == ("7", 7, [{"key": "f", "value": b"3"}])
+    keys: list[tuple[ColumnOrName, bytes | None]] = [
+        ("n", b"7"), ("d", b"1.50"), ("b", b"true"), ("day", b"2026-01-31"), ("s", "é".encode()), ("raw", b"\x00\xff"),
+        ("nothing", None), (K.long_bytes("n"), bytes(7) + b"\x07"),
+    ]  # fmt: skip
+    together = reduce(
+        DataFrame.union, (record(frame, value="s", key=key).select(F.col("key").cast("binary")) for key, _ in keys)
+    )
+    assert [row.key for row in together.collect()] == [expected for _, expected in keys]
+    headers = {"column": "d", "literal": F.lit("é"), "bytes": b"\x00", "number": 3, "null": None}
+    row = one(record(frame, value=F.col("raw"), headers=headers, timestamp=F.lit(0).cast("timestamp")))
+    assert [tuple(each.values()) for each in row["headers"]] == [
+        ("column", b"1.50"), ("literal", "é".encode()), ("bytes", b"\x00"), ("number", b"3"), ("null", None)
+    ]  # fmt: skip
+    assert row["value"] == b"\x00\xff"
+    assert list(row) == ["timestamp", "value", "headers"]
+
+
+def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("'k' AS key", "'v' AS value", "id", "'u' AS topic", "5 AS partition")
+    assert one(record(frame, headers={"id": "id"}, partition="id")) == {
+        "key": "k", "value": "v", "partition": 0, "headers": [{"key": "id", "value": b"0"}]
+    }  # fmt: skip
+    with pytest.raises(UnexpectedColumn, match="'id'"):
+        record(frame)
+    with pytest.raises(MissingColumn, match='value="json"'):
+        record(frame.drop("value"))
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "told"),
+    [
+        ({"key": "no", "value": "json"}, MissingColumn, r"'no'.*F\.lit\('no'\)"),
+        ({"value": "json", "headers": {"h": "v1"}}, MissingColumn, r"headers\['h'\]"),
+        ({"key": "x", "value": "json"}, ColumnTypeMismatch, "'key' is double"),
+        ({"key": "st", "value": "json"}, ColumnTypeMismatch, "to_json"),
+        ({"value": "avro"}, InvalidArgument, r'registry=\{"url"'),
+        ({"value": "protobuf"}, InvalidArgument, "registry"),
+        ({"key": 7, "value": "json"}, TypeError, "key: a column's name or a Column, not int"),
+    ],
+)
+def test_what_cannot_be_a_record_is_told(
+    spark: SparkSession, said: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        record(spark.range(1).selectExpr("id", "1.5D AS x", "struct(id) AS st"), **said)
+
+
+def test_a_registry_frames_the_whole_row(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def serialized(frame: DataFrame, columns: Sequence[str], **more: Any) -> Column:
+        asked.append((list(columns), more))
+        return K.struct_be((F.lit(0), "byte"), (F.lit(77), "int"), (F.to_json(F.struct(*columns)), "binary"))
+
+    stand_in = ModuleType("kafka_sink.registry")
+    stand_in.serialized = serialized  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kafka_sink.registry", stand_in)
+    name, registry = topic(1), {"url": "http://localhost:8081"}
+    frame = spark.range(0, 2, 1, 1).withColumn("x", F.lit(1))
+    for form in ("avro", "json"):
+        kafka_sink.export(
+            frame, name, key="id", value=form, registry=registry, schema="...", subject="record",
+            bootstrap_servers=kafka.bootstrap_servers,
+        )  # fmt: skip
+    said = {"topic": name, "registry": registry, "schema": "...", "subject": "record"}
+    assert asked == [(["id", "x"], {**said, "form": form}) for form in ("avro", "json")]
+    assert values(kafka, name) == sorted(2 * [f'\x00\x00\x00\x00\x4d{{"id":{n},"x":1}}' for n in range(2)])
+    for wrong in ({"value": "id"}, {"value": "avro", "topic": F.lit("t")}):
+        with pytest.raises(InvalidArgument):
+            kafka_sink.export(frame, bootstrap_servers="a:1", **{"topic": name, "registry": registry, **wrong})
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_an_export_tells_what_readers_find(
+    orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, exactly_once: bool
+) -> None:
+    name, letters, folder = topic(3), topic(1), tmp_path / "receipts"
+    receipt = kafka_sink.export(
+        orders.limit(300), name, key="tenant_id", value="json", headers={"shape": "shape"}, exactlyOnce=exactly_once,
+        partition=F.expr("IF(id % 100 = 7, -1, NULL)"), bad_rows="deadLetter", deadLetterTopic=letters,
+        options={"kafka.bootstrap.servers": kafka.bootstrap_servers}, receipts_path=folder, progress=True,
+    )  # fmt: skip
+    assert (receipt.rows, receipt.written, receipt.dead_lettered, receipt.dropped) == (300, 297, 3, 0)
+    assert receipt.guarantee == ("exactly-once" if exactly_once else "at-least-once")
+    assert receipt.path is not None and Path(receipt.path).is_file() and receipt.path.startswith(str(folder))
+    assert not receipt.was_written_before and receipt.duration_s > 0
+    found: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for read in (name, letters):
+        for partition, offset, row in read_topic(kafka.bootstrap_servers, read, DEADLINE_S):
+            found[read, partition].append(offset)
+            told = json.loads(row.value or b"")
+            assert (row.key or b"").decode() == str(told["tenant_id"]) and "note" not in told
+            assert ("shape", told["shape"].encode()) in [tuple(header) for header in row.headers or ()]
+    expected = {(each.topic, each.partition): each for each in receipt.partitions}
+    assert set(found) == set(expected)
+    for key, offsets in found.items():
+        each = expected[key]
+        assert (each.record_count, each.first_offset, each.last_offset) == (len(offsets), offsets[0], offsets[-1])
+    assert name in receipt._repr_html_() and "300 rows" in str(receipt)
+
+
+def test_a_version_is_written_once_and_the_second_call_says_so(
+    orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    for folder in (None, tmp_path / "receipts"):
+        name = topic(1)
+        first, second = (
+            kafka_sink.export(
+                orders.limit(10), name, value="json", exactlyOnce=True, txn_app_id=name, txn_version=0,
+                bootstrap_servers=kafka.bootstrap_servers, receipts_path=folder,
+            )
+            for _ in range(2)
+        )  # fmt: skip
+        assert (first.rows, first.was_written_before, second.was_written_before) == (10, False, True)
+        assert second.partitions == (() if folder is None else first.partitions)
+        assert len(values(kafka, name)) == 10
+
+
+def test_what_would_fail_is_told_before_a_row_is_written(
+    orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    servers = {"bootstrap_servers": kafka.bootstrap_servers}
+    with pytest.raises(WriteWouldFail, match="there is no such topic") as failure:
+        kafka_sink.export(orders, "nobody-made-this", value="json", **servers)
+    assert failure.value.step == "topic"
+    name = topic(1)
+    refused: list[tuple[type[Exception], dict[str, Any]]] = [
+        (MissingOption, {}),
+        (InvalidArgument, {"orderBy": "id", **servers}),
+        (InvalidArgument, {"coPartition": True, **servers}),
+        (InvalidArgument, {"coPartition": True, "key": "id", "partitioner": "fnv1a", **servers}),
+        (InvalidArgument, {"coPartition": True, "key": "id", "topic": F.lit(name), **servers}),
+    ]
+    for error, arguments in refused:
+        with pytest.raises(error):
+            kafka_sink.export(orders, **{"topic": name, "value": "json", **arguments})
+    with pytest.raises(InvalidArgument, match="no stream"):
+        kafka_sink.to_kafka(orders, name, value="json", **servers)
+    assert values(kafka, name) == []
+
+
+# --- co-partitioning --------------------------------------------------------------------------------------------------
+
+
+def slots(spark: SparkSession, folder: Path) -> set[tuple[int, int]]:
+    """Which task wrote to which partition, by the receipts."""
+    written = kafka_sink.receipts(spark, str(folder)).where("topic IS NOT NULL")
+    return {(row.slot, row.partition) for row in written.select("slot", "partition").distinct().collect()}
+
+
+def test_one_task_a_partition_makes_fewer_batches_and_one_order(
+    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    plain, together = topic(PARTITIONS), topic(PARTITIONS)
+    sink: Mapping[str, Any] = {"key": "tenant_id", "value": "json", "bootstrap_servers": kafka.bootstrap_servers}
+    before = kafka_sink.export(orders, plain, receipts_path=tmp_path / "plain", **sink)
+    newest_first = F.col("id").desc()
+    after = kafka_sink.export(
+        orders, together, receipts_path=tmp_path / "together", coPartition=True, orderBy=newest_first, **sink
+    )
+    print(before, after, sep="\n\n")
+    assert before.rows == after.rows == ROWS
+    # Every task fills a batch for every partition; now there is one task for each.
+    assert before.batch_count >= TASKS * PARTITIONS and after.batch_count == PARTITIONS
+    assert slots(spark, tmp_path / "together") == {(n, n) for n in range(PARTITIONS)}
+    assert after.batch_bytes < before.batch_bytes
+    was, now = ids_by_partition(kafka, plain), ids_by_partition(kafka, together)
+    # Keys are where they were, and where any producer puts them.
+    assert {n: {key for _, key in rows} for n, rows in was.items()} == {
+        n: {key for _, key in rows} for n, rows in now.items()
+    }
+    assert all(rows == sorted(rows, reverse=True) for rows in now.values())
+    assert sum(map(len, now.values())) == ROWS
+
+
+def test_rows_that_name_a_partition_or_have_no_key_have_a_place_too(
+    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(PARTITIONS)
+    receipt = kafka_sink.export(
+        orders.limit(600), name, value="json", coPartition=True, exactlyOnce=True,
+        key=F.expr("IF(id % 3 = 0, CAST(tenant_id AS STRING), NULL)"), partition=F.expr("IF(id % 3 = 1, 5, NULL)"),
+        bootstrap_servers=kafka.bootstrap_servers, receipts_path=tmp_path,
+    )  # fmt: skip
+    assert receipt.rows == 600 and slots(spark, tmp_path) == {(n, n) for n in range(PARTITIONS)}
+    found = ids_by_partition(kafka, name)
+    assert {id for id, _ in found[5]} >= {id for id in range(600) if id % 3 == 1}
+    keyless = {n: [id for id, _ in rows if id % 3 == 2] for n, rows in found.items()}
+    assert len(keyless) == PARTITIONS and all(keyless.values()), "rows without a key are spread"
+
+
+def test_a_stream_by_one_call(
+    spark: SparkSession, orders: DataFrame, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(PARTITIONS)
+    orders.limit(2_000).repartition(2).write.parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema(orders.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "incoming"))
+    with pytest.raises(InvalidArgument, match="to_kafka"):
+        kafka_sink.export(source, name, value="json")
+    for _ in range(2):
+        query = kafka_sink.to_kafka(
+            source, name, key="tenant_id", value="json", exactlyOnce=True, coPartition=True, queryName="orders",
+            checkpointLocation=str(tmp_path / "checkpoint"), trigger={"availableNow": True},
+            receipts_path=tmp_path / "receipts", bootstrap_servers=kafka.bootstrap_servers,
+        )  # fmt: skip
+        assert query.name == "orders"
+        assert query.awaitTermination(DEADLINE_S)
+    rows = [row for of_partition in ids_by_partition(kafka, name).values() for row in of_partition]
+    assert sorted(rows) == [(n, str(n % KEYS)) for n in range(2_000)]
+    assert slots(spark, tmp_path / "receipts") == {(n, n) for n in range(PARTITIONS)}

@@ -1,0 +1,82 @@
+"""What Python's keyword arguments say, as options of the sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_sink.errors import InvalidArgument, RefusedOption, UnknownOption
+from kafka_sink.exporting.words import NAME_OF_WORD, sink_options
+from kafka_sink.options import OPTIONS, SPARK_OPTIONS, option_named
+
+
+def said(topic: str | None = "orders", *, exactly_once: bool = False, **words: Any) -> dict[str, str]:
+    options = words.pop("options", {})
+    return sink_options(topic, exactly_once=exactly_once, options=options, words=words)
+
+
+def test_every_option_has_a_word_of_its_own_that_python_takes() -> None:
+    assert len(NAME_OF_WORD) == len(OPTIONS) + len(SPARK_OPTIONS)
+    assert all(word.isidentifier() for word in NAME_OF_WORD)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("bootstrap_servers", "kafka.bootstrap.servers"),
+        ("linger_ms", "kafka.linger.ms"),
+        ("bad_rows", "badRows"),
+        ("badRows", "badRows"),
+        ("badrows", "badRows"),
+        ("ssl_keystore_location", "kafka.ssl.keystore.location"),
+        ("checkpoint_location", "checkpointLocation"),
+        ("checkpointLocation", "checkpointLocation"),
+        ("txn_app_id", "txnAppId"),
+        ("client_rack", "kafka.client.rack"),
+    ],
+)
+def test_an_option_by_its_word(word: str, name: str) -> None:
+    assert said(**{word: "x"}) == {"topic": "orders", name: "x"}
+
+
+def test_a_word_that_is_a_field_of_the_configuration_is_that_option() -> None:
+    """Who knows kafka_sink.config by its fields finds them here."""
+    for option in OPTIONS:
+        if option.field is not None and option.field in NAME_OF_WORD:
+            assert option_named(NAME_OF_WORD[option.field]) is option
+
+
+def test_values_are_texts_and_none_says_nothing() -> None:
+    given = said(linger_ms=5, create_topics=True, max_bad_rows=None, options={"kafka.acks": "all"})
+    assert given == {"topic": "orders", "kafka.linger.ms": "5", "createTopics": "true", "kafka.acks": "all"}
+    assert said(None) == {}
+
+
+def test_exactly_once_is_a_word() -> None:
+    assert said(exactly_once=True)["deliveryGuarantee"] == "exactly-once"
+
+
+@pytest.mark.parametrize(
+    ("given", "argument"),
+    [
+        ({"linger_ms": 5, "options": {"kafka.linger.ms": 5}}, "kafka.linger.ms"),
+        ({"bad_rows": "drop", "badRows": "drop"}, "badRows"),
+        ({"options": {"badRows": "drop", "BADROWS": "drop"}}, "badRows"),
+        ({"options": {"Topic": "other"}}, "topic"),
+        ({"exactly_once": True, "delivery_guarantee": "at-least-once"}, "deliveryGuarantee"),
+        ({"checkpoint_location": "/a", "options": {"checkpointlocation": "/b"}}, "checkpoint"),
+    ],
+)
+def test_what_is_said_twice_is_an_error(given: dict[str, Any], argument: str) -> None:
+    with pytest.raises(InvalidArgument, match="given twice") as failure:
+        said(**given)
+    assert failure.value.argument.startswith(argument)
+
+
+def test_what_no_write_takes_no_export_takes() -> None:
+    with pytest.raises(UnknownOption) as unknown:
+        said(lingerms=5)
+    assert unknown.value.nearest == ("kafka.linger.ms",)
+    with pytest.raises(RefusedOption):
+        said(options={"kafka.interceptor.classes": "x"})
