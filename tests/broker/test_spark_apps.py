@@ -5,6 +5,7 @@ There is one Spark a process, so each is an application that is run as users run
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker import LocalKafka
+from read_back import read_topic
 from spark_writes import ARROW_BATCH_ROWS, numbers_in
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -63,14 +65,22 @@ def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_t
         assert dead in ([7], [7, 7])
 
 
-def test_spark_connect_writes_batches_and_streams_by_options_conf_and_interceptors_and_tells_the_errors(
+def test_spark_connect_writes_batches_streams_and_exports_by_options_conf_and_interceptors_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    name, other = topic(1), topic(1)
-    told = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, other, str(tmp_path)))
+    name, other, exported = topic(1), topic(1), topic(3)
+    told = json.loads(run("spark_connect_app.py", kafka.bootstrap_servers, name, other, exported, str(tmp_path)))
     assert numbers_in(kafka, name) == list(range(2_000))
     assert numbers_in(kafka, other) == [-number for number in range(1, 2_000)]
     assert "kafka_sink.errors.InvalidOption: option 'kafka.compression.type'" in told["option"]
     assert "kafka_sink.errors.InvalidOption: option 'spark.pykafka.kafka.acks' is '2'" in told["conf"]
     assert "kafka_sink.errors.InterceptorFailed" in told["interceptor"]
     assert "Raising: on_send raised RuntimeError" in told["interceptor"]
+    rows: list[list[int]] = [[], [], []]
+    for partition, _, row in read_topic(kafka.bootstrap_servers, exported, DEADLINE_S):
+        rows[partition].append(int(row.value or b""))
+    assert sorted(itertools.chain(*rows)) == list(range(2_000))
+    of_export = [[number for number in each if number < 1_000] for each in rows]
+    assert all(each == sorted(each) and each for each in of_export)
+    assert told["rows"] == 1_000
+    assert told["offsets"] == {str(partition): [0, len(each) - 1] for partition, each in enumerate(of_export)}

@@ -1,9 +1,10 @@
 """Writes over Spark Connect, on a server of its own: with options, with the session's conf and interceptors, and wrong.
 
-python spark_connect_app.py BOOTSTRAP_SERVERS TOPIC OTHER_TOPIC FOLDER writes 0 to 1,999 to TOPIC, which options name,
-and -1 to -1,999 to OTHER_TOPIC, which the conf names and an interceptor makes negative; each half by a batch write,
-half by a stream. It prints, as JSON, what the users of a wrong option, of a wrong conf and of an interceptor that
-raises read.
+python spark_connect_app.py BOOTSTRAP_SERVERS TOPIC OTHER_TOPIC EXPORTED FOLDER writes 0 to 1,999 to TOPIC, which
+options name, and -1 to -1,999 to OTHER_TOPIC, which the conf names and an interceptor makes negative; each half by a
+batch write, half by a stream. To EXPORTED, of several partitions, it writes 0 to 1,999 by `export` and `to_kafka`, a
+task for each partition. It prints, as JSON, what the users of a wrong option, of a wrong conf and of an interceptor
+that raises read, and what the export's receipt says.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import kafka_sink
 from spark_writes import finish, pykafka, save
 
-bootstrap_servers, topic, other_topic, folder = sys.argv[1:]
+bootstrap_servers, topic, other_topic, exported, folder = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 kafka_sink.register(spark)
 
@@ -60,6 +62,18 @@ of_option = failure_of(
     numbers(0, 1), {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic, "kafka.compression.type": "brotli"}
 )
 
+to_exported = {
+    "topic": exported, "key": F.col("value"), "coPartition": True, "bootstrap_servers": bootstrap_servers
+}  # fmt: skip
+receipt = kafka_sink.export(numbers(0, 1_000).repartition(3), orderBy=F.col("value").cast("int"), **to_exported)
+numbers(1_000, 2_000).write.parquet(f"{folder}/exported")
+source = spark.readStream.schema("value STRING").parquet(f"{folder}/exported")
+finish(
+    kafka_sink.to_kafka(
+        source, trigger={"availableNow": True}, checkpointLocation=f"{folder}/to-kafka-checkpoint", **to_exported
+    )
+)
+
 spark.conf.set("spark.pykafka.kafka.bootstrap.servers", bootstrap_servers)
 spark.conf.set("spark.pykafka.topic", other_topic)
 kafka_sink.register(spark, interceptors=[Negative()])
@@ -70,5 +84,7 @@ of_interceptor = failure_of(numbers(0, 1), {})
 
 spark.conf.set("spark.pykafka.kafka.acks", "2")
 of_conf = failure_of(numbers(0, 1), {})
-print(json.dumps({"option": of_option, "conf": of_conf, "interceptor": of_interceptor}))
+offsets = {each.partition: [each.first_offset, each.last_offset] for each in receipt.partitions}
+told = {"option": of_option, "conf": of_conf, "interceptor": of_interceptor, "rows": receipt.rows, "offsets": offsets}
+print(json.dumps(told))
 spark.stop()
