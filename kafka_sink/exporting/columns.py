@@ -103,6 +103,8 @@ def record_frame(frame: DataFrame, record: Mapping[str, Column]) -> DataFrame:
 
 def _raw(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Column]:
     """By the record's names, as the user gave them; each header of a mapping on its own."""
+    if framing.schema is not None and framing.registry is None:
+        raise InvalidArgument(argument="schema", reason="it is for a Schema Registry: give registry=... beside it.")
     named = {
         "topic": said.topic, "key": said.key, "partition": said.partition, "timestamp": said.timestamp
     }  # fmt: skip

@@ -26,6 +26,8 @@ def _snake(name: str) -> str:
     return re.sub("([A-Z])", r"_\1", name.removeprefix("kafka.")).replace(".", "_").lower()
 
 
+# Arguments of Spark's spelling, which are no options.
+ARGUMENTS = ("exactlyOnce", "coPartition", "orderBy", "outputMode")
 # test_words.py: no two options have the same word.
 NAME_OF_WORD = {_snake(name): name for name in (*(option.name for option in OPTIONS), *SPARK_OPTIONS)}
 
@@ -44,6 +46,9 @@ def sink_options(
 
 
 def _name(said: str) -> str:
+    for argument in ARGUMENTS:
+        if said == _snake(argument):
+            raise InvalidArgument(argument=said, reason=f"it is spelled {argument}.")
     name = NAME_OF_WORD.get(said, said)
     option = option_named(name)
     return name if option is None else option.name

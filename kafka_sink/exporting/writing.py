@@ -29,7 +29,7 @@ from kafka_sink.exporting import co_partition
 from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, rows_of
-from kafka_sink.exporting.receipts import Place, place_of
+from kafka_sink.exporting.receipt_place import Place, place_of
 from kafka_sink.exporting.words import sink_options
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
 from kafka_sink.spark.validation import configuration, validated

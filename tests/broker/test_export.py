@@ -57,8 +57,8 @@ def ids_by_partition(kafka: LocalKafka, topic: str) -> dict[int, list[tuple[int,
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def record(frame: DataFrame, **said: Any) -> DataFrame:
-    return record_frame(*staged(frame, Said(**said), Framing(topic="t")))
+def record(frame: DataFrame, schema: str | None = None, **said: Any) -> DataFrame:
+    return record_frame(*staged(frame, Said(**said), Framing(topic="t", schema=schema)))
 
 
 def one(frame: DataFrame) -> dict[str, Any]:
@@ -115,6 +115,7 @@ def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession)
         ({"key": "st", "value": "json"}, ColumnTypeMismatch, "to_json"),
         ({"value": "avro"}, InvalidArgument, r'registry=\{"url"'),
         ({"value": "protobuf"}, InvalidArgument, "registry"),
+        ({"value": "json", "schema": "{}"}, InvalidArgument, "registry"),
         ({"key": 7, "value": "json"}, TypeError, "key: a column's name or a Column, not int"),
     ],
 )

@@ -74,6 +74,12 @@ def test_what_is_said_twice_is_an_error(given: dict[str, Any], argument: str) ->
     assert failure.value.argument.startswith(argument)
 
 
+@pytest.mark.parametrize(("word", "argument"), [("exactly_once", "exactlyOnce"), ("co_partition", "coPartition")])
+def test_an_argument_in_the_other_spelling_is_told(word: str, argument: str) -> None:
+    with pytest.raises(InvalidArgument, match=argument):
+        sink_options("orders", exactly_once=False, options={}, words={word: True})
+
+
 def test_what_no_write_takes_no_export_takes() -> None:
     with pytest.raises(UnknownOption) as unknown:
         said(lingerms=5)

@@ -22,9 +22,8 @@ from pyspark.sql import SparkSession
 
 from kafka_sink import receipt_file
 from kafka_sink.config import SinkConfig
+from kafka_sink.spark.exactly_once import batch_identity
 from kafka_sink.spark.receipt_source import ReceiptSource
-
-ONLY_MICRO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,9 @@ class Place:
 @contextmanager
 def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
     """Where the receipt of a batch write with `config` will be."""
-    if config.txn_app_id is not None:
-        assert config.txn_version is not None, "a rule of config.py"
-        name, batch_id = f"txnAppId:{config.txn_app_id}", config.txn_version
-    else:
-        name, batch_id = config.receipt_name or uuid.uuid4().hex, ONLY_MICRO_BATCH
+    said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
+    _, write = batch_identity(said)
+    name, batch_id = write.query_id, write.micro_batch_id
     if config.receipts_path is not None:
         yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
     elif is_remote:

@@ -1,0 +1,59 @@
+"""Where an export's receipt is, by its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.exporting.receipt_place import place_of
+from kafka_sink.receipt_file import columns_of
+
+# Nobody is asked where the file is on the same machine.
+NO_SPARK: Any = None
+
+
+def config(**options: str) -> SinkConfig:
+    return sink_config({"kafka.bootstrap.servers": "a:1", "topic": "t", **options})
+
+
+def test_a_folder_that_nobody_asked_for_is_gone_afterwards() -> None:
+    with place_of(config(), is_remote=False) as place:
+        assert place.is_temporary and Path(place.folder).is_dir()
+        Path(place.folder, "x").touch()
+    assert not Path(place.folder).exists()
+
+
+def test_a_folder_that_was_asked_for_stays_and_two_exports_into_it_are_told_apart(tmp_path: Path) -> None:
+    asked = config(receiptsPath=str(tmp_path))
+    with place_of(asked, is_remote=False) as one, place_of(asked, is_remote=False) as other:
+        assert one.path != other.path and not one.is_temporary
+    assert tmp_path.is_dir()
+
+
+def test_a_name_that_was_given_is_kept(tmp_path: Path) -> None:
+    with place_of(config(receiptsPath=str(tmp_path), receiptName="orders-1"), is_remote=False) as place:
+        assert place.path == f"{tmp_path}/query_id=orders-1/batch-00000000000000000000.parquet"
+
+
+def test_a_version_has_its_own_place() -> None:
+    version = config(deliveryGuarantee="exactly-once", txnAppId="orders", txnVersion="7")
+    with place_of(version, is_remote=False) as place:
+        assert place.path.endswith("/query_id=txnAppId%3Aorders/batch-00000000000000000007.parquet")
+
+
+def test_what_is_there_is_read_and_nothing_where_nothing_is(tmp_path: Path) -> None:
+    runs = columns_of([{"topic": "t", "record_count": 7}])
+    with place_of(config(receiptsPath=str(tmp_path)), is_remote=False) as place:
+        assert place.read(NO_SPARK).num_rows == 0
+        Path(place.path).parent.mkdir()
+        pq.write_table(runs, place.path)
+        assert place.read(NO_SPARK).equals(runs)
+
+
+def test_a_servers_disk_is_not_touched_from_here() -> None:
+    with place_of(config(), is_remote=True) as one, place_of(config(), is_remote=True) as other:
+        assert one.is_temporary and one.folder != other.folder
+        assert not Path(one.folder).exists()
