@@ -13,16 +13,27 @@
     │   ├── MissingColumn
     │   ├── UnexpectedColumn
     │   ├── DuplicateColumn
-    │   └── ColumnTypeMismatch
+    │   ├── ColumnTypeMismatch
+    │   ├── TypeNotMapped            ... for a schema registry: a type that the form does not have
+    │   ├── NameNotAllowed
+    │   └── ColumnNotInSchema        ... a given schema does not fit
     ├── WriteWouldFail               a look at the cluster before an export found why; nothing was sent
     ├── BadRow                       one row cannot be a Kafka record
     │   ├── RecordTooLarge
     │   ├── PartitionOutOfRange
     │   ├── TopicNull
     │   ├── HeaderKeyNull
-    │   └── TimestampOutOfRange
+    │   ├── TimestampOutOfRange
+    │   └── ValueNotInSchema         ... found where it is encoded, before the sink has it
     ├── TooManyBadRows               more of them than maxBadRows or maxBadRowFraction allow
     ├── DeadLetterTopicNamed         a row names the topic that bad rows go to
+    ├── RegistryError                the schema registry could not be asked, or said no; nothing was sent
+    │   ├── RegistryExtraMissing
+    │   ├── RegistryUnreachable
+    │   ├── RegistryRefused
+    │   ├── SchemaIncompatible
+    │   ├── SchemaNotRegistered
+    │   └── SchemaUnreadable
     ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
     │   ├── BrokersUnreachable
     │   ├── TlsFailed
@@ -327,6 +338,41 @@ class ColumnTypeMismatch(SchemaError):
         super().__init__(f"column {column!r} is {found}; expected {expected}. {hint} {NOTHING_SENT}")
 
 
+class TypeNotMapped(SchemaError):
+    """`column` is a path, `form` the schema's language."""
+
+    def __init__(self, *, column: str, found: str, form: str, hint: str) -> None:
+        self.column = column
+        self.found = found
+        self.form = form
+        super().__init__(f"column {column!r} is {found}, which {form} has no type for. {hint} {NOTHING_SENT}")
+
+
+class NameNotAllowed(SchemaError):
+    def __init__(self, *, column: str, form: str, rule: str) -> None:
+        self.column = column
+        self.form = form
+        super().__init__(
+            f"column {column!r} has a name that {form} does not allow: {rule}. Rename it (withColumnRenamed, or "
+            f"cast('struct<...>') for a field of a struct). {NOTHING_SENT}"
+        )
+
+
+class ColumnNotInSchema(SchemaError):
+    """`found` of the DataFrame, `expected` by the schema that was given or is the registry's latest."""
+
+    def __init__(self, *, column: str, found: str, expected: str, form: str) -> None:
+        self.column = column
+        self.found = found
+        self.expected = expected
+        self.form = form
+        super().__init__(
+            f"the {form} schema does not fit the DataFrame: column {column!r} is {found}, and the schema has "
+            f"{expected}. Change the column (select, cast), or the schema; without one it is derived from the columns. "
+            f"{NOTHING_SENT}"
+        )
+
+
 # --- a look before a write --------------------------------------------------------------------------------------------
 
 
@@ -410,6 +456,18 @@ class TimestampOutOfRange(BadRow):
         )
 
 
+class ValueNotInSchema(BadRow):
+    """Of a column that is encoded for a schema registry. `column` is a path; the value is not told."""
+
+    def __init__(self, *, column: str, problem: str) -> None:
+        self.column = column
+        self.problem = problem
+        super().__init__(
+            f"a row does not fit its schema: column {column!r} {problem}. Mend or filter such rows, or change the "
+            f"schema; the option badRows does not see them, as they never reach the sink. {REPLAY}"
+        )
+
+
 class TooManyBadRows(KafkaSinkError):
     """`counts`: of each reason, by the error's name. `first_rows`: (Spark partition, row of its task) of some.
     `rows_are_written`: all tasks have ended, and the other rows are in Kafka for everybody to read."""
@@ -454,6 +512,88 @@ class DeadLetterTopicNamed(KafkaSinkError):
             f"another, or filter such rows out. {REPLAY}"
         )
 
+
+
+# --- the schema registry ----------------------------------------------------------------------------------------------
+
+
+class RegistryError(KafkaSinkError):
+    """The schema registry could not be asked, or said no. Raised on the driver, before any row moves."""
+
+
+class RegistryExtraMissing(RegistryError):
+    """The one that executors raise as well: they need what encodes."""
+
+    def __init__(self, *, module: str, reason: str) -> None:
+        self.module = module
+        self.reason = reason
+        super().__init__(
+            f"Python module {module} cannot be imported ({reason}): pip install 'pyspark-pykafka[registry]', on the "
+            f"driver and on executors. {NOTHING_SENT}"
+        )
+
+
+class RegistryUnreachable(RegistryError):
+    def __init__(self, *, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        super().__init__(
+            f"the schema registry ({url}) could not be asked from the driver: {self.reason}. Check the url, that the "
+            f"driver can reach it, and its certificates. {NOTHING_SENT}"
+        )
+
+
+class RegistryRefused(RegistryError):
+    def __init__(self, *, subject: str, status: int, error_code: int, reason: str) -> None:
+        self.subject = subject
+        self.status = status
+        self.error_code = error_code
+        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        hint = _REGISTRY_HINTS.get(status, "Ask whoever runs the registry.")
+        super().__init__(
+            f"the schema registry refused what was asked of subject {subject!r}, with status {status}, code "
+            f"{error_code}: {self.reason}. {hint} {NOTHING_SENT}"
+        )
+
+
+_REGISTRY_HINTS = {
+    401: "Check basic.auth.user.info, or whatever else the registry's conf has to show who you are.",
+    403: "Have this user be allowed to read and write the subject; with auto.register.schemas=false to read it.",
+    422: "The registry cannot read the schema: mend it.",
+}
+
+
+class SchemaIncompatible(RegistryError):
+    """`version`: of the subject, with which the schema was compared."""
+
+    def __init__(self, *, subject: str, version: str, reason: str) -> None:
+        self.subject = subject
+        self.version = version
+        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        super().__init__(
+            f"the schema is not compatible with version {version} of subject {subject!r}, and was not registered. The "
+            f"registry says: {self.reason}. Make new columns nullable and keep the old ones' names and types; or give "
+            f"a schema that fits both; or use another topic or subject strategy; or, when its readers are ready, "
+            f"change the subject's compatibility level. {NOTHING_SENT}"
+        )
+
+
+class SchemaNotRegistered(RegistryError):
+    def __init__(self, *, subject: str, reason: str) -> None:
+        self.subject = subject
+        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        super().__init__(
+            f"the schema registry has no such schema under subject {subject!r}: {self.reason}. Register it, or let it "
+            "be registered: leave out auto.register.schemas=false and use.latest.version=true. Check the subject "
+            f"strategy as well. {NOTHING_SENT}"
+        )
+
+
+class SchemaUnreadable(RegistryError):
+    def __init__(self, *, form: str, reason: str) -> None:
+        self.form = form
+        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        super().__init__(f"the {form} schema cannot be used: {self.reason}. {NOTHING_SENT}")
 
 # --- the cluster, before rows go out ----------------------------------------------------------------------------------
 

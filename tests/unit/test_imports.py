@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"exporting"}), "siblings"),
     (frozenset({"check", "monitoring"}), "siblings"),
-    (frozenset({"duplicates", "functions", "spark", "transactions", "verify"}), "siblings"),
+    (frozenset({"duplicates", "functions", "registry", "spark", "transactions", "verify"}), "siblings"),
     (
         frozenset(
             {"checkpoint", "client", "clock", "commit", "doctor", "oauth", "security", "verification", "write"}
@@ -202,7 +202,10 @@ def write(path: Path, source: str) -> None:
 
 
 # What a worker has no use for until something is wrong, and would wait for before its first row.
-NOT_FOR_EVERY_WORKER = ("pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine")
+NOT_FOR_EVERY_WORKER = (
+    "pandas", "html", "pyarrow.fs", "pyarrow.parquet", "kafka_sink.doctor.engine", "kafka_sink.registry", "fastavro",
+    "google.protobuf", "confluent_kafka",
+)  # fmt: skip
 
 
 def test_a_worker_does_not_import_what_it_may_never_need() -> None:
@@ -212,3 +215,12 @@ def test_a_worker_does_not_import_what_it_may_never_need() -> None:
     imported = set(ran.stdout.split())
     assert "kafka_sink.client" in imported
     assert imported.isdisjoint(NOT_FOR_EVERY_WORKER), imported.intersection(NOT_FOR_EVERY_WORKER)
+
+
+def test_what_encodes_for_a_schema_registry_does_not_import_its_client() -> None:
+    """A worker that encodes needs fastavro or google.protobuf, once it has rows; the client is the driver's alone."""
+    script = "import sys, kafka_sink.registry; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported = set(ran.stdout.split())
+    assert "kafka_sink.registry.avro" in imported
+    assert imported.isdisjoint({"pandas", "fastavro", "google.protobuf", "jsonschema", "confluent_kafka"})

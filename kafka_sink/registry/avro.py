@@ -1,0 +1,239 @@
+"""Avro: Spark's types as Avro's, a schema that fits them, and rows as fastavro writes them for the official client too.
+
+A derived schema says what Spark's own to_avro says, but for decimals: they are bytes, as a fixed needs a name and
+cannot become wider. A nullable column is a union with null, and null its default, so that columns can be
+added. Records within are named by where they are. A given schema may have its fields in any order, and others that have
+a default.
+
+Logical types are how a reader takes a number; here they say what becomes of a column (`FITS`) and are then taken away,
+so that fastavro is given numbers and bytes that were made a column at a time.
+
+Sources: Avro 1.12 specification; Spark's SchemaConverters.scala; confluent_kafka.schema_registry.avro.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped
+from kafka_sink.registry import values as V
+from kafka_sink.registry.extra import extra
+from kafka_sink.registry.framing import framed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+FORM = "Avro"
+SCHEMA_TYPE = "AVRO"
+REGISTRY_FORMAT = None  # as what the registry is asked for a schema
+
+# Spark's type -> Avro's types, with `:logicalType`, that hold all its values, and what becomes of them. The first is
+# the derived one. Decimals, arrays, maps and structs are in the functions below, as are enum and fixed.
+FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
+    T.BooleanType: {"boolean": V.plain},
+    T.ByteType: {"int": V.plain, "long": V.plain, "float": V.plain, "double": V.plain},
+    T.ShortType: {"int": V.plain, "long": V.plain, "float": V.plain, "double": V.plain},
+    T.IntegerType: {"int": V.plain, "long": V.plain, "double": V.plain},
+    T.LongType: {"long": V.plain},
+    T.FloatType: {"float": V.plain, "double": V.plain},
+    T.DoubleType: {"double": V.plain},
+    T.StringType: {"string": V.plain, "string:uuid": V.plain},
+    T.VarcharType: {"string": V.plain},
+    T.CharType: {"string": V.plain},
+    T.BinaryType: {"bytes": V.plain},
+    T.DateType: {"int:date": V.days},
+    T.TimestampType: {"long:timestamp-micros": V.micros, "long:timestamp-millis": V.millis},
+    T.TimestampNTZType: {"long:local-timestamp-micros": V.micros, "long:local-timestamp-millis": V.millis},
+}
+
+
+# --- derived ----------------------------------------------------------------------------------------------------------
+
+
+def derived(columns: T.StructType, name: str) -> str:
+    """Raises TypeNotMapped or NameNotAllowed, with the column's path."""
+    return json.dumps(_record(columns, name, None, ""))
+
+
+def _record(struct: T.StructType, name: str, namespace: str | None, path: str) -> dict[str, Any]:
+    _check_names(struct, path)
+    inner = name if namespace is None else f"{namespace}.{name}"
+    fields = []
+    for field in struct.fields:
+        avro_type = _derived_type(field.dataType, field.name, inner, path + field.name)
+        if field.nullable:
+            fields.append({"name": field.name, "type": ["null", avro_type], "default": None})
+        else:
+            fields.append({"name": field.name, "type": avro_type})
+    return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
+
+
+def _derived_type(data_type: T.DataType, name: str, namespace: str, path: str) -> Any:
+    match data_type:
+        case T.StructType():
+            return _record(data_type, name, namespace, f"{path}.")
+        case T.ArrayType(elementType=element, containsNull=has_null):
+            return {"type": "array", "items": _or_null(_derived_type(element, name, namespace, f"{path}[]"), has_null)}
+        case T.MapType(keyType=T.StringType(), valueType=value, valueContainsNull=has_null):
+            return {"type": "map", "values": _or_null(_derived_type(value, name, namespace, f"{path}{{}}"), has_null)}
+        case T.DecimalType(precision=precision, scale=scale):
+            return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    try:
+        avro_type, _, logical = next(iter(FITS[type(data_type)])).partition(":")
+    except KeyError:
+        hint = (
+            "Cast its keys to string, or make it an array with map_entries."
+            if isinstance(data_type, T.MapType)
+            else "Cast it, e.g. to string."
+        )
+        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint) from None
+    return {"type": avro_type, "logicalType": logical} if logical else avro_type
+
+
+def _or_null(avro_type: Any, has_null: bool) -> Any:
+    return ["null", avro_type] if has_null else avro_type
+
+
+def _check_names(struct: T.StructType, path: str) -> None:
+    for name in struct.names:
+        if not (name.isascii() and name.isidentifier()):
+            rule = "letters, digits and underscores, no digit first"
+            raise NameNotAllowed(column=path + name, form=FORM, rule=rule)
+
+
+# --- fitted -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AvroEncoding:
+    """`text` as it is registered, `written` without what fastavro has no part in."""
+
+    text: str
+    name: str
+    written: str
+    plan: V.Values
+    schema_type: str = SCHEMA_TYPE
+    message_indexes: tuple[int, ...] = ()
+
+    def column(self, record: Column, head: bytes) -> Column:
+        """binary: null where `record` is."""
+        written, plan = self.written, self.plan
+
+        def encode(rows: pa.Array) -> pa.Array:
+            return encoded(rows, head, written, plan)
+
+        in_batches: Any = F.arrow_udf(encode, "binary")  # type: ignore[attr-defined]
+        column: Column = in_batches(record)
+        return column
+
+
+def encoded(rows: pa.Array, head: bytes, written: str, plan: V.Values) -> pa.Array:
+    """On executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+    schema = _parsed(written)
+    write = extra("fastavro").schemaless_writer
+    return framed(head, V.python_values(rows, plan), lambda data, row: write(data, schema, row))
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(written: str) -> Any:
+    return extra("fastavro").parse_schema(json.loads(written))
+
+
+def fitted(text: str, columns: T.StructType) -> AvroEncoding:
+    """Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit."""
+    fastavro, errors = extra("fastavro"), extra("fastavro.schema")
+    named: dict[str, Any] = {}
+    try:
+        schema = json.loads(text)
+        parsed = fastavro.parse_schema(schema, named_schemas=named)
+    except (ValueError, TypeError, KeyError, AttributeError, errors.SchemaParseException, errors.UnknownType) as error:
+        raise SchemaUnreadable(form=FORM, reason=f"{type(error).__name__}: {error}") from error
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise SchemaUnreadable(form=FORM, reason="the whole is not a record, whose fields the columns could be")
+    plan = _Fitting(named).record(columns, parsed, "", None)
+    return AvroEncoding(text, parsed["name"], json.dumps(_without_logical_types(parsed)), plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    named: dict[str, Any]
+
+    def record(self, struct: T.StructType, schema: dict[str, Any], path: str, why_no_null: str | None) -> V.Record:
+        fields = {field["name"]: field for field in schema["fields"]}
+        for name, field in fields.items():
+            if name not in struct.names and "default" not in field:
+                expected = f"a field {name!r} without a default"
+                raise ColumnNotInSchema(column=path + name, found="not there", expected=expected, form=FORM)
+        plans = []
+        for column in struct.fields:
+            if column.name not in fields:
+                found, expected = column.dataType.simpleString(), "no such field"
+                raise ColumnNotInSchema(column=path + column.name, found=found, expected=expected, form=FORM)
+            plans.append((column.name, self.value(column.dataType, fields[column.name]["type"], path + column.name)))
+        return V.Record(path.rstrip("."), why_no_null, tuple(plans))
+
+    def value(self, data_type: T.DataType, schema: Any, path: str) -> V.Values:
+        """What a column becomes; null is a matter of rows, as Spark takes nearly every column for nullable."""
+        branches = [branch for branch in schema if branch != "null"] if isinstance(schema, list) else [schema]
+        no_null = None if isinstance(schema, list) and "null" in schema else "is null, where its schema has no null"
+        avro_type = self.named.get(branches[0], branches[0]) if isinstance(branches[0], str) else branches[0]
+        if len(branches) == 1:
+            kind = avro_type if isinstance(avro_type, str) else avro_type["type"]
+            match data_type, kind:
+                case T.StructType(), "record":
+                    return self.record(data_type, avro_type, f"{path}.", no_null)
+                case T.ArrayType(elementType=element), "array":
+                    return V.Items(path, no_null, self.value(element, avro_type["items"], f"{path}[]"))
+                case T.MapType(keyType=T.StringType(), valueType=value), "map":
+                    keys = V.Leaf(f"{path} (key)", "is null", V.plain)
+                    return V.Entries(path, no_null, keys, self.value(value, avro_type["values"], f"{path}{{}}"))
+            convert = _convert(data_type, avro_type, kind)
+            if convert is not None:
+                return V.Leaf(path, no_null, convert)
+        expected = json.dumps(_said(schema))
+        raise ColumnNotInSchema(column=path, found=data_type.simpleString(), expected=expected, form=FORM)
+
+
+def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | None:
+    """None: this type has values that the schema's does not."""
+    about = avro_type if isinstance(avro_type, dict) else {}
+    logical = about.get("logicalType")
+    match data_type:
+        case T.DecimalType(precision=precision, scale=scale) if kind in ("bytes", "fixed") and logical == "decimal":
+            size_bytes = about["size"] if kind == "fixed" else V.decimal_bytes(precision)
+            fits = about.get("scale", 0) == scale and about["precision"] >= precision
+            return V.unscaled_bytes(size_bytes) if fits and size_bytes <= 16 else None
+        case T.StringType() if kind == "enum":
+            return V.one_of(frozenset(about["symbols"]))
+        case T.BinaryType() if kind == "fixed":
+            return V.of_size(about["size"])
+    return FITS.get(type(data_type), {}).get(f"{kind}:{logical}" if logical else kind)
+
+
+def _said(schema: Any) -> Any:
+    """Of a record only its name: an error shows where the schema differs, not all of it."""
+    if isinstance(schema, list):
+        return [_said(branch) for branch in schema]
+    if isinstance(schema, dict):
+        return {key: value for key, value in schema.items() if key not in ("fields", "doc")}
+    return schema
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(one) for one in schema]
+    if isinstance(schema, dict):
+        dropped = ("logicalType", "precision", "scale", "__fastavro_parsed__", "__named_schemas")
+        return {
+            key: value if key == "default" else _without_logical_types(value)
+            for key, value in schema.items()
+            if key not in dropped
+        }
+    return schema

@@ -1,0 +1,102 @@
+"""A column of bytes for readers that ask a schema registry: which schema, whether it fits, its id, the encoding.
+
+The registry is asked here, on the driver, when the column is made, and not again: the schema's id is a constant of the
+column. A streaming query keeps it until it is started again.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from kafka_sink.errors import DuplicateColumn, MissingColumn
+from kafka_sink.registry import avro, json_schema, protobuf
+from kafka_sink.registry.extra import extra
+from kafka_sink.registry.framing import prefix
+from kafka_sink.registry.registering import Registry
+from kafka_sink.registry.subjects import STRATEGIES, record_name, subject_name
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from google.protobuf.message import Message
+    from pyspark.sql import Column, DataFrame
+
+FORMS: dict[str, ModuleType] = {"avro": avro, "json": json_schema, "protobuf": protobuf}
+
+
+def serialized(
+    frame: DataFrame,
+    columns: Sequence[str],
+    *,
+    topic: str,
+    form: str,
+    registry: Mapping[str, Any] | SchemaRegistryClient,
+    subject: str = "topic",
+    schema: str | type[Message] | None = None,
+    is_key: bool = False,
+) -> Column:
+    """binary: of each row of `frame` a record with `columns` as its fields, as the official serializers frame it; null
+    where all of them are null, which as a value is a tombstone.
+
+    `form`: avro, json or protobuf. `registry`: the conf of confluent-kafka's SchemaRegistryClient (url,
+    basic.auth.user.info, ...), in which `auto.register.schemas=false` has the schema looked up in place of registered,
+    and `use.latest.version=true` takes the subject's latest; or a client. `subject`: topic, record or topic-record, the
+    official strategies. `schema`: what is registered, in place of one that is derived from the columns' types: text, or
+    for Protobuf a message class that protoc made. Its fields are found by name. `is_key`: the subject and the derived
+    name are the key's.
+
+    Asks the registry now, once, from here. Raises RegistryError, SchemaError for columns that no schema, or not this
+    one, can hold, InvalidOption for a conf that the client does not take, or ValueError. A row that does not fit, e.g.
+    a null where a given schema has none, fails its task with ValueNotInSchema.
+    """
+    if form not in FORMS:
+        raise ValueError(f"form is one of {', '.join(FORMS)}, not {form!r}")
+    if subject not in STRATEGIES:
+        raise ValueError(f"subject is one of {', '.join(STRATEGIES)}, not {subject!r}")
+    asked = Registry.of(registry)
+    if schema is not None and asked.uses_latest:
+        raise ValueError("schema and use.latest.version=true are two schemas: leave out one of them")
+    fields = _fields(frame, columns)
+    names = functools.partial(subject_name, subject, topic, is_key=is_key)
+    encoding, schema_id = _pinned(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
+    # A name with a dot in it is a column's, not a path.
+    found = [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in columns]
+    is_row = functools.reduce(operator.or_, (column.isNotNull() for column in found))
+    column: Column = encoding.column(F.when(is_row, F.struct(*found)), prefix(schema_id, encoding.message_indexes))
+    return column
+
+
+def _pinned(
+    form: Any, fields: StructType, name: str, registry: Registry, subject_of: Any, schema: Any
+) -> tuple[Any, int]:
+    """The encoding and the id of its schema, which is looked at before it is registered."""
+    if registry.uses_latest:
+        latest = registry.latest(subject_of(name), form.REGISTRY_FORMAT)
+        return form.fitted(latest.text, fields), latest.schema_id
+    if schema is None and form is protobuf:
+        # Whose field numbers are kept.
+        before = registry.latest_or_none(subject_of(name), form.REGISTRY_FORMAT)
+        schema = protobuf.derived(fields, name, None if before is None else before.text)
+    elif schema is None:
+        schema = form.derived(fields, name)
+    encoding = form.fitted(schema, fields)
+    official = extra("confluent_kafka.schema_registry").Schema
+    return encoding, registry.schema_id(subject_of(encoding.name), official(encoding.text, encoding.schema_type))
+
+
+def _fields(frame: DataFrame, columns: Sequence[str]) -> StructType:
+    if isinstance(columns, str) or not columns:
+        raise ValueError("columns are the names of one or more columns")
+    schema = frame.schema
+    for name in columns:
+        if name not in schema.names:
+            raise MissingColumn(column=name, found=schema.names, hint="It was to be encoded for the schema registry.")
+        if schema.names.count(name) > 1 or list(columns).count(name) > 1:
+            raise DuplicateColumn(column=name)
+    return StructType([schema[name] for name in columns])

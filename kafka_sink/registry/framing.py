@@ -1,0 +1,53 @@
+"""The registry's framing: magic byte 0, the schema's id, for Protobuf which of the file's messages, then the payload.
+
+Source: Confluent's "Wire format" (docs.confluent.io, Schema Registry, serializers and deserializers);
+confluent_kafka.schema_registry.common.serde.SchemaId writes the same.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+MAGIC_BYTE = b"\x00"
+
+
+def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
+    """What every row of one schema begins with. `message_indexes`: of Protobuf, the path to the message through the
+    file; empty for the other forms."""
+    path = b""
+    if message_indexes:
+        # The file's first message, the usual one, is written as 0 in place of a list of one 0.
+        numbers = [0] if list(message_indexes) == [0] else [len(message_indexes), *message_indexes]
+        path = b"".join(_varint(number << 1) for number in numbers)  # zigzag of what is not negative
+    return MAGIC_BYTE + schema_id.to_bytes(4, "big") + path
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes((low | 0x80,)) + _varint(rest) if rest else bytes((low,))
+
+
+def framed(head: bytes, rows: Sequence[Any], write: Callable[[BinaryIO, Any], object]) -> pa.Array:
+    """binary: `head` and what `write` writes of it, for each of `rows`; null for None.
+
+    The payloads lie in one buffer from the beginning: `pa.array` of a list of bytes would copy them, and import pandas
+    first. Raises OverflowError for more than 2 GiB a batch, to which an Arrow batch of Spark's does not come.
+    """
+    data = io.BytesIO()
+    ends = np.zeros(len(rows) + 1, np.int64)
+    for number, row in enumerate(rows, 1):
+        if row is not None:
+            data.write(head)
+            write(data, row)
+        ends[number] = data.tell()
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise OverflowError(f"{len(rows)} rows, {ends[-1]} bytes: lower spark.sql.execution.arrow.maxRecordsPerBatch")
+    present = np.fromiter((row is not None for row in rows), bool, len(rows))
+    validity = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data.getbuffer())]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)

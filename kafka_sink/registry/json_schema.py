@@ -1,0 +1,238 @@
+"""JSON Schema: Spark's types as JSON's, a schema that fits them, and rows as Spark's own to_json writes them.
+
+No Python runs for it: framing is a constant in front. What to_json does decides what a schema may say: a null field of
+a struct is left out, bytes are base64, decimals are numbers; NaN and the infinities would be strings, so that rows with
+them are refused. Timestamps are written in UTC with all their microseconds.
+
+A derived schema is closed (additionalProperties: false), as the Java serializer's are: with it the registry takes a new
+nullable column for compatible. Of a given one types, properties and what is required are held against the DataFrame;
+patterns, ranges, formats and enums are not.
+
+Sources: JSON Schema draft 7; Spark's JacksonGenerator.scala; confluent_kafka.schema_registry.json_schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
+
+FORM = "JSON Schema"
+SCHEMA_TYPE = "JSON"
+REGISTRY_FORMAT = None
+DRAFT = "http://json-schema.org/draft-07/schema#"
+
+# Of Spark's types, what to_json writes. Decimals, arrays, maps and structs are in the functions below.
+WRITTEN: dict[type[T.DataType], dict[str, str]] = {
+    T.BooleanType: {"type": "boolean"},
+    T.ByteType: {"type": "integer"},
+    T.ShortType: {"type": "integer"},
+    T.IntegerType: {"type": "integer"},
+    T.LongType: {"type": "integer"},
+    T.FloatType: {"type": "number"},
+    T.DoubleType: {"type": "number"},
+    T.DecimalType: {"type": "number"},
+    T.StringType: {"type": "string"},
+    T.VarcharType: {"type": "string"},
+    T.CharType: {"type": "string"},
+    T.BinaryType: {"type": "string", "contentEncoding": "base64"},
+    T.DateType: {"type": "string", "format": "date"},
+    T.TimestampType: {"type": "string", "format": "date-time"},
+    T.TimestampNTZType: {"type": "string"},  # RFC 3339's date-time has a zone
+}
+# As which names a map's keys are written.
+KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+TO_JSON = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "true",
+}
+INFINITE = float("inf")
+# The same column where it has nothing to look for.
+Check = Callable[[Column], Column]
+
+
+# --- derived ----------------------------------------------------------------------------------------------------------
+
+
+def derived(columns: T.StructType, name: str) -> str:
+    """Raises TypeNotMapped, with the column's path."""
+    return json.dumps({"$schema": DRAFT, "title": name, **_object(columns, "")})
+
+
+def _object(struct: T.StructType, path: str) -> dict[str, Any]:
+    properties = {
+        field.name: _or_null(_written(field.dataType, path + field.name), field.nullable) for field in struct.fields
+    }
+    required = [field.name for field in struct.fields if not field.nullable]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _written(data_type: T.DataType, path: str) -> dict[str, Any]:
+    match data_type:
+        case T.StructType():
+            return _object(data_type, f"{path}.")
+        case T.ArrayType(elementType=element, containsNull=has_null):
+            return {"type": "array", "items": _or_null(_written(element, f"{path}[]"), has_null)}
+        case T.MapType(keyType=key, valueType=value, valueContainsNull=has_null) if isinstance(key, KEYS):
+            return {"type": "object", "additionalProperties": _or_null(_written(value, f"{path}{{}}"), has_null)}
+    try:
+        return dict(WRITTEN[type(data_type)])
+    except KeyError:
+        hint = (
+            "Cast its keys to string, or make it an array with map_entries."
+            if isinstance(data_type, T.MapType)
+            else "Cast it, e.g. to string."
+        )
+        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint) from None
+
+
+def _or_null(schema: dict[str, Any], has_null: bool) -> dict[str, Any]:
+    return {"oneOf": [{"type": "null"}, schema]} if has_null else schema
+
+
+# --- fitted -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JsonEncoding:
+    text: str
+    name: str
+    check: Check
+    schema_type: str = SCHEMA_TYPE
+    message_indexes: tuple[int, ...] = ()
+
+    def column(self, record: Column, head: bytes) -> Column:
+        """binary: null where `record` is."""
+        return F.concat(F.lit(head), F.to_json(self.check(record), TO_JSON).cast("binary"))
+
+
+def fitted(text: str, columns: T.StructType) -> JsonEncoding:
+    """Raises SchemaUnreadable, TypeNotMapped, or ColumnNotInSchema with the path of the first that does not fit."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise SchemaUnreadable(form=FORM, reason=str(error)) from error
+    if not isinstance(schema, dict):
+        raise SchemaUnreadable(form=FORM, reason="the whole is not an object, whose properties the columns could be")
+    check = _Fitting(schema).record(columns, schema, "")
+    return JsonEncoding(text, schema.get("title", ""), check or _unchanged)
+
+
+def _unchanged(column: Column) -> Column:
+    return column
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Gives for each part of the DataFrame's type what looks at its values, or None where nothing is to be looked for:
+    then Spark need not take the column to pieces."""
+
+    root: dict[str, Any]
+
+    def value(self, data_type: T.DataType, schema: Any, path: str, is_required: bool) -> Check | None:
+        allowed, has_null = self._branches(schema)
+        written = _written(data_type, path)["type"]
+        fits = [one for one in allowed if _allows(one, written)]
+        if not fits:
+            found, expected = data_type.simpleString(), json.dumps(schema, default=str)
+            raise ColumnNotInSchema(column=path, found=found, expected=expected[:200], form=FORM)
+        inner = self._within(data_type, fits[0] if isinstance(fits[0], dict) else {}, path)
+        # A null field is left out, which only `required` forbids; a null item or entry is written.
+        refuses_null = is_required if not path.endswith(("[]", "{}")) else not has_null
+        return _and_not_null(inner, path) if refuses_null else inner
+
+    def _within(self, data_type: T.DataType, schema: dict[str, Any], path: str) -> Check | None:
+        match data_type:
+            case T.StructType():
+                return self.record(data_type, schema, f"{path}.")
+            case T.ArrayType(elementType=element):
+                item = self.value(element, schema.get("items", True), f"{path}[]", False)
+                return None if item is None else lambda column: F.transform(column, item)
+            case T.MapType(valueType=value):
+                entry = self.value(value, schema.get("additionalProperties", True), f"{path}{{}}", False)
+                return None if entry is None else lambda column: F.transform_values(column, lambda _, one: entry(one))
+            case T.FloatType() | T.DoubleType():
+                problem = "is NaN or infinite, for which JSON has no number"
+                return lambda column: _refused(F.isnan(column) | (F.abs(column) == INFINITE), column, path, problem)
+        return None
+
+    def record(self, struct: T.StructType, schema: dict[str, Any], path: str) -> Check | None:
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        for name in required:
+            if name not in struct.names:
+                expected = f"a required property {name!r}"
+                raise ColumnNotInSchema(column=path + name, found="not there", expected=expected, form=FORM)
+        others = schema.get("additionalProperties", True)
+        checks: dict[str, Check] = {}
+        for field in struct.fields:
+            if field.name not in properties and others is False and not schema.get("patternProperties"):
+                found, expected = field.dataType.simpleString(), "no such property"
+                raise ColumnNotInSchema(column=path + field.name, found=found, expected=expected, form=FORM)
+            is_required = field.name in required and field.nullable
+            check = self.value(field.dataType, properties.get(field.name, others), path + field.name, is_required)
+            if check is not None:
+                checks[field.name] = check
+        if not checks:
+            return None
+
+        def of_all(record: Column) -> Column:
+            fields = [(name, record.getField(name)) for name in struct.names]
+            checked = [checks[name](field) if name in checks else field for name, field in fields]
+            whole = F.struct(*(one.alias(name) for one, name in zip(checked, struct.names, strict=True)))
+            return F.when(record.isNotNull(), whole)
+
+        return of_all
+
+    def _branches(self, schema: Any) -> tuple[list[Any], bool]:
+        """What a value may be, but for null; and whether it may be null."""
+        schema = self._resolved(schema)
+        if not isinstance(schema, dict):
+            return ([] if schema is False else [True]), schema is not False
+        for union in ("oneOf", "anyOf"):
+            if union in schema:
+                parts = [self._branches(one) for one in schema[union]]
+                return [one for allowed, _ in parts for one in allowed], any(has_null for _, has_null in parts)
+        types = schema.get("type")
+        has_null = types is None or types == "null" or (isinstance(types, list) and "null" in types)
+        return ([] if types == "null" else [schema]), has_null
+
+    def _resolved(self, schema: Any) -> Any:
+        """`$ref` to a part of the same schema."""
+        if not (isinstance(schema, dict) and "$ref" in schema):
+            return schema
+        ref, part = schema["$ref"], self.root
+        try:
+            for step in ref.removeprefix("#").strip("/").split("/"):
+                part = part[step] if step else part
+        except (KeyError, TypeError):
+            raise SchemaUnreadable(form=FORM, reason=f"it refers to {ref}, which is not within it") from None
+        return self._resolved(part)
+
+
+def _allows(schema: Any, written: str) -> bool:
+    types = schema.get("type") if isinstance(schema, dict) else None
+    allowed = [types] if isinstance(types, str) else types
+    return allowed is None or written in allowed or (written == "integer" and "number" in allowed)
+
+
+def _and_not_null(inner: Check | None, path: str) -> Check:
+    def check(column: Column) -> Column:
+        value = column if inner is None else inner(column)
+        return _refused(column.isNull(), value, path, "is null, where its schema has no null")
+
+    return check
+
+
+def _refused(is_bad: Column, column: Column, path: str, problem: str) -> Column:
+    """`column`, and an error of Spark's with our message for a row where `is_bad`."""
+    said = str(ValueNotInSchema(column=path, problem=problem))
+    return F.when(is_bad, F.raise_error(F.lit(f"kafka_sink.errors.ValueNotInSchema: {said}"))).otherwise(column)

@@ -1,0 +1,421 @@
+"""Protobuf: Spark's types as proto3's, a schema that fits them, and rows as google.protobuf writes them.
+
+A derived schema is a FileDescriptorProto, which the registry gets in base64, as from the official client. Every single
+field is `optional`, so that null is told from 0. What Protobuf has no null for is as it is: a null array or map is read
+as an empty one, a null within is an error of its row.
+
+A reader goes by field numbers. The first schema has them in the columns' order; after that a column keeps the number
+that the subject's latest schema has for its name, wherever it now stands, and a new one gets a number that none had.
+Numbers and names of columns that are gone are reserved.
+
+A given schema is a message class that protoc made, a file in base64, or .proto text where something can compile it.
+
+Sources: protobuf.dev's language guide (proto3) and descriptor.proto; Confluent's ProtobufData for the messages that
+dates, timestamps and decimals become; confluent_kafka.schema_registry.protobuf.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped
+from kafka_sink.registry import values as V
+from kafka_sink.registry.extra import extra
+from kafka_sink.registry.framing import framed
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+    from google.protobuf.message import Message
+    from pyspark.sql import Column
+
+FORM = "Protobuf"
+SCHEMA_TYPE = "PROTOBUF"
+REGISTRY_FORMAT = "serialized"
+
+TIMESTAMP, DATE, DATETIME, DECIMAL = (
+    "google.protobuf.Timestamp", "google.type.Date", "google.type.DateTime", "confluent.type.Decimal",
+)  # fmt: skip
+# Files that every registry and every official reader has, by the message that is wanted of them, and where they are.
+KNOWN_FILES = {
+    TIMESTAMP: ("google/protobuf/timestamp.proto", "google.protobuf.timestamp_pb2"),
+    DATE: ("google/type/date.proto", "google.type.date_pb2"),
+    DATETIME: ("google/type/datetime.proto", "google.type.datetime_pb2"),
+    DECIMAL: ("confluent/type/decimal.proto", "confluent_kafka.schema_registry.confluent.type.decimal_pb2"),
+}
+_WHOLE_32: dict[str, V.Convert] = {
+    "int32": V.plain, "sint32": V.plain, "sfixed32": V.plain, "uint32": V.unsigned, "fixed32": V.unsigned,
+}  # fmt: skip
+_WHOLE_64: dict[str, V.Convert] = {
+    "int64": V.plain, "sint64": V.plain, "sfixed64": V.plain, "uint64": V.unsigned, "fixed64": V.unsigned,
+}  # fmt: skip
+
+# Spark's type -> Protobuf's types that hold all its values (negative ones of an unsigned type are an error of their
+# row), and what becomes of them. The first is the derived one. Decimals, arrays, maps, structs and enums are in the
+# functions below.
+FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
+    T.BooleanType: {"bool": V.plain},
+    T.ByteType: {**_WHOLE_32, **_WHOLE_64, "float": V.plain, "double": V.plain},
+    T.ShortType: {**_WHOLE_32, **_WHOLE_64, "float": V.plain, "double": V.plain},
+    T.IntegerType: {**_WHOLE_32, **_WHOLE_64, "double": V.plain},
+    T.LongType: _WHOLE_64,
+    T.FloatType: {"float": V.plain, "double": V.plain},
+    T.DoubleType: {"double": V.plain},
+    T.StringType: {"string": V.plain},
+    T.VarcharType: {"string": V.plain},
+    T.CharType: {"string": V.plain},
+    T.BinaryType: {"bytes": V.plain},
+    T.DateType: {DATE: V.date_parts},
+    T.TimestampType: {TIMESTAMP: V.seconds_and_nanos},
+    T.TimestampNTZType: {DATETIME: V.datetime_parts},
+}
+# Of map keys, which protobuf.dev allows to be any whole number, string or bool.
+KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+# descriptor.proto: of FieldDescriptorProto LABEL_OPTIONAL, LABEL_REPEATED and TYPE_MESSAGE.
+SINGLE, REPEATED, MESSAGE = 1, 3, 11
+IMPLEMENTATIONS_OWN = range(19_000, 20_000)
+
+
+# --- derived ----------------------------------------------------------------------------------------------------------
+
+
+def derived(columns: T.StructType, name: str, previous: str | None) -> str:
+    """A FileDescriptorProto in base64. `previous`: the subject's latest schema, whose numbers are kept.
+
+    Raises TypeNotMapped or NameNotAllowed with the column's path, or SchemaUnreadable for `previous`.
+    """
+    file = extra("google.protobuf.descriptor_pb2").FileDescriptorProto(name=f"{name}.proto", syntax="proto3")
+    before = {message.name: message for message in _file(previous).message_type} if previous else {}
+    _message(file.message_type.add(name=name), columns, before.get(name), f".{name}", "")
+    used = {field.type_name for message in _messages(file.message_type) for field in message.field}
+    file.dependency.extend(path for known, (path, _) in KNOWN_FILES.items() if f".{known}" in used)
+    return base64.b64encode(file.SerializeToString(deterministic=True)).decode("ascii")
+
+
+def _messages(messages: Any) -> Iterator[DescriptorProto]:
+    for message in messages:
+        yield message
+        yield from _messages(message.nested_type)
+
+
+def _message(
+    message: DescriptorProto, struct: T.StructType, before: DescriptorProto | None, full_name: str, path: str
+) -> None:
+    _check_names(struct, path)
+    nested = {} if before is None else {one.name: one for one in before.nested_type}
+    numbers = _numbers(struct.names, before)
+    _reserve(message, struct.names, before)
+    for field in sorted(struct.fields, key=lambda field: numbers[field.name]):
+        where = path + field.name
+        data_type = field.dataType
+        proto = message.field.add(name=field.name, number=numbers[field.name], label=SINGLE)
+        if isinstance(data_type, T.MapType):
+            entry = message.nested_type.add(name=f"{_camel(field.name)}Entry")
+            proto.label, proto.type, proto.type_name = REPEATED, MESSAGE, f"{full_name}.{entry.name}"
+            value = _entry(entry, data_type, where)
+            data_type, where = data_type.valueType, f"{where}{{}}"
+        elif isinstance(data_type, T.ArrayType):
+            proto.label, value = REPEATED, proto
+            data_type, where = data_type.elementType, f"{where}[]"
+        else:
+            value = proto
+        if isinstance(data_type, T.StructType):
+            name = _camel(field.name)
+            value.type, value.type_name = MESSAGE, f"{full_name}.{name}"
+            _message(message.nested_type.add(name=name), data_type, nested.get(name), value.type_name, f"{where}.")
+        else:
+            _set_type(value, data_type, where)
+        if proto.label == SINGLE and proto.type != MESSAGE:
+            # As protoc says `optional`: a oneof of its own. A message has presence without.
+            proto.proto3_optional = True
+            proto.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{field.name}")
+
+
+def _entry(entry: DescriptorProto, data_type: T.MapType, path: str) -> FieldDescriptorProto:
+    """What stands for `map<key, value>`; gives the value's field. A struct's message cannot be within it."""
+    if not isinstance(data_type.keyType, KEYS):
+        hint = "Cast its keys to string, or make it an array with map_entries."
+        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint)
+    entry.options.map_entry = True
+    _set_type(entry.field.add(name="key", number=1, label=SINGLE), data_type.keyType, path)
+    value: FieldDescriptorProto = entry.field.add(name="value", number=2, label=SINGLE)
+    return value
+
+
+def _set_type(proto: FieldDescriptorProto, data_type: T.DataType, path: str) -> None:
+    if isinstance(data_type, T.DecimalType):
+        kind = DECIMAL
+    elif type(data_type) in FITS:
+        kind = next(iter(FITS[type(data_type)]))
+    else:
+        within = isinstance(data_type, T.ArrayType | T.MapType)
+        hint = "Put it into a struct: arrays and maps hold none directly." if within else "Cast it, e.g. to string."
+        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint)
+    if kind in KNOWN_FILES:
+        proto.type, proto.type_name = MESSAGE, f".{kind}"
+    else:
+        proto.type = getattr(proto, f"TYPE_{kind.upper()}")
+
+
+def _numbers(names: list[str], before: DescriptorProto | None) -> dict[str, int]:
+    """Kept by name; new ones above all that were ever used.
+
+    >>> _numbers(["a", "b"], None)
+    {'a': 1, 'b': 2}
+    """
+    known = {} if before is None else {field.name: field.number for field in before.field}
+    gone = () if before is None else (reserved.end - 1 for reserved in before.reserved_range)
+    numbers = {name: known[name] for name in names if name in known}
+    highest = max((*known.values(), *gone), default=0)
+    for name in names:
+        if name not in numbers:
+            highest = IMPLEMENTATIONS_OWN.stop if highest + 1 in IMPLEMENTATIONS_OWN else highest + 1
+            numbers[name] = highest
+    return numbers
+
+
+def _reserve(message: DescriptorProto, names: list[str], before: DescriptorProto | None) -> None:
+    if before is None:
+        return
+    gone = [field for field in before.field if field.name not in names]
+    ranges = {(reserved.start, reserved.end) for reserved in before.reserved_range}
+    for start, end in sorted(ranges | {(field.number, field.number + 1) for field in gone}):
+        message.reserved_range.add(start=start, end=end)
+    message.reserved_name.extend(
+        sorted(({field.name for field in gone} | set(before.reserved_name)).difference(names))
+    )
+
+
+def _check_names(struct: T.StructType, path: str) -> None:
+    taken: dict[str, str] = {}
+    for name in struct.names:
+        if not (name.isascii() and name.isidentifier()):
+            rule = "letters, digits and underscores, no digit first"
+            raise NameNotAllowed(column=path + name, form=FORM, rule=rule)
+        other = taken.setdefault(_camel(name), name)
+        if other != name:
+            rule = f"it has the same name in JSON, {_camel(name)}, as {other!r}"
+            raise NameNotAllowed(column=path + name, form=FORM, rule=rule)
+
+
+def _camel(name: str) -> str:
+    """As protoc names a map's entries: street_name -> StreetName."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_")) or name
+
+
+# --- fitted -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufEncoding:
+    """`files`: each as a FileDescriptorProto, those that others import first."""
+
+    text: str
+    name: str
+    files: tuple[bytes, ...]
+    plan: V.Values
+    message_indexes: tuple[int, ...]
+    schema_type: str = SCHEMA_TYPE
+
+    def column(self, record: Column, head: bytes) -> Column:
+        """binary: null where `record` is."""
+        files, name, plan = self.files, self.name, self.plan
+
+        def encode(rows: pa.Array) -> pa.Array:
+            return encoded(rows, head, files, name, plan)
+
+        in_batches: Any = F.arrow_udf(encode, "binary")  # type: ignore[attr-defined]
+        column: Column = in_batches(record)
+        return column
+
+
+def encoded(rows: pa.Array, head: bytes, files: tuple[bytes, ...], name: str, plan: V.Values) -> pa.Array:
+    """On executors. Raises ValueNotInSchema or RegistryExtraMissing."""
+    message = _message_class(files, name)
+
+    def write(data: BinaryIO, row: dict[str, Any]) -> None:
+        # A map has no order of its own, and equal keys are to be equal bytes.
+        data.write(message(**row).SerializeToString(deterministic=True))
+
+    return framed(head, V.python_values(rows, plan), write)
+
+
+@functools.lru_cache(maxsize=16)
+def _message_class(files: tuple[bytes, ...], name: str) -> Any:
+    return extra("google.protobuf.message_factory").GetMessageClass(_descriptor(files, name))
+
+
+def _descriptor(files: tuple[bytes, ...], name: str) -> Descriptor:
+    """In a pool of its own: two schemas of one file's name are no conflict."""
+    pool = extra("google.protobuf.descriptor_pool").DescriptorPool()
+    for file in files:
+        pool.AddSerializedFile(file)
+    descriptor: Descriptor = pool.FindMessageTypeByName(name)
+    return descriptor
+
+
+def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncoding:
+    """Of a file the first message is meant.
+
+    Raises SchemaUnreadable, or ColumnNotInSchema with the path of the first column that does not fit.
+    """
+    if isinstance(schema, str):
+        file = _file(schema)
+        if not file.message_type:
+            raise SchemaUnreadable(form=FORM, reason="it has no message")
+        name = f"{file.package}.{file.message_type[0].name}".lstrip(".")
+        files = (*_imported(file), file.SerializeToString())
+        try:
+            descriptor = _descriptor(files, name)
+        except (TypeError, KeyError) as error:
+            raise SchemaUnreadable(form=FORM, reason=str(error)) from error
+    else:
+        descriptor = schema.DESCRIPTOR
+        name, files = descriptor.full_name, tuple(_with_imports(descriptor.file))
+    text = base64.b64encode(files[-1]).decode("ascii")
+    plan = _fit_message(columns, descriptor, "", None)
+    return ProtobufEncoding(text, name, files, plan, tuple(_indexes(descriptor)))
+
+
+def _file(text: str) -> FileDescriptorProto:
+    descriptor_pb2, message = extra("google.protobuf.descriptor_pb2"), extra("google.protobuf.message")
+    try:
+        file: FileDescriptorProto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, message.DecodeError):
+        reason = (
+            "it is not a FileDescriptorProto in base64. Of a .proto file give the message class that protoc makes of "
+            "it, or register it and set use.latest.version=true"
+        )
+        raise SchemaUnreadable(form=FORM, reason=reason) from None
+    return file
+
+
+def _imported(file: FileDescriptorProto) -> list[bytes]:
+    """The known files that it imports, and those that they do."""
+    modules = dict(KNOWN_FILES.values())
+    found: dict[str, bytes] = {}
+    for path in file.dependency:
+        module = modules.get(path) or f"{path.removesuffix('.proto').replace('/', '.')}_pb2"
+        if not path.startswith(("google/protobuf/", "google/type/", "confluent/")):
+            reason = f"it imports {path}. Give the message class that protoc makes of it"
+            raise SchemaUnreadable(form=FORM, reason=reason)
+        for one in _files(extra(module).DESCRIPTOR):
+            found.setdefault(one.name, one.serialized_pb)
+    return list(found.values())
+
+
+def _with_imports(file: FileDescriptor) -> list[bytes]:
+    return list({one.name: one.serialized_pb for one in _files(file)}.values())
+
+
+def _files(file: FileDescriptor) -> Iterator[FileDescriptor]:
+    for imported in file.dependencies:
+        yield from _files(imported)
+    yield file
+
+
+def _indexes(descriptor: Descriptor) -> Iterator[int]:
+    """The path to a message through its file, as the framing has it."""
+    if descriptor.containing_type is not None:
+        yield from _indexes(descriptor.containing_type)
+        siblings = descriptor.containing_type.nested_types
+    else:
+        siblings = list(descriptor.file.message_types_by_name.values())
+    yield [one.full_name for one in siblings].index(descriptor.full_name)
+
+
+def _fit_message(struct: T.StructType, message: Descriptor, path: str, why_no_null: str | None) -> V.Record:
+    chosen: dict[str, str] = {}
+    plans = []
+    for column in struct.fields:
+        field = message.fields_by_name.get(column.name)
+        if field is None:
+            found, expected = column.dataType.simpleString(), "no such field"
+            raise ColumnNotInSchema(column=path + column.name, found=found, expected=expected, form=FORM)
+        one_of = field.containing_oneof
+        if one_of is not None and len(one_of.fields) > 1:
+            other = chosen.setdefault(one_of.name, column.name)
+            if other != column.name:
+                expected = f"either it or {other!r} (oneof {one_of.name}), and a row could have both"
+                raise ColumnNotInSchema(column=path + column.name, found="there", expected=expected, form=FORM)
+        plans.append((column.name, _fit_field(column.dataType, field, path + column.name)))
+    for name, field in message.fields_by_name.items():
+        if _is_required(field) and name not in struct.names:
+            raise ColumnNotInSchema(column=path + name, found="not there", expected="a required field", form=FORM)
+    return V.Record(path.rstrip("."), why_no_null, tuple(plans))
+
+
+def _fit_field(data_type: T.DataType, field: FieldDescriptor, path: str) -> V.Values:
+    element = field.message_type
+    if element is not None and element.GetOptions().map_entry:
+        if isinstance(data_type, T.MapType):
+            key = _fit_one(data_type.keyType, element.fields_by_name["key"], f"{path} (key)", "is null")
+            within = "is null, and a Protobuf map holds none"
+            value = _fit_one(data_type.valueType, element.fields_by_name["value"], f"{path}{{}}", within)
+            if isinstance(key, V.Leaf):
+                return V.Entries(path, None, key, value)
+    elif _is_repeated(field):
+        if isinstance(data_type, T.ArrayType):
+            within = "is null, and a repeated field of Protobuf holds none"
+            return V.Items(path, None, _fit_one(data_type.elementType, field, f"{path}[]", within))
+    else:
+        no_null = "is null, which its field cannot tell from 0 or empty: it is not optional"
+        return _fit_one(data_type, field, path, None if field.has_presence and not _is_required(field) else no_null)
+    raise _does_not_fit(data_type, field, path)
+
+
+def _fit_one(data_type: T.DataType, field: FieldDescriptor, path: str, why_no_null: str | None) -> V.Values:
+    message = field.message_type
+    if message is not None and isinstance(data_type, T.StructType):
+        return _fit_message(data_type, message, f"{path}.", why_no_null)
+    convert: V.Convert | None
+    if field.enum_type is not None and isinstance(data_type, T.StringType):
+        convert = V.one_of(frozenset(field.enum_type.values_by_name))
+    elif isinstance(data_type, T.DecimalType):
+        size_bytes = V.decimal_bytes(data_type.precision)
+        is_decimal = message is not None and message.full_name == DECIMAL
+        convert = V.decimal_parts(size_bytes, data_type.precision, data_type.scale) if is_decimal else None
+    else:
+        fits = FITS.get(type(data_type), {})
+        convert = fits.get(_kind(field))
+        if message is not None and message.file.name == "google/protobuf/wrappers.proto":
+            bare = fits.get(_kind(message.fields_by_name["value"]))
+            convert = V.wrapped(bare) if bare else None
+    if convert is None:
+        raise _does_not_fit(data_type, field, path)
+    return V.Leaf(path, why_no_null, convert)
+
+
+def _kind(field: FieldDescriptor) -> str:
+    kind: str = _kind_names()[field.type] if field.message_type is None else field.message_type.full_name
+    return kind
+
+
+@functools.cache
+def _kind_names() -> dict[int, str]:
+    types = extra("google.protobuf.descriptor_pb2").FieldDescriptorProto.Type.items()
+    return {number: name.removeprefix("TYPE_").lower() for name, number in types}
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    """protobuf 6.31 has `is_repeated`, and 7 no `label`."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
+
+def _is_required(field: FieldDescriptor) -> bool:
+    return bool(field.is_required if hasattr(field, "is_required") else field.label == field.LABEL_REQUIRED)
+
+
+def _does_not_fit(data_type: T.DataType, field: FieldDescriptor, path: str) -> ColumnNotInSchema:
+    expected = f"{'repeated ' if _is_repeated(field) else ''}{_kind(field)}"
+    return ColumnNotInSchema(column=path, found=data_type.simpleString(), expected=expected, form=FORM)

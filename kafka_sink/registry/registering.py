@@ -1,0 +1,168 @@
+"""What is asked of the registry, by the official client, on the driver; and what its refusals mean.
+
+Retries, timeouts, TLS and authentication are the client's own. Of its exceptions only the registry's answer is shown,
+without what the conf has of secrets: they are not chained, since an HTTP client's may quote a URL with a password.
+
+Source: confluent_kafka.schema_registry.SchemaRegistryClient; Confluent's API reference for the codes, of which 409 is
+"incompatible".
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from kafka_sink.errors import (
+    InvalidOption,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaIncompatible,
+    SchemaNotRegistered,
+)
+from kafka_sink.registry.extra import extra
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+NOT_FOUND, CONFLICT = 404, 409
+# Of a conf's keys those that a serializer of the official client would take, and what they are by default there.
+SERIALIZER_KEYS = {"auto.register.schemas": True, "use.latest.version": False, "normalize.schemas": False}
+# What the client wants as numbers and a mapping of strings cannot hold as such.
+NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int,
+           "cache.capacity": int, "cache.latest.ttl.sec": int}  # fmt: skip
+SECRET = re.compile("password|secret|user.info|token")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """`text`: a Protobuf one as a FileDescriptorProto in base64."""
+
+    schema_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """`secrets`: of the conf, so that no message shows them."""
+
+    client: SchemaRegistryClient
+    url: str
+    secrets: tuple[str, ...] = ()
+    registers: bool = True
+    uses_latest: bool = False
+    normalizes: bool = False
+
+    @classmethod
+    def of(cls, registry: Mapping[str, Any] | SchemaRegistryClient) -> Registry:
+        """Raises InvalidOption for a conf that the client does not take."""
+        official = extra("confluent_kafka.schema_registry").SchemaRegistryClient
+        if isinstance(registry, official):
+            return cls(registry, "that of the given client")
+        if not isinstance(registry, Mapping):
+            raise TypeError("registry is a mapping with a url, or a SchemaRegistryClient")
+        conf = dict(registry)
+        asked = {key: _boolean(key, conf.pop(key, default)) for key, default in SERIALIZER_KEYS.items()}
+        try:
+            conf |= {key: number(conf[key]) for key, number in NUMBERS.items() if key in conf}
+            client = official.new_client(conf)
+        except (ValueError, TypeError, OSError):
+            expected = (
+                "url and what else confluent_kafka.schema_registry.SchemaRegistryClient takes, as it takes it (found: "
+                f"{', '.join(sorted(map(str, registry)))})"
+            )
+            raise InvalidOption(option="registry", value=None, expected=expected) from None
+        url = str(conf.get("url", ""))
+        return cls(
+            client,
+            ",".join(_without_user(one) for one in url.split(",")),
+            _secrets(conf),
+            registers=asked["auto.register.schemas"] and not asked["use.latest.version"],
+            uses_latest=asked["use.latest.version"],
+            normalizes=asked["normalize.schemas"],
+        )
+
+    def schema_id(self, subject: str, schema: Schema) -> int:
+        """Registered, or where the conf says that it is not to be, looked up.
+
+        Raises SchemaIncompatible, SchemaNotRegistered, RegistryRefused or RegistryUnreachable.
+        """
+        if self.registers:
+            answer = self._ask(subject, "register_schema", subject, schema, normalize_schemas=self.normalizes)
+        else:
+            found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
+            answer = found.schema_id
+        schema_id: int = answer
+        return schema_id
+
+    def latest(self, subject: str, fmt: str | None = None) -> Registered:
+        """Raises SchemaNotRegistered where there is none, RegistryRefused or RegistryUnreachable."""
+        found = self._ask(subject, "get_latest_version", subject, **({"fmt": fmt} if fmt else {}))
+        return Registered(found.schema_id, found.schema.schema_str)
+
+    def latest_or_none(self, subject: str, fmt: str | None = None) -> Registered | None:
+        try:
+            return self.latest(subject, fmt)
+        except SchemaNotRegistered:
+            return None
+
+    def _ask(self, subject: str, method: str, *arguments: Any, **named: Any) -> Any:
+        refusal = extra("confluent_kafka.schema_registry.error").SchemaRegistryError
+        try:
+            return getattr(self.client, method)(*arguments, **named)
+        except refusal as error:
+            said = self._quoted(error.error_message)
+            if error.http_status_code == CONFLICT:
+                raise SchemaIncompatible(subject=subject, version=self._version(subject, said), reason=said) from None
+            if error.http_status_code == NOT_FOUND:
+                raise SchemaNotRegistered(subject=subject, reason=said) from None
+            raise RegistryRefused(
+                subject=subject, status=error.http_status_code, error_code=error.error_code, reason=said
+            ) from None
+        except _transport_errors() as error:
+            raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
+
+    def _version(self, subject: str, said: str) -> str:
+        """Which one the schema was compared with: the registry's answer says it, or the latest is."""
+        told = re.search(r"oldSchemaVersion: *(\d+)", said)
+        if told:
+            return told[1]
+        try:
+            return str(self.client.get_latest_version(subject).version)
+        except (extra("confluent_kafka.schema_registry.error").SchemaRegistryError, *_transport_errors()):
+            return "unknown"
+
+    def _quoted(self, said: str) -> str:
+        for secret in self.secrets:
+            said = said.replace(secret, "***")
+        return " ".join(said.split())
+
+
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """What the client does not translate. Its HTTP library has another name in another version, and is imported."""
+    http = [sys.modules[name].HTTPError for name in ("httpx2", "httpx") if name in sys.modules]
+    return (extra("confluent_kafka.schema_registry.error").OAuthTokenError, OSError, *http)
+
+
+def _boolean(key: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() not in ("true", "false"):
+        raise InvalidOption(option=f"registry[{key!r}]", value=str(value), expected="true or false")
+    return str(value).lower() == "true"
+
+
+def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
+    """Longest first: a user and password before the password alone."""
+    secrets = {str(value) for key, value in conf.items() if SECRET.search(key) and value}
+    secrets |= {part for value in secrets for part in value.split(":", 1)[1:]}
+    secrets |= {urlsplit(url).netloc.rpartition("@")[0] for url in str(conf.get("url", "")).split(",")}
+    return tuple(sorted(filter(None, secrets), key=len, reverse=True))
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url.strip())
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,180 @@
+"""Columns of every kind that a schema registry's forms have a type for, random rows of them, and what readers make of
+those: by the official deserializers, Protobuf's by the schema's own descriptor."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+Rows = list[dict[str, Any] | None]
+
+INNER = T.StructType([T.StructField("x", T.IntegerType()), T.StructField("until", T.DateType())])
+PLACE = T.StructType(
+    [T.StructField("lat", T.DoubleType()), T.StructField("since", T.TimestampType()), T.StructField("inner", INNER)]
+)
+LINE = T.StructType([T.StructField("sku", T.StringType()), T.StructField("price", T.DecimalType(5, 2), False)])
+COLUMNS = T.StructType(
+    [
+        T.StructField("id", T.LongType(), False),
+        T.StructField("tiny", T.ByteType()),
+        T.StructField("small", T.ShortType()),
+        T.StructField("whole", T.IntegerType()),
+        T.StructField("flag", T.BooleanType()),
+        T.StructField("near", T.FloatType()),
+        T.StructField("ratio", T.DoubleType()),
+        T.StructField("name", T.StringType()),
+        T.StructField("data", T.BinaryType()),
+        T.StructField("amount", T.DecimalType(12, 3)),
+        T.StructField("wide", T.DecimalType(38, 18)),
+        T.StructField("day", T.DateType()),
+        T.StructField("at", T.TimestampType()),
+        T.StructField("local", T.TimestampNTZType()),
+        T.StructField("tags", T.ArrayType(T.StringType(), False)),
+        T.StructField("counts", T.MapType(T.StringType(), T.LongType(), False)),
+        T.StructField("place", PLACE),
+        T.StructField("lines", T.ArrayType(LINE, False)),
+        T.StructField("places", T.MapType(T.StringType(), INNER, False)),
+    ]
+)
+
+
+def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    most = 10**precision - 1
+    # Not Decimal(n).scaleb(...), which rounds to 28 digits.
+    return st.integers(-most, most).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -scale)))
+
+
+def _values(data_type: T.DataType) -> st.SearchStrategy[Any]:
+    match data_type:
+        case T.StructType():
+            fields = {field.name: _nullable(field.dataType, field.nullable) for field in data_type.fields}
+            return st.fixed_dictionaries(fields)
+        case T.ArrayType():
+            return st.lists(_nullable(data_type.elementType, data_type.containsNull), max_size=3)
+        case T.MapType():
+            return st.dictionaries(st.text(max_size=3), _values(data_type.valueType), max_size=3)
+        case T.DecimalType():
+            return _decimals(data_type.precision, data_type.scale)
+        case T.ByteType():
+            return st.integers(-(2**7), 2**7 - 1)
+        case T.ShortType():
+            return st.integers(-(2**15), 2**15 - 1)
+        case T.IntegerType():
+            return st.integers(-(2**31), 2**31 - 1)
+        case T.LongType():
+            return st.integers(-(2**63), 2**63 - 1)
+        case T.BooleanType():
+            return st.booleans()
+        case T.FloatType():
+            return st.floats(width=32, allow_nan=False)
+        case T.DoubleType():
+            return st.floats(allow_nan=False)
+        case T.StringType():
+            return st.text(max_size=5)
+        case T.BinaryType():
+            return st.binary(max_size=5)
+        case T.DateType():
+            return st.dates()
+        case T.TimestampType():
+            return st.datetimes(timezones=st.just(dt.UTC))
+        case _:
+            return st.datetimes()
+
+
+def _nullable(data_type: T.DataType, nullable: bool) -> st.SearchStrategy[Any]:
+    return st.none() | _values(data_type) if nullable else _values(data_type)
+
+
+def random_rows() -> st.SearchStrategy[Rows]:
+    return st.lists(st.none() | _values(COLUMNS), max_size=4)
+
+
+def arrow_rows(rows: Rows, columns: T.StructType = COLUMNS) -> pa.Array:
+    """As Spark hands them to an Arrow UDF, and a slice of something longer."""
+    with_keys = [None if row is None else _entries(row) for row in rows]
+    array = pa.array([None, *with_keys, None], to_arrow_type(columns, timezone="UTC"))
+    return array.slice(1, len(rows))
+
+
+def _entries(value: Any) -> Any:
+    """Arrow takes maps as pairs; names of fields are identifiers here, and of maps' keys any text."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: list(one.items()) if name in ("counts", "places") and one is not None else _entries(one)
+        for name, one in value.items()
+    }
+
+
+def message_class(text: str, name: str | None = None) -> Any:
+    """Of a file in base64 its first message, or the one of this name, as a reader without our code has it."""
+    import google.type.date_pb2
+    import google.type.datetime_pb2  # noqa: F401
+
+    file = FileDescriptorProto.FromString(base64.b64decode(text))
+    pool, default = descriptor_pool.DescriptorPool(), descriptor_pool.Default()
+    added: set[str] = set()
+
+    def add(path: str) -> None:
+        found = default.FindFileByName(path)
+        for imported in found.dependencies:
+            add(imported.name)
+        if path not in added:
+            added.add(path)
+            pool.AddSerializedFile(found.serialized_pb)
+
+    for path in file.dependency:
+        add(path)
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name or file.message_type[0].name))
+
+
+def read_from_protobuf(message: Any, columns: T.StructType = COLUMNS) -> dict[str, Any] | None:
+    if message is None:
+        return None
+    return {field.name: _field(message, field.name, field.dataType) for field in columns.fields}
+
+
+def _field(message: Any, name: str, data_type: T.DataType) -> Any:
+    value = getattr(message, name)
+    if isinstance(data_type, T.ArrayType):
+        return [_single(one, data_type.elementType) for one in value]
+    if isinstance(data_type, T.MapType):
+        return {key: _single(value[key], data_type.valueType) for key in value}
+    return _single(value, data_type) if message.HasField(name) else None
+
+
+def _single(value: Any, data_type: T.DataType) -> Any:
+    match data_type:
+        case T.StructType():
+            return read_from_protobuf(value, data_type)
+        case T.DecimalType():
+            number = int.from_bytes(value.value, "big", signed=True)
+            return Decimal((number < 0, tuple(map(int, str(abs(number)))), -value.scale))
+        case T.DateType():
+            return dt.date(value.year, value.month, value.day)
+        case T.TimestampType():
+            since_1970 = dt.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+            return dt.datetime.fromtimestamp(0, dt.UTC) + since_1970
+        case T.TimestampNTZType():
+            time = (value.hours, value.minutes, value.seconds, value.nanos // 1000)
+            return dt.datetime(value.year, value.month, value.day, *time)
+    return value
+
+
+def with_empty_for_null(row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Protobuf has no null array or map."""
+    if row is None:
+        return None
+    empty: dict[str, Any] = {"tags": [], "lines": [], "counts": {}, "places": {}}
+    return {name: empty.get(name) if value is None else value for name, value in row.items()}

@@ -1,0 +1,179 @@
+"""Derived Avro schemas; given ones; what the official deserializer reads of the bytes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given, settings
+from pyspark.sql import types as T
+
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
+from kafka_sink.registry import avro
+from kafka_sink.registry.framing import prefix
+from registry_rows import COLUMNS, Rows, arrow_rows, random_rows
+
+VALUE = SerializationContext("orders", MessageField.VALUE)
+ENCODING = avro.fitted(avro.derived(COLUMNS, "orders_value"), COLUMNS)
+
+
+def columns_of(**fields: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
+
+
+def record(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
+
+
+def read_back(schema: str, columns: T.StructType, rows: Rows) -> list[Any]:
+    encoding = avro.fitted(schema, columns)
+    registry = SchemaRegistryClient.new_client({"url": "mock://"})
+    head = prefix(registry.register_schema("orders-value", Schema(encoding.text, "AVRO")))
+    encoded = avro.encoded(arrow_rows(rows, columns), head, encoding.written, encoding.plan)
+    read = AvroDeserializer(registry)
+    return [read(row, VALUE) for row in encoded.to_pylist()]
+
+
+@settings(max_examples=25)
+@given(random_rows())
+def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
+    assert read_back(ENCODING.text, COLUMNS, rows) == rows
+
+
+def test_null_within_arrays_and_maps() -> None:
+    columns = columns_of(tags=T.ArrayType(T.StringType()), grid=T.ArrayType(T.ArrayType(T.IntegerType())),
+                         counts=T.MapType(T.StringType(), T.LongType()))  # fmt: skip
+    rows = [{"tags": ["a", None], "grid": [[1, None], None, []], "counts": {"k": None}}]
+    assert read_back(avro.derived(columns, "r"), columns, rows) == rows
+
+
+def test_a_nullable_column_is_a_union_with_null_first_and_a_default() -> None:
+    inner = T.StructType([T.StructField("x", T.LongType(), False)])
+    columns = T.StructType([T.StructField("id", T.LongType(), False), T.StructField("at", inner)])
+    assert json.loads(avro.derived(columns, "orders_value")) == {
+        "type": "record",
+        "name": "orders_value",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {
+                "name": "at",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "at",
+                        "namespace": "orders_value",
+                        "fields": [{"name": "x", "type": "long"}],
+                    },
+                ],
+                "default": None,
+            },
+        ],
+    }
+
+
+def test_records_of_one_name_in_two_places_are_two_records() -> None:
+    columns = columns_of(a=columns_of(p=columns_of(x=T.LongType())), b=columns_of(p=columns_of(y=T.StringType())))
+    row = {"a": {"p": {"x": 1}}, "b": {"p": {"y": "z"}}}
+    assert read_back(avro.derived(columns, "r"), columns, [row]) == [row]
+
+
+@pytest.mark.parametrize(
+    ("data_type", "path"),
+    [
+        (T.DayTimeIntervalType(), "c"),
+        (T.CalendarIntervalType(), "c"),
+        (T.NullType(), "c"),
+        (T.VariantType(), "c"),
+        (T.MapType(T.LongType(), T.LongType()), "c"),
+        (T.ArrayType(T.YearMonthIntervalType()), "c[]"),
+        (columns_of(within=T.ArrayType(columns_of(deep=T.NullType()))), "c.within[].deep"),
+    ],
+)
+def test_a_type_without_a_counterpart_is_named_by_its_path(data_type: T.DataType, path: str) -> None:
+    with pytest.raises(TypeNotMapped, match="No row of this write was sent") as refused:
+        avro.derived(columns_of(c=data_type), "r")
+    assert refused.value.column == path
+
+
+@pytest.mark.parametrize("name", ["a-b", "1st", "näme", "with space", ""])
+def test_a_name_that_avro_has_not_is_refused(name: str) -> None:
+    with pytest.raises(NameNotAllowed) as refused:
+        avro.derived(columns_of(s=columns_of(**{name: T.LongType()})), "r")
+    assert refused.value.column == f"s.{name}"
+
+
+def test_a_given_schema_takes_what_fits() -> None:
+    schema = record(
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "BLUE"]}},
+        {"name": "other_colour", "type": ["Colour", "null"]},
+        {"name": "wide", "type": "double"},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "four", "type": {"type": "fixed", "name": "Four", "size": 4}},
+        {"name": "amount", "type": {"type": "fixed", "name": "Amount", "size": 9, "logicalType": "decimal",
+                                    "precision": 20, "scale": 2}},
+        {"name": "source", "type": "string", "default": "spark"},
+    )  # fmt: skip
+    columns = columns_of(
+        at=T.TimestampType(), wide=T.IntegerType(), colour=T.StringType(), other_colour=T.StringType(),
+        day=T.DateType(), four=T.BinaryType(), amount=T.DecimalType(10, 2),
+    )  # fmt: skip
+    moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
+    row = {"at": moment, "wide": 7, "colour": "BLUE", "other_colour": None, "day": dt.date(1, 1, 1),
+           "four": b"abcd", "amount": Decimal("-12345678.90")}  # fmt: skip
+    (read,) = read_back(schema, columns, [row])
+    assert read == {**row, "at": moment.replace(microsecond=999_000), "source": "spark"}
+    for bad in ({"colour": "PINK"}, {"other_colour": "PINK"}, {"four": b"secret"}, {"wide": None}):
+        with pytest.raises(ValueNotInSchema) as refused:
+            read_back(schema, columns, [row, {**row, **bad}])
+        assert refused.value.column == next(iter(bad))
+        assert "PINK" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data_type", "expected"),
+    [
+        ("int", T.LongType(), "int"),
+        ("float", T.DoubleType(), "float"),
+        ("string", T.LongType(), "string"),
+        ("long", T.TimestampType(), "long"),
+        ({"type": "long", "logicalType": "timestamp-micros"}, T.TimestampNTZType(), "timestamp-micros"),
+        (DECIMAL, T.DecimalType(10, 3), '"scale": 2'),
+        (DECIMAL, T.DecimalType(12, 2), '"precision": 10'),
+        (["null", "long", "string"], T.LongType(), "null"),
+        ({"type": "array", "items": "long"}, T.StringType(), "array"),
+    ],
+)
+def test_a_given_type_that_has_not_all_values_is_refused_before_a_row(
+    schema: Any, data_type: T.DataType, expected: str
+) -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "c", "type": schema}]}
+    columns = columns_of(s=columns_of(c=data_type))
+    with pytest.raises(ColumnNotInSchema, match="the Avro schema does not fit the DataFrame") as refused:
+        avro.fitted(record({"name": "s", "type": inner}), columns)
+    assert refused.value.column == "s.c"
+    assert expected in refused.value.expected
+
+
+def test_a_field_without_a_column_or_a_column_without_a_field_is_refused() -> None:
+    schema = record({"name": "a", "type": "long"})
+    for columns, path in ((columns_of(a=T.LongType(), b=T.LongType()), "b"), (columns_of(), "a")):
+        with pytest.raises(ColumnNotInSchema) as refused:
+            avro.fitted(schema, columns)
+        assert refused.value.column == path
+
+
+@pytest.mark.parametrize("text", ["{", '"long"', '{"type": "record"}', '{"type": "nothing"}', "[]", "7"])
+def test_what_is_no_schema_of_a_record_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(SchemaUnreadable, match="the Avro schema cannot be used"):
+        avro.fitted(text, columns_of())

@@ -1,0 +1,242 @@
+"""Derived Protobuf schemas and their numbers; given ones; what the official deserializer reads of the bytes."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.wrappers_pb2 import Int64Value
+from hypothesis import given, settings
+from pyspark.sql import types as T
+
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
+from kafka_sink.registry import protobuf
+from kafka_sink.registry.framing import prefix
+from registry_rows import (
+    COLUMNS,
+    Rows,
+    arrow_rows,
+    message_class,
+    random_rows,
+    read_from_protobuf,
+    with_empty_for_null,
+)
+
+VALUE = SerializationContext("orders", MessageField.VALUE)
+ENCODING = protobuf.fitted(protobuf.derived(COLUMNS, "orders_value", None), COLUMNS)
+SINGLE, REPEATED = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
+
+
+def columns_of(**fields: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, data_type) for name, data_type in fields.items()])
+
+
+def file_of(text: str) -> FileDescriptorProto:
+    return FileDescriptorProto.FromString(base64.b64decode(text))
+
+
+def numbers_of(text: str) -> dict[str, int]:
+    return {field.name: field.number for field in file_of(text).message_type[0].field}
+
+
+def written(schema: Any, columns: T.StructType, rows: Rows) -> list[bytes | None]:
+    """Without framing."""
+    encoding = protobuf.fitted(schema, columns)
+    array = protobuf.encoded(arrow_rows(rows, columns), b"", encoding.files, encoding.name, encoding.plan)
+    values: list[bytes | None] = array.to_pylist()
+    return values
+
+
+@settings(max_examples=25)
+@given(random_rows())
+def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
+    registry = SchemaRegistryClient.new_client({"url": "mock://"})
+    schema_id = registry.register_schema("orders-value", Schema(ENCODING.text, "PROTOBUF"))
+    head = prefix(schema_id, ENCODING.message_indexes)
+    encoded = protobuf.encoded(arrow_rows(rows), head, ENCODING.files, ENCODING.name, ENCODING.plan)
+    assert encoded.validate(full=True) is None
+    read = ProtobufDeserializer(message_class(ENCODING.text), {"use.deprecated.format": False}, registry)
+    found = [read_from_protobuf(read(row, VALUE)) for row in encoded.to_pylist()]
+    assert found == [with_empty_for_null(row) for row in rows]
+
+
+def test_null_is_told_from_zero_and_empty() -> None:
+    columns = columns_of(n=T.LongType(), s=T.StringType())
+    null, zero = written(protobuf.derived(columns, "r", None), columns, [{"n": None, "s": None}, {"n": 0, "s": ""}])
+    assert null == b"" and zero == b"\x08\x00\x12\x00"
+
+
+def test_a_map_in_any_order_is_the_same_bytes() -> None:
+    columns = columns_of(counts=T.MapType(T.StringType(), T.LongType()))
+    forth = dict.fromkeys("abcdefgh", 1)
+    back = dict(reversed(forth.items()))
+    one, other = written(protobuf.derived(columns, "r", None), columns, [{"counts": forth}, {"counts": back}])
+    assert one == other
+
+
+def test_columns_keep_their_numbers_wherever_they_stand() -> None:
+    first = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType()), "r", None)
+    assert numbers_of(first) == {"a": 1, "b": 2}
+    at_the_end = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType(), c=T.LongType()), "r", first)
+    assert numbers_of(at_the_end) == {"a": 1, "b": 2, "c": 3}
+    in_the_middle = protobuf.derived(columns_of(a=T.LongType(), c=T.LongType(), b=T.LongType()), "r", first)
+    assert in_the_middle == at_the_end
+    assert protobuf.derived(columns_of(b=T.LongType(), a=T.LongType()), "r", first) == first
+
+
+def test_the_number_of_a_column_that_is_gone_is_never_another_columns() -> None:
+    first = protobuf.derived(columns_of(a=T.LongType(), b=T.LongType()), "r", None)
+    without = protobuf.derived(columns_of(a=T.LongType()), "r", first)
+    (message,) = file_of(without).message_type
+    assert list(message.reserved_name) == ["b"]
+    assert [(reserved.start, reserved.end) for reserved in message.reserved_range] == [(2, 3)]
+    again = protobuf.derived(columns_of(a=T.LongType(), c=T.LongType(), b=T.LongType()), "r", without)
+    assert numbers_of(again) == {"a": 1, "c": 3, "b": 4}
+    assert protobuf.fitted(again, columns_of(c=T.LongType())).name == "r"
+
+
+def test_numbers_within_structs_arrays_and_maps_are_kept() -> None:
+    def nested(*names: str) -> T.StructType:
+        inner = columns_of(**dict.fromkeys(names, T.LongType()))
+        return columns_of(one=inner, many=T.ArrayType(inner), by_name=T.MapType(T.StringType(), inner))
+
+    first = protobuf.derived(nested("x", "y"), "r", None)
+    second = protobuf.derived(nested("z", "y", "x"), "r", first)
+    inner = [one for one in file_of(second).message_type[0].nested_type if not one.options.map_entry]
+    assert {one.name: {field.name: field.number for field in one.field} for one in inner} == {
+        name: {"x": 1, "y": 2, "z": 3} for name in ("One", "Many", "ByName")
+    }
+
+
+def test_the_file_can_be_said_as_a_proto_file() -> None:
+    """A map's entry holds two fields and no message of its own, as protoc makes it."""
+    (message,) = file_of(ENCODING.text).message_type
+    entries = [one for one in message.nested_type if one.options.map_entry]
+    assert [one.name for one in entries] == ["CountsEntry", "PlacesEntry"]
+    assert all(len(one.field) == 2 and not one.nested_type for one in entries)
+    assert file_of(ENCODING.text).syntax == "proto3"
+
+
+@pytest.mark.parametrize(
+    ("data_type", "path"),
+    [
+        (T.DayTimeIntervalType(), "c"),
+        (T.NullType(), "c"),
+        (T.VariantType(), "c"),
+        (T.ArrayType(T.ArrayType(T.LongType())), "c[]"),
+        (T.MapType(T.StringType(), T.ArrayType(T.LongType())), "c{}"),
+        (T.MapType(T.DoubleType(), T.LongType()), "c"),
+        (columns_of(within=T.YearMonthIntervalType()), "c.within"),
+    ],
+)
+def test_a_type_without_a_counterpart_is_named_by_its_path(data_type: T.DataType, path: str) -> None:
+    with pytest.raises(TypeNotMapped, match="No row of this write was sent") as refused:
+        protobuf.derived(columns_of(c=data_type), "r", None)
+    assert refused.value.column == path
+
+
+@pytest.mark.parametrize("names", [("a-b",), ("1st",), ("näme",), ("street_name", "streetName")])
+def test_a_name_that_protobuf_has_not_is_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(NameNotAllowed) as refused:
+        protobuf.derived(columns_of(s=columns_of(**dict.fromkeys(names, T.LongType()))), "r", None)
+    assert refused.value.column == f"s.{names[-1]}"
+
+
+def given_file(*fields: dict[str, Any], syntax: str = "proto3", oneofs: tuple[str, ...] = ()) -> str:
+    file = FileDescriptorProto(name="given.proto", package="shop", syntax=syntax)
+    file.dependency.append("google/protobuf/wrappers.proto")
+    message = file.message_type.add(name="Order")
+    colour = file.enum_type.add(name="Colour")
+    colour.value.add(name="RED", number=0)
+    colour.value.add(name="BLUE", number=1)
+    for name in oneofs:
+        message.oneof_decl.add(name=name)
+    for number, field in enumerate(fields, 1):
+        message.field.add(**{"number": number, "label": SINGLE, **field})
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_a_given_schema_takes_what_fits() -> None:
+    schema = given_file(
+        {"name": "n", "type": FieldDescriptorProto.TYPE_UINT64},
+        {"name": "colour", "type": FieldDescriptorProto.TYPE_ENUM, "type_name": ".shop.Colour"},
+        {"name": "maybe", "type": FieldDescriptorProto.TYPE_MESSAGE, "type_name": ".google.protobuf.Int64Value"},
+        {"name": "unused", "type": FieldDescriptorProto.TYPE_STRING},
+    )
+    columns = columns_of(maybe=T.LongType(), colour=T.StringType(), n=T.IntegerType())
+    encoding = protobuf.fitted(schema, columns)
+    assert (encoding.name, encoding.message_indexes) == ("shop.Order", (0,))
+    first, second = written(
+        schema, columns, [{"maybe": 7, "colour": "BLUE", "n": 3}, {"maybe": None, "colour": "RED", "n": 0}]
+    )
+    assert first == b"\x08\x03\x10\x01\x1a\x02\x08\x07" and second == b""
+    for bad in ({"colour": "PINK"}, {"n": -1}, {"n": None}, {"colour": None}):
+        with pytest.raises(ValueNotInSchema) as refused:
+            written(schema, columns, [{"maybe": 1, "colour": "RED", "n": 1, **bad}])
+        assert refused.value.column == next(iter(bad))
+        assert "PINK" not in str(refused.value)
+
+
+def test_a_given_schema_that_does_not_fit_is_refused_before_a_row() -> None:
+    number, text = FieldDescriptorProto.TYPE_INT32, FieldDescriptorProto.TYPE_STRING
+    cases = [
+        (given_file({"name": "n", "type": number}), columns_of(n=T.LongType()), "n", "int32"),
+        (given_file({"name": "n", "type": text}), columns_of(n=T.LongType()), "n", "string"),
+        (given_file({"name": "n", "type": number}), columns_of(other=T.LongType()), "other", "no such field"),
+        (given_file({"name": "n", "type": number, "label": REPEATED}), columns_of(n=T.IntegerType()), "n", "repeated"),
+        (
+            given_file(
+                {"name": "a", "type": number, "oneof_index": 0}, {"name": "b", "type": text, "oneof_index": 0},
+                oneofs=("kind",),
+            ),
+            columns_of(a=T.IntegerType(), b=T.StringType()), "b", "oneof kind",
+        ),
+        (
+            given_file({"name": "must", "type": number, "label": 2}, syntax="proto2"),
+            columns_of(), "must", "a required field",
+        ),
+    ]  # fmt: skip
+    for schema, columns, path, expected in cases:
+        with pytest.raises(ColumnNotInSchema, match=expected) as refused:
+            protobuf.fitted(schema, columns)
+        assert refused.value.column == path
+
+
+def test_a_message_class_is_a_schema() -> None:
+    columns = columns_of(value=T.LongType())
+    encoding = protobuf.fitted(Int64Value, columns)
+    # The second message of wrappers.proto is FloatValue; Int64Value is the third.
+    assert (encoding.name, encoding.message_indexes) == ("google.protobuf.Int64Value", (2,))
+    assert written(Int64Value, columns, [{"value": 5}]) == [b"\x08\x05"]
+
+
+@pytest.mark.parametrize("text", ['syntax = "proto3"; message M {}', "AAAA", ""])
+def test_what_is_no_descriptor_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(SchemaUnreadable):
+        protobuf.fitted(text, columns_of())
+
+
+def test_null_within_an_array_or_map_is_its_rows_error() -> None:
+    columns = columns_of(tags=T.ArrayType(T.StringType()), counts=T.MapType(T.StringType(), T.LongType()))
+    schema = protobuf.derived(columns, "r", None)
+    for bad, path in (({"tags": ["secret", None]}, "tags[]"), ({"counts": {"secret": None}}, "counts{}")):
+        with pytest.raises(ValueNotInSchema) as refused:
+            written(schema, columns, [{"tags": None, "counts": None, **bad}])
+        assert refused.value.column == path
+        assert "secret" not in str(refused.value)
+
+
+def test_a_string_that_is_not_utf8_is_its_rows_error() -> None:
+    columns = columns_of(s=T.StringType())
+    encoding = protobuf.fitted(protobuf.derived(columns, "r", None), columns)
+    strings = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffab"]).buffers())
+    rows = pa.StructArray.from_arrays([strings], ["s"])
+    with pytest.raises(ValueNotInSchema, match="UTF-8") as refused:
+        protobuf.encoded(rows, b"", encoding.files, encoding.name, encoding.plan)
+    assert refused.value.__suppress_context__

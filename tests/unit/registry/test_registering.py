@@ -1,0 +1,132 @@
+"""What is asked of a registry over HTTP, and what the user is told of its answers: subject, version, no secret."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from kafka_sink.errors import (
+    InvalidOption,
+    RegistryError,
+    RegistryRefused,
+    RegistryUnreachable,
+    SchemaIncompatible,
+    SchemaNotRegistered,
+)
+from kafka_sink.registry.registering import Registry
+from registry_stand_in import INCOMPATIBLE, registry_stand_in
+
+TEXT = '{"type": "record", "name": "r", "fields": []}'
+SCHEMA = Schema(TEXT, "AVRO")
+REGISTER = ("POST", "/subjects/orders-value/versions")
+LOOK_UP = ("POST", "/subjects/orders-value")
+LATEST = ("GET", "/subjects/orders-value/versions/latest")
+FOUND = (200, {"id": 9, "version": 3, "subject": "orders-value", "schema": TEXT, "schemaType": "AVRO"})
+QUICK = {"max.retries": "0", "timeout": "5"}
+
+
+def test_a_schema_is_registered_and_its_id_given() -> None:
+    with registry_stand_in({REGISTER: (200, {"id": 9})}) as stand_in:
+        assert Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA) == 9
+    assert [asked[:2] for asked in stand_in.asked] == [REGISTER]
+    assert stand_in.asked[0][2]["schema"] == TEXT
+
+
+def test_a_schema_that_is_not_compatible_is_said_with_its_subject_and_version() -> None:
+    refusal = {REGISTER: (409, {"error_code": 409, "message": INCOMPATIBLE})}
+    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
+        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+    assert (refused.value.subject, refused.value.version) == ("orders-value", "7")
+    for said in ("version 7 of subject 'orders-value'", "The field 'price'", "No row of this write was sent"):
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(("latest", "version"), [(FOUND, "3"), ((500, {"error_code": 1, "message": ""}), "unknown")])
+def test_a_refusal_that_names_no_version_means_the_latest(latest: Any, version: str) -> None:
+    refusal = {REGISTER: (409, {"error_code": 409, "message": "not compatible"}), LATEST: latest}
+    with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible) as refused:
+        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+    assert refused.value.version == version
+
+
+def test_a_schema_is_looked_up_where_it_is_not_to_be_registered() -> None:
+    conf = {"auto.register.schemas": "false", **QUICK}
+    with registry_stand_in({LOOK_UP: FOUND}) as stand_in:
+        assert Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA) == 9
+    assert [asked[:2] for asked in stand_in.asked] == [LOOK_UP]
+    with registry_stand_in({}) as stand_in, pytest.raises(SchemaNotRegistered, match="nothing at"):
+        Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA)
+
+
+def test_the_latest_is_taken_where_that_is_asked_for() -> None:
+    with registry_stand_in({LATEST: FOUND}) as stand_in:
+        registry = Registry.of({"url": stand_in.url, "use.latest.version": "true", **QUICK})
+        latest = registry.latest("orders-value")
+    assert registry.uses_latest and not registry.registers
+    assert (latest.schema_id, latest.text) == (9, TEXT)
+
+
+def test_a_subject_that_is_not_there_has_no_latest() -> None:
+    with registry_stand_in({}) as stand_in:
+        assert Registry.of({"url": stand_in.url, **QUICK}).latest_or_none("orders-value") is None
+
+
+def said_of(error: RegistryError) -> str:
+    """Whatever of it may be in a log."""
+    assert error.__cause__ is None and error.__suppress_context__
+    return f"{error} {vars(error)}"
+
+
+@pytest.mark.parametrize("status", [401, 403, 422, 500])
+def test_no_refusal_shows_a_secret(status: int) -> None:
+    echoed = {"error_code": status * 100, "message": "wrong: alice:hunter2, that is hunter2"}
+    conf = {"basic.auth.user.info": "alice:hunter2", **QUICK}
+    with registry_stand_in({REGISTER: (status, echoed)}) as stand_in, pytest.raises(RegistryRefused) as refused:
+        Registry.of({"url": stand_in.url, **conf}).schema_id("orders-value", SCHEMA)
+    assert refused.value.status == status
+    assert "hunter2" not in said_of(refused.value)
+    assert "wrong: ***, that is ***" in str(refused.value)
+
+
+def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    registry = Registry.of({"url": f"http://alice:hunter2@127.0.0.1:{port}", **QUICK})
+    with pytest.raises(RegistryUnreachable) as refused:
+        registry.schema_id("orders-value", SCHEMA)
+    assert refused.value.url == f"http://127.0.0.1:{port}"
+    assert "hunter2" not in said_of(refused.value)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {},
+        {"url": "ftp://alice:hunter2@there"},
+        {"url": "http://there", "ssl.key.password": "hunter2"},
+        {"url": "http://there", "basic.auth.user.info": "hunter2"},
+        {"url": "http://there", "timeout": "hunter2"},
+        {"url": "http://there", "no.such.key": "hunter2"},
+        {"url": "http://there", "ssl.ca.location": "/hunter2"},
+    ],
+)
+def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match="option 'registry'") as refused:
+        Registry.of(conf)
+    assert all(key in str(refused.value) for key in conf)
+    assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
+
+
+def test_a_switch_is_true_or_false() -> None:
+    with pytest.raises(InvalidOption, match="expected true or false"):
+        Registry.of({"url": "http://there", "use.latest.version": "yes"})
+
+
+def test_a_client_may_be_given_and_nothing_else() -> None:
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    assert Registry.of(client).schema_id("orders-value", SCHEMA) == 1
+    with pytest.raises(TypeError, match="a mapping with a url"):
+        Registry.of("http://there")  # type: ignore[arg-type]
