@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
 
-FORM = "JSON Schema"
+FORM = "JSON"
 SCHEMA_TYPE = "JSON"
 REGISTRY_FORMAT = None
 DRAFT = "http://json-schema.org/draft-07/schema#"
