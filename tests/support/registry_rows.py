@@ -95,8 +95,8 @@ def _nullable(data_type: T.DataType, nullable: bool) -> st.SearchStrategy[Any]:
     return st.none() | _values(data_type) if nullable else _values(data_type)
 
 
-def random_rows() -> st.SearchStrategy[Rows]:
-    return st.lists(st.none() | _values(COLUMNS), max_size=4)
+def random_rows(min_size: int = 0) -> st.SearchStrategy[Rows]:
+    return st.lists(st.none() | _values(COLUMNS), min_size=min_size, max_size=min_size + 4)
 
 
 def arrow_rows(rows: Rows, columns: T.StructType = COLUMNS) -> pa.Array:

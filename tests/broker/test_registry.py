@@ -1,0 +1,188 @@
+"""Rows that Spark encodes for a schema registry and the sink writes, read by another client and the official
+deserializers from the same in-memory registry."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import ColumnNotInSchema, DuplicateColumn, MissingColumn, SchemaIncompatible
+from kafka_sink.registry import serialized
+from read_back import read_topic
+from registry_rows import COLUMNS, message_class, read_from_protobuf, with_empty_for_null
+from registry_stand_in import INCOMPATIBLE, registry_stand_in
+from spark_writes import DEADLINE_S, save
+
+FORMS = ("avro", "json", "protobuf")
+KEY = T.StructType([COLUMNS["id"]])
+
+
+def record(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "r", "fields": fields})
+
+
+def reader(form: str, client: SchemaRegistryClient, subject: str, columns: T.StructType) -> Callable[[Any], Any]:
+    """The official deserializer, and its Protobuf messages as rows."""
+    context = SerializationContext(subject.rpartition("-")[0], MessageField.VALUE)
+    text = client.get_latest_version(subject).schema.schema_str or ""
+    if form == "avro":
+        read: Any = AvroDeserializer(client)
+    elif form == "json":
+        read = JSONDeserializer(text, schema_registry_client=client)
+    else:
+        official = ProtobufDeserializer(message_class(text), {"use.deprecated.format": False}, client)
+        return lambda data: read_from_protobuf(official(data, context), columns)
+    return lambda data: read(data, context)
+
+
+def as_json(value: Any, data_type: T.DataType) -> Any:
+    """What json.loads makes of a value: no null fields, numbers for decimals, texts for times and bytes."""
+    match data_type:
+        case _ if value is None:
+            return None
+        case T.StructType():
+            present = [field for field in data_type.fields if value[field.name] is not None]
+            return {field.name: as_json(value[field.name], field.dataType) for field in present}
+        case T.ArrayType():
+            return [as_json(one, data_type.elementType) for one in value]
+        case T.MapType():
+            return {key: as_json(one, data_type.valueType) for key, one in value.items()}
+        case T.DecimalType():
+            return float(value)
+        case T.FloatType():
+            return float(str(np.float32(value)))
+        case T.BinaryType():
+            return base64.b64encode(value).decode()
+        case T.DateType():
+            return value.isoformat()
+        case T.TimestampType():
+            return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        case T.TimestampNTZType():
+            return value.isoformat(timespec="microseconds")
+    return value
+
+
+def expected(form: str, row: dict[str, Any]) -> Any:
+    return {"avro": row, "json": as_json(row, COLUMNS), "protobuf": with_empty_for_null(row)}[form]
+
+
+INNER = {"x": -7, "until": dt.date(9999, 12, 31)}
+FULL = {
+    "id": 2**63 - 1,
+    "tiny": -128,
+    "small": 32767,
+    "whole": -(2**31),
+    "flag": False,
+    "near": 0.10000000149011612,
+    "ratio": -1e300,
+    "name": "\u0000 \u00e6 \U0001f600",
+    "data": bytes(range(256)),
+    "amount": Decimal("-123456789.012"),
+    "wide": Decimal("-99999999999999999999.999999999999999999"),
+    "day": dt.date(1, 1, 1),
+    "at": dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC),
+    "local": dt.datetime(2024, 3, 31, 2, 30, 0, 1),  # a time that Oslo does not have
+    "tags": ["", "b"],
+    "counts": {"k": 0, "": -1},
+    "place": {"lat": 0.0, "since": dt.datetime(9999, 12, 31, tzinfo=dt.UTC), "inner": INNER},
+    "lines": [{"sku": None, "price": Decimal("0.01")}, {"sku": "s", "price": Decimal("-999.99")}],
+    "places": {"here": INNER, "there": {"x": None, "until": None}},
+}
+ROWS = [FULL, dict.fromkeys(FULL) | {"id": 1}, FULL | {"id": 0, "place": dict.fromkeys(FULL["place"])}]
+
+
+def test_the_official_deserializers_read_what_spark_encoded(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(ROWS, COLUMNS)
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    values = [serialized(frame, COLUMNS.names, topic=form, form=form, registry=client).alias(form) for form in FORMS]
+    found = frame.select("id", *values).collect()
+    for form in FORMS:
+        read = reader(form, client, f"{form}-value", COLUMNS)
+        assert [read(bytes(row[form])) for row in found] == [expected(form, row) for row in ROWS]
+
+
+def test_another_client_reads_them_from_kafka(spark: SparkSession, kafka: LocalKafka, topic: Any) -> None:
+    """Keys as well as values, and no value where all its columns are null."""
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    frame = spark.sql("SELECT id, if(id = 3, null, 'n' || id) AS name, if(id = 3, null, id / 4) AS part FROM range(5)")
+    topics = {form: topic() for form in FORMS}
+    writes = [
+        frame.select(
+            F.lit(name).alias("topic"),
+            serialized(frame, ["id"], topic=name, form=form, registry=client, is_key=True).alias("key"),
+            serialized(frame, ["name", "part"], topic=name, form=form, registry=client).alias("value"),
+        )
+        for form, name in topics.items()
+    ]
+    save(writes[0].union(writes[1]).union(writes[2]), kafka, None)
+    for form, name in topics.items():
+        key, value = (
+            reader(form, client, f"{name}-{part}", frame.select(columns).schema)
+            for part, columns in (("key", ["id"]), ("value", ["name", "part"]))
+        )
+        read = [record for _, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
+        records = [(key(record.key), value(record.value)) for record in read]
+        assert sorted(records, key=lambda record: record[0]["id"]) == [
+            ({"id": n}, None if n == 3 else {"name": f"n{n}", "part": n / 4}) for n in range(5)
+        ]
+        assert client.get_latest_version(f"{name}-key").version == 1
+
+
+def test_what_is_wrong_is_said_before_a_row_and_of_a_row_by_its_column(spark: SparkSession) -> None:
+    client = SchemaRegistryClient.new_client({"url": "mock://"})
+    frame = spark.sql("SELECT if(id = 0, double('NaN'), 1.5D) AS d, if(id = 0, null, 'secret') AS s FROM range(2)")
+    for columns, error in ((["nowhere"], MissingColumn), (["s", "s"], DuplicateColumn)):
+        with pytest.raises(error):
+            serialized(frame, columns, topic="t", form="avro", registry=client)
+    with pytest.raises(ColumnNotInSchema):
+        text = '{"properties": {"d": {"type": "string"}}}'
+        serialized(frame, ["d"], topic="t", form="json", registry=client, schema=text)
+    required = record({"name": "s", "type": "string"}, {"name": "d", "type": "double"})
+    fail_by_row = {
+        "'s' is null": serialized(frame, ["s", "d"], topic="t", form="avro", registry=client, schema=required),
+        "'d' is NaN": serialized(frame, ["d"], topic="j", form="json", registry=client),
+    }
+    for said, column in fail_by_row.items():
+        message = f"ValueNotInSchema: a row does not fit its schema: column {said}"
+        with pytest.raises(PySparkException, match=message) as failure:
+            frame.select(column).collect()
+        assert "secret" not in str(failure.value)
+
+
+def test_a_registry_that_refuses_is_heard_before_a_row(spark: SparkSession) -> None:
+    refusal = {
+        ("GET", "/subjects/orders-value/versions/latest"): (404, {"error_code": 40401, "message": "no such subject"}),
+        ("POST", "/subjects/orders-value/versions"): (409, {"error_code": 409, "message": INCOMPATIBLE}),
+    }
+    for form in FORMS:
+        with registry_stand_in(refusal) as stand_in, pytest.raises(SchemaIncompatible, match="version 7 of subject"):
+            serialized(spark.range(1), ["id"], topic="orders", form=form, registry={"url": stand_in.url})
+
+
+def test_the_latest_schema_is_used_as_it_is_where_that_is_asked_for(spark: SparkSession) -> None:
+    text = record({"name": "n", "type": "long", "default": 5}, {"name": "id", "type": "long"})
+    latest = {"id": 77, "version": 2, "subject": "orders-value", "schema": text, "schemaType": "AVRO"}
+    with registry_stand_in({("GET", "/subjects/orders-value/versions/latest"): (200, latest)}) as stand_in:
+        conf = {"url": stand_in.url, "use.latest.version": "true"}
+        column = serialized(spark.range(1), ["id"], topic="orders", form="avro", registry=conf)
+        asked = len(stand_in.asked)
+        (row,) = spark.range(1).select(column.alias("v")).collect()
+        assert bytes(row.v) == b"\0\0\0\0M" + b"\x0a\x00"
+        assert len(stand_in.asked) == asked == 1
