@@ -103,8 +103,9 @@ soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and broke
 environment: $(WHEEL)  ## build .venv and install the wheel into it
 
 .PHONY: docs
-docs: $(WHEEL)  ## write docs/options.md from the table of options
+docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of options and errors
 	$(BIN)/python -m kafka_sink.options_page > docs/options.md
+	$(BIN)/python -m kafka_sink.errors_page > docs/errors.md
 
 .PHONY: reliability
 reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability

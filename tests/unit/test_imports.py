@@ -33,7 +33,8 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"protocol", "records"}), "siblings"),
     (
         frozenset(
-            {"backoff", "config", "errors", "jaas", "metrics", "options", "options_page", "presets", "receipt_file"}
+            {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
+            | {"presets", "receipt_file"}
         ),
         "neighbours",
     ),
