@@ -35,6 +35,10 @@ help:  ## list the targets
 demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafka broker, read them back, compare
 	$(BIN)/python demo --archive $(FLIGHTS) --workspace build/demo
 
+.PHONY: first-run
+first-run: java python  ## run the README's quick start where nothing is installed, and print the seconds
+	PYTHONPATH=tests/support "$(PYTHON)" .ci/first_run.py
+
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(ARGS)
@@ -106,6 +110,11 @@ environment: $(WHEEL)  ## build .venv and install the wheel into it
 docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of options and errors
 	$(BIN)/python -m kafka_sink.options_page > docs/options.md
 	$(BIN)/python -m kafka_sink.errors_page > docs/errors.md
+
+# A link or an anchor that leads nowhere fails it. The theme's makers have news, which is not for a log.
+.PHONY: site
+site: $(DEPS)  ## build the documentation in build/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: reliability
 reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability

@@ -19,14 +19,12 @@ from kafka_sink.options import (
 )
 
 _INTRODUCTION = """\
-Generated from `kafka_sink/options.py` by `make docs`. Columns, guarantees and examples are in the
-[README](../README.md).
+Generated from `kafka_sink/options.py` by `make docs`. Columns are in [Rows](rows.md), what is promised is in
+[Guarantees](guarantees.md).
 
 Options of the Kafka client have Kafka's names behind Spark's `kafka.` prefix, those of the connector are camelCase.
 Case does not matter. What is not set as an option is taken from Spark's conf, where it is called
-`spark.pykafka.<option>`, and else is the default:
-
-    spark-submit --conf spark.pykafka.kafka.bootstrap.servers=host:9092 --conf spark.pykafka.kafka.linger.ms=5 ...
+`spark.pykafka.<option>` (`--conf spark.pykafka.kafka.linger.ms=5`), and else is the default.
 
 A stream takes the conf as it is when the query starts. A name that is not below is an error with the nearest one that
 is, in the conf too. What options say is checked while the write is planned; what the conf says, what is missing in

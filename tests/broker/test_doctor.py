@@ -330,7 +330,7 @@ def new_topic(secure: SecureKafka) -> str:
 
 
 def exactly_once_acls(topic: str) -> dict[str, Acl]:
-    """Those of the README, each by the step that misses it."""
+    """Those of docs/security.md, each by the step that misses it."""
     return {
         "write acl": Acl(ResourceType.TOPIC, topic, AclOperation.WRITE),
         "read acl": Acl(ResourceType.TOPIC, topic, AclOperation.READ),

@@ -1,4 +1,4 @@
-"""The README's ACLs, for each guarantee: with exactly those a write succeeds, without any one of them, be it from the
+"""The ACLs of docs, for each guarantee: with exactly those a write succeeds, without any one of them, be it from the
 middle on, it says which."""
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What watchers are told of real writes, by the README's own examples; confluent-kafka says whether it is true."""
+"""What watchers are told of real writes, by the examples of docs; confluent-kafka says whether it is true."""
 
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
+from code_blocks import run_python
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
 from kafka_sink.monitoring.micro_batch import MicroBatch
@@ -20,7 +20,6 @@ from kafka_sink.monitoring.receipts import ReceiptTotals
 from read_back import read_topic
 from waiting import wait_until
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 ROWS_A_FILE = 10
 
 
@@ -38,23 +37,14 @@ def streamed(spark: SparkSession, folder: Path, files: int) -> DataFrame:
     )  # fmt: skip
 
 
-def example(number: int, **replaced: str) -> str:
-    """The Python of the README's section, with what is here in place of what it assumes."""
-    section = README.read_text(encoding="utf-8").partition("\n## Watching a write\n")[2].partition("\n## ")[0]
-    code: str = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
-    for old, new in replaced.items():
-        assert old in code
-        code = code.replace(old, new)
-    return code
-
-
 def test_a_bar_counts_the_rows_of_an_export(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     session, name = spark.newSession(), topic(2)
     frame = session.range(0, 1_000, 1, 4).selectExpr("cast(id AS STRING) AS value")
-    names: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session, "df": frame}
-    exec(example(0, **{"localhost:9092": kafka.bootstrap_servers, "orders": name}), names)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    given: dict[str, Any] = {"kafka_sink": kafka_sink, "spark": session, "df": frame}
+    names = run_python("docs/operations.md", "Watching a write", 0, replaced, given)
     assert "100%" in capsys.readouterr().err
     counted = sum(receipt.record_count for receipt in names["bar"].value.values())
     assert counted == read_count(kafka, name) == 1_000
@@ -65,7 +55,7 @@ def test_a_listener_tells_each_micro_batch_once(
 ) -> None:
     session, name, told, lines = spark.newSession(), topic(2), list[MicroBatch](), io.StringIO()
     textfile = tmp_path / "pykafka.prom"
-    code = example(1, **{"/var/lib/node_exporter/pykafka.prom": str(textfile), "ProgressLine()": "*watchers"})
+    replaced = {"/var/lib/node_exporter/pykafka.prom": str(textfile), "ProgressLine()": "*watchers"}
     watchers = (told.append, ProgressLine(lines))
     frame = streamed(session, tmp_path, files=6)
     receipts_path, by_receipts = f"{tmp_path}/receipts", list[MicroBatch]()
@@ -74,7 +64,8 @@ def test_a_listener_tells_each_micro_batch_once(
     }  # fmt: skip
     listening: list[ProgressListener] = []
     streams = SimpleNamespace(addListener=listening.append)
-    exec(code, {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers})
+    given = {"kafka_sink": kafka_sink, "spark": SessionWith(session, streams), "watchers": watchers}
+    run_python("docs/operations.md", "Watching a write", 1, replaced, given)
     (listener,) = listening
     reader = ProgressListener(ReceiptTotals(receipts_path), by_receipts.append)
     session.streams.addListener(listener)

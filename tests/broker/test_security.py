@@ -13,10 +13,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AclOperation, ResourceType
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
+from code_blocks import run_python
 from kafka_sink.client import Producer, lease
 from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
@@ -103,6 +105,17 @@ def test_tls(secure: SecureKafka, topic: str, tmp_path: Path) -> None:
         (receipt,) = write(options, topic)
         assert receipt.record_count == 100
     assert count_in(secure, topic) == 300
+
+
+def test_the_documented_way_in(spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text(CA.certificate)
+    password = PASSWORDS["alice"].replace("\\", "\\\\").replace('"', '\\"')
+    replaced = {
+        "broker.example:9093": secure.kafka.addresses_of("SASL"), "/etc/pki/ca.pem": str(tmp_path / "ca.pem"),
+        '"orders"': f'"{topic}"', 'password="secret"': f'password="{password}"',
+    }  # fmt: skip
+    run_python("docs/security.md", "TLS and SASL", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
+    assert count_in(secure, topic) == 1
 
 
 def test_the_client_that_verifies_receipts_connects_by_the_same_options(

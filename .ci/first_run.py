@@ -1,0 +1,76 @@
+"""`make first-run`: the README's quick start, block by block, where nothing is installed.
+
+    PYTHONPATH=tests/support python3 .ci/first_run.py
+
+The home is empty, the clone a copy of what is tracked, and of the caller's environment only what finds Java and
+registries is left. Shell blocks are one bash session, as they would be in a terminal; Python is run as a file there.
+The blocks check what was written themselves: `--expect-records`. Prints the seconds; exit status 1 if a block fails, or
+if all took five minutes. The standard library only, and Python 3.11 and Java 17 of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from code_blocks import Block, blocks
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 300
+NOT_TRACKED = (".git", ".venv", "build", "*.so", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "XDG", "PYKAFKA", "MAKE")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="pykafka-first-run.") as name:
+        folder = Path(name)
+        home, clone, tools = folder / "home", folder / "clone", folder / "bin"
+        for empty in (home, tools):
+            empty.mkdir()
+        shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*NOT_TRACKED))
+        (tools / "python3").symlink_to(os.path.realpath(sys.executable))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(CALLERS)}
+        path = [part for part in environment["PATH"].split(os.pathsep) if not Path(part).is_relative_to(ROOT)]
+        environment |= {"HOME": str(home), "PATH": os.pathsep.join((str(tools), *path)), "SPARK_LOCAL_IP": "127.0.0.1"}
+        script = session([block for block in blocks("README.md") if block.section == "Quick start"], folder)
+        started = time.monotonic()
+        try:
+            ended = subprocess.run(["bash", script], cwd=clone, env=environment, timeout=2 * LIMIT_S)
+        finally:
+            stop_broker(home, environment)
+        elapsed_s = time.monotonic() - started
+    if ended.returncode:
+        print(f"first run: FAILED with status {ended.returncode} after {elapsed_s:.0f} s")
+        return 1
+    print(f"first run: {elapsed_s:.0f} s from an empty home to rows in Kafka, of {LIMIT_S} s allowed")
+    return int(elapsed_s >= LIMIT_S)
+
+
+def session(quick_start: list[Block], folder: Path) -> Path:
+    """A script that shows each block and runs it."""
+    assert quick_start, "the README has no quick start"
+    lines = ["set -eo pipefail"]
+    for number, block in enumerate(quick_start):
+        file = folder / f"block-{number}.{block.language}"
+        file.write_text(block.text, encoding="utf-8")
+        run = {"bash": f". {file}", "python": f"python {file}"}[block.language]
+        lines += [f"printf '\\n== block {number}, {block.language}, %d s\\n' $SECONDS", f"cat {file}", run]
+    script = folder / "session.sh"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return script
+
+
+def stop_broker(home: Path, environment: dict[str, str]) -> None:
+    """Where a block failed, the one that stops it was not reached."""
+    python = home / "pykafka-quick-start" / "venv" / "bin" / "python"
+    if (home / ".local" / "state" / "pykafka").is_dir() and python.is_file():
+        subprocess.run([python, "-m", "kafka_sink.broker", "stop"], cwd=home, env=environment, capture_output=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

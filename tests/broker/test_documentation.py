@@ -1,0 +1,354 @@
+"""The examples of README and docs, run as their readers would, and what is in the topics then. Only addresses, folders
+and names are replaced. Elsewhere: what watches a write (test_monitoring.py), a secured cluster (test_security.py), the
+quick start (`make first-run`). That none is left out is tests/unit/test_code_blocks.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+
+import export_to_kafka
+import kafka_sink
+import stream_to_kafka
+from code_blocks import ROOT, blocks, run_bash, run_python, words_of
+from kafka_sink.broker import LocalKafka
+from read_back import read_topic
+from waiting import wait_until
+
+DEADLINE_S = 120
+PARTITION_EOF = -191
+ROWS = 60
+FILES = 3
+
+
+def names(frame: DataFrame) -> dict[str, Any]:
+    """What an example takes for granted."""
+    return {"df": frame, "spark": frame.sparkSession, "kafka_sink": kafka_sink}
+
+
+def finish(spark: SparkSession) -> None:
+    """Lets the streams that an example started read all that there is."""
+    for query in spark.streams.active:
+        query.processAllAvailable()
+        query.stop()
+
+
+@pytest.fixture
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session to register data sources in, made the calling thread's, where Spark looks formats up."""
+    session = spark.newSession()
+    in_jvm = spark.sparkContext._jvm.SparkSession
+    in_jvm.setActiveSession(session._jsparkSession)
+    try:
+        yield session
+    finally:
+        in_jvm.setActiveSession(spark._jsparkSession)
+
+
+def committed(kafka: LocalKafka, topic: str) -> Counter[str]:
+    consumer = Consumer({
+        "bootstrap.servers": kafka.bootstrap_servers, "group.id": "documentation", "enable.auto.commit": False,
+        "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 10,
+    })  # fmt: skip
+    partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    rows: Counter[str] = Counter()
+    ended: set[int | None] = set()
+    try:
+        while len(ended) < len(partitions):
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, "the topic could not be read to its end"
+            error = message.error()
+            if error is None:
+                rows[(message.value() or b"").decode()] += 1
+            else:
+                assert error.code() == PARTITION_EOF, error
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return rows
+
+
+def arriving(spark: SparkSession, folder: Path) -> DataFrame:
+    """A stream of files, a micro-batch each."""
+    folder.mkdir()
+    for file in range(FILES):
+        rows = range(file * ROWS // FILES, (file + 1) * ROWS // FILES)
+        (folder / f"{file}.json").write_text("".join(f"{json.dumps({'value': str(row)})}\n" for row in rows))
+    return spark.readStream.schema("value STRING").option("maxFilesPerTrigger", "1").json(str(folder))
+
+
+ALL_ONCE = Counter(map(str, range(ROWS)))
+
+
+def numbered(spark: SparkSession) -> DataFrame:
+    return spark.range(0, ROWS, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+
+
+# --- README -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_example(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, spark = topic(1), own_session
+    run_python("README.md", "Install", 0, {}, {"spark": spark})
+    replaced = {
+        "localhost:9092": kafka.bootstrap_servers, '"events"': f'"{name}"', "/tmp/checkpoints": str(tmp_path),
+        # A rate source has rows without end.
+        ".awaitTermination()": "", "SparkSession.builder.getOrCreate()": "session",
+    }  # fmt: skip
+    run_python("README.md", "pykafka", 0, replaced, {"session": spark})
+    wait_until(lambda: bool(committed(kafka, name)), DEADLINE_S, "rows are in the topic")
+    for query in spark.streams.active:
+        query.stop()
+    assert all("timestamp" in json.loads(value) for value in committed(kafka, name))
+
+
+def test_a_broker_is_started_asked_for_and_stopped(tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    try:
+        ended = run_bash("docs/quick-start.md", "A broker for development and tests", 0, {}, tmp_path, **state)
+    finally:
+        stop = [sys.executable, "-m", "kafka_sink.broker", "stop", "--dir", f"{tmp_path}/pykafka/broker"]
+        subprocess.run(stop, check=True, timeout=DEADLINE_S)
+    assert ended.returncode == 0, ended.stdout
+    started, status = re.findall("^bootstrap.servers=(.*)", ended.stdout, re.MULTILINE)
+    assert started == status
+    assert "has ended" in ended.stdout
+
+
+# --- guarantees -------------------------------------------------------------------------------------------------------
+
+
+def test_exactly_once_for_a_stream(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, frame = topic(2), arriving(spark, tmp_path / "incoming")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "payments": name, "/data/checkpoints": str(tmp_path)}
+    for _ in range(2):
+        run_python("docs/guarantees.md", "Exactly once", 0, replaced, names(frame))
+        finish(spark)
+        assert committed(kafka, name) == ALL_ONCE
+
+
+def test_exactly_once_for_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    run_python("docs/guarantees.md", "Exactly once", 1, replaced, names(numbered(spark)))
+    assert committed(kafka, name) == ALL_ONCE
+
+
+def test_exactly_once_for_update_mode(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(2)
+    counts = arriving(spark, tmp_path / "incoming").groupBy().count()
+    totals = counts.selectExpr("CAST(count AS STRING) AS value")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "totals": name, "/data/checkpoints": str(tmp_path)}
+    for _ in range(2):
+        run_python("docs/guarantees.md", "Exactly once", 2, replaced, names(totals))
+        finish(spark)
+        assert committed(kafka, name) == Counter(str((file + 1) * ROWS // FILES) for file in range(FILES))
+
+
+# --- rows and exports -------------------------------------------------------------------------------------------------
+
+
+def test_bytes_of_kafkas_own_serializers(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 7L AS customer_id, 8L AS id, 0.25D AS price, CAST(9 AS INT) AS quantity")
+    records = run_python("docs/rows.md", "Kafka's own serializers", 0, {}, names(frame))["records"]
+    assert records.collect() == [(struct.pack(">q", 7), struct.pack(">qdi", 8, 0.25, 9))]
+
+
+def test_interceptors(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, counts = topic(1), tmp_path / "counts"
+    # What it prints in a worker's process, nobody sees.
+    replaced = {"print(": f"open({str(counts)!r}, 'a').write('%s\\n' % ("}
+    replaced["for receipt in receipts))"] = "for receipt in receipts)))"
+    run_python("docs/rows.md", "Interceptors", 0, replaced, names(own_session.range(1)))
+    frame = own_session.sql("SELECT 'from ann@example.org' AS value")
+    frame.write.format("pykafka").mode("append").options(**sink(kafka, name)).save()
+    assert committed(kafka, name) == Counter(["from ***@example.org"])
+    assert counts.read_text() == "1\n"
+
+
+def sink(kafka: LocalKafka, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+
+
+@pytest.fixture
+def orders(spark: SparkSession) -> Iterator[str]:
+    """The table sales.orders."""
+    spark.sql("CREATE DATABASE sales")
+    try:
+        spark.sql(
+            "CREATE TABLE sales.orders USING parquet AS "
+            "SELECT id % 7 AS tenant_id, id AS order_id, id * 0.25D AS price, CAST(id AS INT) AS quantity "
+            f"FROM range({ROWS})"
+        )
+        yield "sales.orders"
+    finally:
+        spark.sql("DROP DATABASE sales CASCADE")
+
+
+def test_a_typed_export(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], orders: str) -> None:
+    name = topic(3)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"topic": "orders"': f'"topic": "{name}"'}
+    run_python("docs/exports.md", "A typed export, every tenant in one partition", 0, replaced, {"spark": spark})
+    placed = {
+        struct.unpack(">q", record.key or b"") + struct.unpack(">qdi", record.value or b""): partition
+        for partition, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)
+    }
+    assert placed == {(n, n % 7, n * 0.25, n): n % 7 % 3 for n in range(ROWS)}
+
+
+# --- coming from elsewhere --------------------------------------------------------------------------------------------
+
+
+def test_coming_from_sparks_own_sink(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, frame = topic(1), arriving(spark, tmp_path / "incoming")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{name}"', "/data/checkpoints": str(tmp_path)}
+    run_python("docs/from-spark-kafka.md", 'Coming from format("kafka")', 0, replaced, names(frame))
+    finish(spark)
+    assert committed(kafka, name) == ALL_ONCE
+
+
+def test_coming_from_confluent_kafka(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    before, after = topic(1), topic(1)
+    frame = arriving(spark, tmp_path / "incoming").selectExpr("value", "value AS key")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{before}"', "/data": f"{tmp_path}/before"}
+    run_python("docs/from-confluent-kafka.md", "Before and after", 0, replaced, names(frame))
+    finish(spark)
+    replaced |= {'"orders"': f'"{after}"', "/data": f"{tmp_path}/after"}
+    run_python("docs/from-confluent-kafka.md", "Before and after", 1, replaced, names(frame))
+    finish(spark)
+    assert committed(kafka, before) == committed(kafka, after) == ALL_ONCE
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_before_a_write(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(2)
+    (tmp_path / "production.conf").write_text(f"kafka.bootstrap.servers = {kafka.bootstrap_servers}\n")
+    replaced = {"orders": name, "conf/production.conf": "production.conf"}
+    ended = run_bash("docs/operations.md", "Before a write: will it work?", 0, replaced, tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.count(f"topic {name}") > 1
+    replaced = {"127.0.0.1:27617": kafka.bootstrap_servers}
+    wrong = run_bash("docs/operations.md", "Before a write: will it work?", 1, replaced, tmp_path)
+    assert wrong.returncode == 1
+    said = " ".join(wrong.stdout.split())
+    for piece in shown("Before a write: will it work?", "127.0.0.1:27617", kafka.bootstrap_servers):
+        assert piece in said
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    report = run_python(
+        "docs/operations.md", "Before a write: will it work?", 2, replaced, names(numbered(spark))
+    )["report"]
+    assert report.ok and name in report._repr_html_()
+    assert not committed(kafka, name)
+
+
+def shown(section: str, address: str, instead: str) -> list[str]:
+    """The output that the page shows, in its pieces."""
+    (output,) = [b.text for b in blocks("docs/operations.md") if (b.section, b.language) == (section, "text")]
+    return [" ".join(piece.split()).replace(address, instead) for piece in output.split("...")]
+
+
+def test_rows_that_cannot_be_written(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    name, bad = topic(2), topic(1)
+    frame = spark.range(0, ROWS, 1, 2).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(IF(id = 7, -1, NULL) AS INT) AS partition"
+    )
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders-bad": bad, '"orders"': f'"{name}"'}
+    run_python("docs/operations.md", "Rows that cannot be written", 0, replaced, names(frame))
+    assert committed(kafka, name) == ALL_ONCE - Counter(["7"])
+    assert committed(kafka, bad) == Counter(["7"])
+
+
+def test_receipts(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> None:
+    name, frame = topic(2), arriving(spark, tmp_path / "incoming")
+    here = {"/data/receipts": f"{tmp_path}/receipts"}
+    servers = {"localhost:9092": kafka.bootstrap_servers}
+    replaced = {"payments": name, "/data/checkpoints": str(tmp_path)} | servers | here
+    run_python("docs/operations.md", "Receipts: what was written, and is it still there?", 0, replaced, names(frame))
+    finish(spark)
+    names_after = run_python(
+        "docs/operations.md", "Receipts: what was written, and is it still there?", 1, here, names(frame)
+    )
+    written = names_after["written"]
+    assert written.groupBy().sum("record_count").collect()[0][0] == ROWS
+    verified = run_bash(
+        "docs/operations.md", "Receipts: what was written, and is it still there?", 2, here | servers, tmp_path
+    )
+    assert verified.returncode == 0, verified.stdout
+    assert f"{ROWS} EQUAL" in verified.stdout
+
+
+def test_transactions_are_looked_at_repaired_and_aborted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    query = (
+        arriving(spark, tmp_path / "incoming").writeStream.format("pykafka").options(**sink(kafka, name))
+        .option("deliveryGuarantee", "exactly-once").option("transactionalIdPrefix", name)
+        .option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(DEADLINE_S)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "--prefix orders": f"--prefix {name}"}
+    more = {"/data/orders": f"{tmp_path}/checkpoint", "--prefix pykafka-": f"--prefix {name}"}
+    looked = run_bash("docs/operations.md", "When a transaction is left open", 0, replaced | more, tmp_path)
+    assert looked.returncode == 0, looked.stdout
+    assert "in step" in looked.stdout
+    ended = run_bash("docs/operations.md", "When a transaction is left open", 1, replaced, tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    assert committed(kafka, name) == ALL_ONCE
+
+
+def test_jobs(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
+) -> None:
+    """In this process: that spark-submit runs them so is in test_jobs.py."""
+    people, name = topic(1), topic(4)
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "a.json").write_text('{"id": 7, "name": "Ann", "at": "2026-01-31T00:00:00Z"}\n')
+    servers = {"localhost:9092": kafka.bootstrap_servers}
+    here = servers | {"/data/incoming": f"{tmp_path}/incoming", "/data/checkpoints": str(tmp_path)}
+    submit, job, *words = words_of("docs/operations.md", "Jobs", 0, here | {"--topic people": f"--topic {people}"})
+    assert [submit, job] == ["spark-submit", "jobs/stream_to_kafka.py"]
+    args = stream_to_kafka.parse(words)
+    stream_to_kafka.follow(stream_to_kafka.start(stream_to_kafka.read(own_session, args), args), threading.Event())
+    ((_, _, record),) = read_topic(kafka.bootstrap_servers, people, DEADLINE_S)
+    assert (record.key, json.loads(record.value or b"")["name"]) == (b"7", "Ann")
+
+    submit, job, *words = words_of("docs/operations.md", "Jobs", 1, servers | {"--topic orders": f"--topic {name}"})
+    assert [submit, job] == ["spark-submit", "jobs/export_to_kafka.py"]
+    assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
+
+    replaced = {"jobs/": f"{ROOT}/jobs/", "--topic orders": f"--topic {name}", "--group billing": f"--group {name}"}
+    replaced |= servers
+    read = run_bash("docs/operations.md", "Jobs", 2, replaced, tmp_path)
+    assert read.returncode == 0, read.stdout
+    assert f"{ROWS} records" in read.stdout

@@ -1,0 +1,127 @@
+"""The code blocks of README and docs: found, and run as their readers would.
+
+`run_python` and `run_bash` take a block out of its page and execute it, in one call: what is taken is run. Their first
+three arguments are literals in the tests, where `tests/unit/test_code_blocks.py` looks for them: it compares them with
+all blocks that there are. Only addresses, folders and names are replaced, and each has to be in the block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+# A diff is run as what it leads to.
+RUNNABLE = ("python", "diff", "bash")
+TIMEOUT_S = 120
+
+_HEADING = re.compile(r"#{1,6} (.+)")
+_FENCE = re.compile(r"( *)(`{3,}|~{3,})(.*)")
+_IN_A_LIST = re.compile(r"[-*] |\d+\. |  +\S")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`section`: the heading above it. `number`: its place among those of the section that can be run, else -1.
+    `language`: "indented" where it has none, as it has no fence."""
+
+    page: str
+    section: str
+    number: int
+    language: str
+    text: str
+
+
+def pages() -> list[str]:
+    """README and docs, relative to the root."""
+    return ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: str) -> list[Block]:
+    found: list[Block] = []
+    section, fence, language, inside, before = "", "", "", list[str](), ""
+
+    def end() -> None:
+        number = sum(block.section == section and block.language in RUNNABLE for block in found)
+        text = "\n".join(inside) + "\n"
+        found.append(Block(page, section, number if language in RUNNABLE else -1, language, text))
+
+    for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+        marks = _FENCE.match(line)
+        if fence:
+            if marks and marks[2] == fence and not marks[3]:
+                end()
+                fence, inside, before = "", [], ""
+            else:
+                inside.append(line)
+        elif marks:
+            fence, language = marks[2], marks[3].strip()
+        elif re.match(r" {4}|\t", line) and not _IN_A_LIST.match(before):
+            language, inside = "indented", [line]
+            end()
+            inside = []
+        else:
+            if heading := _HEADING.fullmatch(line):
+                section = heading[1]
+            before = line or before
+    assert not fence, f"{page}: a code block has no end"
+    return found
+
+
+def block_of(page: str, section: str, number: int) -> Block:
+    found = [block for block in blocks(page) if block.section == section and block.number == number]
+    assert len(found) == 1, f"{page}, {section}: there is no one block {number}"
+    return found[0]
+
+
+def run_python(
+    page: str, section: str, number: int, replaced: Mapping[str, str], names: Mapping[str, object]
+) -> dict[str, Any]:
+    """As a user would who has `names`; returns the variables. Functions travel to Spark's workers by value."""
+    block = block_of(page, section, number)
+    assert block.language in ("python", "diff")
+    variables: dict[str, Any] = {"__name__": "__main__", **names}
+    exec(compile(_as_it_is_here(block, replaced), f"{page}: {section}", "exec"), variables)
+    return variables
+
+
+def run_bash(
+    page: str, section: str, number: int, replaced: Mapping[str, str], folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """In `folder`, by the interpreter of the tests, until the first command that fails. Output and errors in one."""
+    block = block_of(page, section, number)
+    assert block.language == "bash"
+    # PYTHONSAFEPATH would hide a job's own modules from it; no sources lie in `folder`.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    path = os.pathsep.join((str(Path(sys.executable).parent), inherited.get("PATH", "")))
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", _as_it_is_here(block, replaced)],
+        cwd=folder, env=inherited | {"PATH": path} | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+
+
+def words_of(page: str, section: str, number: int, replaced: Mapping[str, str]) -> list[str]:
+    """Of a block that is one command, as the shell takes it apart: for who runs it in a process that is there."""
+    block = block_of(page, section, number)
+    assert block.language == "bash"
+    command = _as_it_is_here(block, replaced).replace("\\\n", " ").strip()
+    assert "\n" not in command
+    ended = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True)
+    return ended.stdout.removesuffix("\0").split("\0")
+
+
+def _as_it_is_here(block: Block, replaced: Mapping[str, str]) -> str:
+    text = block.text
+    if block.language == "diff":
+        text = "".join(f"{line[1:]}\n" for line in text.splitlines() if not line.startswith("-"))
+    for what, instead in replaced.items():
+        assert what in text, f"{what} is not in the block"
+        text = text.replace(what, instead)
+    return text

@@ -1,0 +1,139 @@
+"""Every code block of README and docs is run by a test, or is of a kind that cannot be; every link leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import code_blocks
+from code_blocks import ROOT, RUNNABLE, Block, blocks, pages
+
+# Kinds that are not run, and why. Anything else fails.
+NOT_RUN = {
+    # What a command printed: nobody runs that. No line of it may be a command.
+    "text": "output",
+}
+RUNNERS = ("run_python", "run_bash", "words_of")
+FIRST_RUN = ROOT / ".ci" / "first_run.py"
+COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
+MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
+ALL = [block for page in pages() for block in blocks(page)]
+
+
+def is_make(block: Block) -> bool:
+    """Nothing but targets of the Makefile, which are tests themselves, and run by CI; that they exist is looked at."""
+    return block.language == "bash" and all(MAKE.fullmatch(line) for line in block.text.splitlines())
+
+
+def where(block: Block) -> tuple[str, str, int]:
+    return block.page, block.section, block.number
+
+
+def test_there_are_no_other_kinds_of_blocks() -> None:
+    known = {*RUNNABLE, *NOT_RUN}
+    assert [(block.page, block.section, block.language) for block in ALL if block.language not in known] == []
+
+
+def test_what_is_shown_as_output_is_no_command() -> None:
+    shown = [line for block in ALL if block.language in NOT_RUN for line in block.text.splitlines()]
+    assert shown
+    assert [line for line in shown if COMMAND.match(line)] == []
+
+
+def taken() -> Iterator[tuple[str, str, int]]:
+    """What tests run: the literals that they give to what runs a block."""
+    for path in sorted((ROOT / "tests" / "broker").glob("test_*.py")):
+        for function in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                yield from literals(function)
+
+
+def literals(function: ast.FunctionDef) -> Iterator[tuple[str, str, int]]:
+    for call in ast.walk(function):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in RUNNERS:
+            page, section, number = (ast.literal_eval(argument) for argument in call.args[:3])
+            yield page, section, number
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    run = Counter(taken())
+    first_run = {where(block) for block in ALL if block.page == "README.md" and block.section == "Quick start"}
+    assert first_run, "make first-run has nothing to do"
+    expected = {where(block) for block in ALL if block.language in RUNNABLE and not is_make(block)}
+    assert run.keys() | first_run == expected
+
+
+def test_the_quick_start_is_run_by_ci() -> None:
+    assert 'blocks("README.md")' in FIRST_RUN.read_text(encoding="utf-8")
+    assert "first_run.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "step first-run make first-run" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_every_target_that_is_named_is_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in (*pages(), "DESIGN.md", "CHANGELOG.md")]
+    named = {name for text in texts for name in re.findall(r"`make ([a-z-]+)", text)}
+    named |= {line.split()[1] for block in ALL if is_make(block) for line in block.text.splitlines()}
+    assert {"demo", "test"} <= named
+    assert named - targets == set()
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+# Those between docs/ are mkdocs' (make site); these files are shown as they are, too.
+LINKING = ("README.md", "DESIGN.md", "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("page", LINKING)
+def test_every_link_leads_to_a_file_and_a_heading_of_it(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("https://")]
+    assert [link for link in links if not leads_somewhere(ROOT / page, link)] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    path = page.parent / name if name else page
+    if not path.is_file():
+        return False
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+    return not anchor or anchor in map(slug, headings)
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+# --- how blocks are found ---------------------------------------------------------------------------------------------
+
+
+def test_blocks_are_found_by_their_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text(
+        "# One\n\n```python\nx = 1\n# Two\n```\n\n- a list\n\n    goes on\n\n## Three\n\n"
+        "    indented\n\n```text\nsaid\n```\n```diff\n-a\n+b\n c\n```\n"
+    )
+    assert blocks("page.md") == [
+        Block("page.md", "One", 0, "python", "x = 1\n# Two\n"),
+        Block("page.md", "Three", -1, "indented", "    indented\n"),
+        Block("page.md", "Three", -1, "text", "said\n"),
+        Block("page.md", "Three", 0, "diff", "-a\n+b\n c\n"),
+    ]
+
+
+def test_a_block_runs_with_what_is_here_in_place_of_what_it_assumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_blocks, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text("# A\n\n```diff\n-x = 0\n+x = here\n```\n\n```bash\nfalse 'a  b' \\\n  c\n```\n")
+    assert code_blocks.run_python("page.md", "A", 0, {"here": "y + 1"}, {"y": 1})["x"] == 2
+    with pytest.raises(AssertionError, match="there is not in the block"):
+        code_blocks.run_python("page.md", "A", 0, {"there": "1"}, {})
+    assert code_blocks.run_bash("page.md", "A", 1, {}, tmp_path).returncode == 1
+    assert code_blocks.words_of("page.md", "A", 1, {"c": "d e"}) == ["false", "a  b", "d", "e"]
