@@ -39,6 +39,10 @@ demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafk
 first-run: java python  ## run the README's quick start where nothing is installed, and print the seconds
 	PYTHONPATH=tests/support "$(PYTHON)" .ci/first_run.py
 
+.PHONY: wheel
+wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty environment, and run the demo there
+	"$(PYTHON)" .ci/wheel_demo.py build/wheel/*.whl $(FLIGHTS)
+
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(ARGS)

@@ -1,0 +1,51 @@
+"""`make wheel`: the wheel in an environment of its own, far from its sources, and the demo by it.
+
+    python3 .ci/wheel_demo.py build/wheel/<...>.whl build/flights/<...>.tar.gz
+
+First with what the wheel says that it needs and nothing else: Spark finds the format (`fresh_install.py`). Then with
+the extra `demo`: the demo, from copies of the scripts that are in no wheel. The standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = ("demo", "jobs", "conf")
+CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "PYKAFKA")
+
+
+def main() -> int:
+    wheel, archive = (Path(argument).resolve() for argument in sys.argv[1:])
+    if "-cp311-abi3-" not in wheel.name:
+        print(f"{wheel.name} has no compiled kernel: install a C compiler, and remove build/wheel", file=sys.stderr)
+        return 1
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(CALLERS)}
+    with tempfile.TemporaryDirectory(prefix="pykafka-wheel.") as name:
+        folder = Path(name)
+        elsewhere = folder / "elsewhere"
+        elsewhere.mkdir()
+        venv.create(folder / "venv", with_pip=True)
+        python = folder / "venv" / "bin" / "python"
+
+        def run(*arguments: object) -> None:
+            subprocess.run([python, *map(str, arguments)], cwd=elsewhere, env=environment, check=True)
+
+        run("-m", "pip", "install", "--quiet", wheel)
+        run(ROOT / ".ci" / "fresh_install.py")
+        run("-m", "pip", "install", "--quiet", f"{wheel}[demo]")
+        for scripts in SCRIPTS:
+            shutil.copytree(ROOT / scripts, folder / "scripts" / scripts)
+        run(folder / "scripts" / "demo", "--archive", archive, "--workspace", folder / "workspace")
+    print(f"\n{wheel.name}: installed into an empty environment, where it ran the demo")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
