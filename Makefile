@@ -120,6 +120,10 @@ docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of o
 site: $(DEPS)  ## build the documentation in build/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+.PHONY: matrix
+matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 20 minutes; writes the README's table
+	PYTHONPATH=tests $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
+
 .PHONY: reliability
 reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability
 	PYTHONPATH=tests $(BIN)/python -m reliability > docs/reliability.md
