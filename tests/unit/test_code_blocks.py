@@ -26,7 +26,8 @@ ALL = [block for page in pages() for block in blocks(page)]
 
 
 def is_make(block: Block) -> bool:
-    """Nothing but targets of the Makefile, which are tests themselves, and run by CI; that they exist is looked at."""
+    """Nothing but targets of the Makefile: `make test` is this, and CI runs the demo by `make wheel`. That they exist
+    is looked at."""
     return block.language == "bash" and all(MAKE.fullmatch(line) for line in block.text.splitlines())
 
 
