@@ -513,7 +513,6 @@ class DeadLetterTopicNamed(KafkaSinkError):
         )
 
 
-
 # --- the schema registry ----------------------------------------------------------------------------------------------
 
 
@@ -594,6 +593,7 @@ class SchemaUnreadable(RegistryError):
         self.form = form
         self.reason = reason[:MAX_QUOTED_CHARACTERS]
         super().__init__(f"the {form} schema cannot be used: {self.reason}. {NOTHING_SENT}")
+
 
 # --- the cluster, before rows go out ----------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ _SECTIONS = (
     ("Options", errors.ConfigError),
     ("Columns", errors.SchemaError),
     ("Rows", errors.BadRow),
+    ("Schema registry", errors.RegistryError),
     ("Cluster", errors.ClusterError),
     ("Delivery", errors.DeliveryError),
     ("Exactly once", errors.ExactlyOnceError),
@@ -55,7 +56,7 @@ _OF_DATA = re.compile(
     r"|Spark does not record|would leave the micro-batch visible in part"
 )
 _ADVICE = re.compile(
-    r"(Add|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|Raise|Run|Set|"
+    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|Raise|Register|Rename|Run|Set|"
     r"Stop|To go on|To mend it|To write|Use|Exactly-once writes need|Idempotent writes need|It holds no records|"
     r"Options of the Kafka client|This is a defect|They are needed|A continuous trigger|set|use|install|try)\b"
     r"|<(instead|hint|advice)>"
@@ -67,6 +68,9 @@ _BETWEEN_SENTENCES = re.compile(
 _NEXT_RUN = "Nothing, unless the stream has stopped: restart it then. Run a batch write that failed again."
 _DO = {
     "InvalidOption": "Give it a value that is expected.",
+    "InvalidArgument": "As the reason says.",
+    "RegistryExtraMissing": "That, or send the packages along with the job.",
+    "SchemaUnreadable": "Mend the schema that was given; without one it is derived from the columns.",
     "ReceiptsPathUnusable": "Name a folder that the driver can make.",
     "HeaderKeyNull": "Give the header a key, or filter such rows out.",
     "RecordsUnreadable": "Mend what the reason names.",

@@ -62,7 +62,7 @@ of_option = failure_of(
     numbers(0, 1), {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic, "kafka.compression.type": "brotli"}
 )
 
-to_exported = {
+to_exported: dict[str, Any] = {
     "topic": exported, "key": F.col("value"), "coPartition": True, "bootstrap_servers": bootstrap_servers
 }  # fmt: skip
 receipt = kafka_sink.export(numbers(0, 1_000).repartition(3), orderBy=F.col("value").cast("int"), **to_exported)
