@@ -56,10 +56,10 @@ _OF_DATA = re.compile(
     r"|Spark does not record|would leave the micro-batch visible in part"
 )
 _ADVICE = re.compile(
-    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|Raise|Register|Rename|Run|Set|"
-    r"Stop|To go on|To mend it|To write|Use|Exactly-once writes need|Idempotent writes need|It holds no records|"
-    r"Options of the Kafka client|This is a defect|They are needed|A continuous trigger|set|use|install|try)\b"
-    r"|<(instead|hint|advice)>"
+    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|"
+    r"Raise|Register|Rename|Run|Set|Stop|To go on|To mend it|To write|Use|Exactly-once writes need|"
+    r"Idempotent writes need|It holds no records|Options of the Kafka client|This is a defect|They are needed|"
+    r"A continuous trigger|set|use|install|try)\b|<(instead|hint|advice)>"
 )
 _BETWEEN_SENTENCES = re.compile(
     r"(?<=[.?)>])\s+(?=[A-Z'])|(?<=:) (?=(?:set it as|use|install that|try again)\b)|\s+(?=<(?:instead|hint|advice)>)"
