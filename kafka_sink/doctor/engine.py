@@ -182,6 +182,13 @@ class _Examination:
         self._take("message size", topic, lambda: judging.message_size(self._values, config.producer))
         self._take("timestamps", topic, lambda: judging.timestamps(self._values))
         self._take("acks", topic, lambda: judging.acks(config.producer))
+        letters = config.dead_letter_topic
+        if letters is not None:
+            self._take(
+                "dead letter topic",
+                f"topic {letters}",
+                lambda: judging.dead_letter_topic(self._metadata_of(letters), config),
+            )
         if config.delivery_guarantee == EXACTLY_ONCE:
             prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
             self._take("read acl", topic, lambda: judging.may(AclOperation.READ, self._said, config))

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, SinkConfig, commit_topic_command
-from kafka_sink.doctor.report import Finding, failed, ok, skipped, warning
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, ProducerConfig, SinkConfig, commit_topic_command
+from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
 from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -228,6 +228,19 @@ def _partitions(numbers: Collection[int]) -> str:
 
 
 # --- what is allowed --------------------------------------------------------------------------------------------------
+
+
+def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
+    """Rows go there in the write's own requests, and transactions."""
+    if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        create = f"kafka-topics.sh --bootstrap-server {config.producer.bootstrap_servers_text} --create --topic "
+        remedy = f"correct deadLetterTopic, or create it ({create}{said.name})"
+        return failed("there is no such topic, and nothing makes it", remedy)
+    operations = [AclOperation.WRITE]
+    if config.delivery_guarantee == EXACTLY_ONCE:
+        operations.append(AclOperation.READ)
+    findings = [topic(said, config), *(may(operation, said, config) for operation in operations)]
+    return next((each for each in findings if each.status is not Status.OK), findings[0])
 
 
 def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Finding:

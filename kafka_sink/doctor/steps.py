@@ -40,6 +40,8 @@ _TABLE: tuple[Step, ...] = (
     Step("message size", ("settings",)),
     Step("timestamps", ("settings",)),
     Step("acks"),
+    # Only where bad rows go to one.
+    Step("dead letter topic", ("cluster",)),
     Step("producer id", ("write acl",)),
     # Exactly-once only.
     Step("read acl", ("topic",)),

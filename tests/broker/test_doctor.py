@@ -81,9 +81,26 @@ def closed_port() -> int:
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_nothing_fails_where_nothing_is_wrong(kafka: LocalKafka, topic: Callable[..., str], guarantee: str) -> None:
-    report = examined(at(kafka.bootstrap_servers, topic=topic(3), deliveryGuarantee=guarantee))
+    letters = topic(1)
+    options = at(
+        kafka.bootstrap_servers,
+        topic=topic(3),
+        deliveryGuarantee=guarantee,
+        badRows="deadLetter",
+        deadLetterTopic=letters,
+    )
+    report = examined(options)
     assert report.ok, report
+    assert verdict_of(report, "dead letter topic").where == f"topic {letters}"
     assert {verdict.step for verdict in report.verdicts if verdict.status is not OK} == {"replication"}, report
+
+
+def test_a_dead_letter_topic_that_is_not_there(kafka: LocalKafka, topic: Callable[..., str]) -> None:
+    letters = f"{topic(1)}-letters"
+    options = at(kafka.bootstrap_servers, topic=topic(1), badRows="deadLetter", deadLetterTopic=letters)
+    failure = failure_of(options)
+    assert (failure.step, failure.where) == ("dead letter topic", f"topic {letters}")
+    assert f"--create --topic {letters}" in failure.finding.remedy
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------------

@@ -204,6 +204,18 @@ def test_a_group(code: int, allowed: int, status: Status, remedy: str) -> None:
     judged(judging.group(code, allowed, "p", config()), status, "", remedy)
 
 
+def test_a_dead_letter_topic() -> None:
+    letters = {"badRows": "deadLetter", "deadLetterTopic": "letters"}
+    once = config(**letters, deliveryGuarantee="exactly-once")
+    write, read = 1 << 4, 1 << 3
+    judged(judging.dead_letter_topic(topic(partition(), allowed=write), config(**letters)), OK, "1 partition")
+    judged(judging.dead_letter_topic(topic(partition(), allowed=write), once), FAILED, "", "TOPIC t READ")
+    judged(judging.dead_letter_topic(topic(partition(), allowed=write | read), once), OK, "1 partition")
+    judged(judging.dead_letter_topic(topic(partition(), allowed=read), once), FAILED, "", "TOPIC t WRITE")
+    judged(judging.dead_letter_topic(topic(code=UNKNOWN), once), FAILED, "nothing makes it", "--create --topic t")
+    judged(judging.dead_letter_topic(topic(code=TOPIC_DENIED), once), FAILED, "see", "TOPIC t WRITE")
+
+
 def test_the_commit_topic() -> None:
     two = partition(), partition()
     judged(judging.commit_topic(topic(*two, allowed=1 << 3), None, config()), OK, "TOPIC t READ")
