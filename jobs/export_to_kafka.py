@@ -41,7 +41,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
-from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
+from job_support import add_columns, add_files, add_sink, kafka_columns, session, sigterm, sink_options
+from kafka_sink.command_line import parser_of
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_sink.presets import assignment, preset
+from kafka_sink.command_line import add_preset, assignment
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 PARTITIONS = "{partitions}"
@@ -60,16 +60,8 @@ def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="one topic's name, or an expression for each row's: whatever cannot be a name is one, "
         '"concat(\'orders-\', region)"; a column alone goes in parentheses, "(region)"',
     )
-    sink.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+    add_preset(sink)
     return sink
-
-
-def parser_of(module_doc: str, prog: str) -> argparse.ArgumentParser:
-    """A parser whose help is the module's docstring, examples and all."""
-    summary, _, rest = module_doc.partition("\n\n")
-    return argparse.ArgumentParser(
-        prog=prog, description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
 
 
 # --- from arguments to a write ----------------------------------------------------------------------------------------

@@ -41,7 +41,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
-from job_support import add_columns, add_files, add_sink, kafka_columns, parser_of, session, sigterm, sink_options
+from job_support import add_columns, add_files, add_sink, kafka_columns, session, sigterm, sink_options
+from kafka_sink.command_line import parser_of
 
 PROGRESS_POLL_SECONDS = 1
 LOCK_POLL_SECONDS = 0.01

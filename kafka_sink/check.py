@@ -18,11 +18,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from kafka_sink.command_line import add_options, options_of, parser_of, say
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
 from kafka_sink.errors import ConfigError
-from kafka_sink.presets import assignment, preset
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = configuration(args)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return WRONG_USAGE
+        return say(f"error: {error}", WRONG_USAGE)
     report = examine(config)
     if args.spark is not None:
         report += from_executors(config, args.spark)
@@ -42,18 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    assert __doc__ is not None
-    summary, _, rest = __doc__.partition("\n\n")
-    made = argparse.ArgumentParser(
-        prog="python -m kafka_sink.check", description=summary, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    made.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
-    made.add_argument(
-        "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
-        help="an option of the sink, repeatable; wins over the preset's. Others of this machine see it in the list of "
-        "processes: a password belongs into the preset",
-    )  # fmt: skip
+    made = parser_of(__doc__, "python -m kafka_sink.check")
+    add_options(made, example="kafka.security.protocol=SSL")
     made.add_argument("--topic", metavar="NAME", help="the option `topic`")
     made.add_argument(
         "--spark", nargs="?", const="", metavar="MASTER",
@@ -65,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
     """Raises ConfigError."""
-    texts = {**args.preset, **dict(args.option)} | ({} if args.topic is None else {"topic": args.topic})
-    return sink_config({name.lower(): text for name, text in texts.items()})
+    return sink_config(options_of(args, {"topic": args.topic}))
 
 
 def from_executors(config: SinkConfig, master: str) -> Report:

@@ -35,6 +35,7 @@ import pyarrow as pa
 from kafka_sink import receipt_file
 from kafka_sink.checkpoint import compared, read_checkpoint
 from kafka_sink.clock import wall_clock_ms
+from kafka_sink.command_line import add_options, options_of, parser_of, say
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging
@@ -44,7 +45,6 @@ from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, DecisionPending, KafkaSinkError, MissingOption
-from kafka_sink.presets import assignment, preset
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -67,21 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(f"error: {error}", FAILED)
 
 
-def say(text: str, status: int) -> int:
-    print(text, file=sys.stderr, flush=True)
-    return status
-
-
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:
-    assert __doc__ is not None
-    summary, _, rest = __doc__.partition("\n\n")
-    made = argparse.ArgumentParser(
-        prog="python -m kafka_sink.transactions", description=summary, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    made = parser_of(__doc__, "python -m kafka_sink.transactions")
     subcommands = made.add_subparsers(required=True, metavar="list | describe | status | repair | abort")
     for name, subcommand in (
         ("list", list_), ("describe", describe), ("status", status), ("repair", repair), ("abort", abort)
@@ -91,11 +81,7 @@ def parser() -> argparse.ArgumentParser:
         of.add_argument("--prefix", help="the sink's transactionalIdPrefix, unless the preset has it")
         of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
         of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
-        of.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
-        of.add_argument(
-            "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
-            help="an option of the sink, repeatable: kafka.max.block.ms=10000",
-        )  # fmt: skip
+        add_options(of, example="kafka.max.block.ms=10000")
         if subcommand is not abort:
             of.add_argument(
                 "--topic", action="append", metavar="NAME",
@@ -116,14 +102,12 @@ def parser() -> argparse.ArgumentParser:
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
     """The sink's, as far as the command line tells it. Raises ConfigError."""
-    options = {**args.preset, **dict(args.option)}
     over = {
         "kafka.bootstrap.servers": args.bootstrap_servers,
         "commitTopic": args.commit_topic,
         "transactionalIdPrefix": args.prefix,
     }
-    given = {name.lower(): text for name, text in options.items()}
-    config = sink_config(given | {name.lower(): text for name, text in over.items() if text is not None})
+    config = sink_config(options_of(args, over))
     if config.transactional_id_prefix is None:
         raise MissingOption(option="transactionalIdPrefix", hint="--prefix says whose transactions are meant.")
     return config

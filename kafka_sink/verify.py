@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from kafka_sink.command_line import add_options, options_of, parser_of, say
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, KafkaSinkError
-from kafka_sink.presets import assignment, preset
 from kafka_sink.receipt_file import filesystem_of
 from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
 from kafka_sink.verification.receipts import Receipts, Run
@@ -71,40 +71,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(f"error: {error}", NOT_COMPARED)
 
 
-def say(text: str, status: int) -> int:
-    print(text, file=sys.stderr, flush=True)
-    return status
-
-
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:
-    assert __doc__ is not None
-    summary, _, rest = __doc__.partition("\n\n")
-    made = argparse.ArgumentParser(
-        prog="python -m kafka_sink.verify", description=summary, epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    made = parser_of(__doc__, "python -m kafka_sink.verify")
     made.add_argument(
         "--receipts", required=True, metavar="PATH",
         help="the write's receiptsPath, a query's folder in it, or one file",
     )  # fmt: skip
     made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...")
-    made.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
-    made.add_argument(
-        "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
-        help="an option of the sink, repeatable: kafka.security.protocol=SSL",
-    )  # fmt: skip
+    add_options(made, example="kafka.security.protocol=SSL")
     return made
 
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
     """The sink's, as far as the command line tells it. Raises ConfigError."""
-    options = {name.lower(): text for name, text in {**args.preset, **dict(args.option)}.items()}
-    if args.bootstrap_servers is not None:
-        options["kafka.bootstrap.servers"] = args.bootstrap_servers
-    return sink_config(options)
+    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
-            | {"presets", "receipt_file"}
+            | {"command_line", "receipt_file"}
         ),
         "neighbours",
     ),

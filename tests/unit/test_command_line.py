@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.presets import assignment, preset
+from kafka_sink.command_line import add_options, assignment, options_of, parser_of, preset
 
 
 def written(folder: Path, text: str) -> str:
@@ -46,3 +46,16 @@ def test_a_line_that_is_wrong_is_told_without_its_text(tmp_path: Path, text: str
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
         preset(str(tmp_path / "none.conf"))
+
+
+def test_arguments_win_over_options_and_options_over_the_preset(tmp_path: Path) -> None:
+    parser = parser_of("What it does.\n\nexamples:\n    x", "x")
+    add_options(parser, example="kafka.acks=1")
+    file = written(tmp_path, "Topic = of preset\nkafka.acks = 0\nkafka.linger.ms = 7")
+    args = parser.parse_args(["--preset", file, "--option", "KAFKA.acks=1", "--option", "topic=of option"])
+    expected = {"topic": "of argument", "kafka.acks": "1", "kafka.linger.ms": "7"}
+    assert options_of(args, {"topic": "of argument", "kafka.client.id": None}) == expected
+
+
+def test_a_help_is_a_docstring() -> None:
+    assert parser_of("What it does.\n\nexamples:\n    x  y", "x").format_help().endswith("examples:\n    x  y\n")

@@ -1,0 +1,74 @@
+"""What commands have in common: a help that is the module's docstring, and the sink's options as `--preset FILE` and
+`--option KEY=VALUE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
+    """A parser whose help is the module's docstring, examples and all."""
+    assert module_doc is not None
+    summary, _, rest = module_doc.partition("\n\n")
+    return argparse.ArgumentParser(
+        prog=prog, description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
+def add_options(parser: argparse.ArgumentParser, *, example: str) -> None:
+    """`example`: of an option that is of use here."""
+    add_preset(parser)
+    parser.add_argument(
+        "--option", type=assignment, action="append", default=[], metavar="KEY=VALUE",
+        help=f"an option of the sink, repeatable: {example}; wins over the preset's. Others of this machine see it in "
+        "the list of processes: a password belongs into the preset",
+    )  # fmt: skip
+
+
+def add_preset(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    parser.add_argument("--preset", type=preset, default={}, metavar="FILE", help="sink options, `key = value` lines")
+
+
+def options_of(args: argparse.Namespace, over: dict[str, str | None]) -> dict[str, str]:
+    """The sink's options, in lower case: the preset's, over them those of `--option`, and over both what `over` has."""
+    given = {**args.preset, **dict(args.option), **{name: text for name, text in over.items() if text is not None}}
+    return {name.lower(): text for name, text in given.items()}
+
+
+def say(text: str, status: int) -> int:
+    """To whoever reads errors; the exit status."""
+    print(text, file=sys.stderr, flush=True)
+    return status
+
+
+# --- argparse's types -------------------------------------------------------------------------------------------------
+
+
+def assignment(text: str) -> tuple[str, str]:
+    key, separator, value = (part.strip() for part in text.partition("="))
+    if not (key and separator):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def preset(path: str) -> dict[str, str]:
+    """The sink's options that a preset file holds."""
+    options: dict[str, str] = {}
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {error.strerror}") from error
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        key, separator, value = (part.strip() for part in line.partition("="))
+        # The line itself stays out of the message: its value may be a password.
+        if not (key and separator):
+            raise argparse.ArgumentTypeError(f"{path}, line {number} is not `key = value`")
+        if key.lower() in map(str.lower, options):
+            raise argparse.ArgumentTypeError(f"{path}, line {number} sets {key} again")
+        options[key] = value
+    return options
