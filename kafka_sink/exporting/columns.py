@@ -69,7 +69,7 @@ class Framing:
 
     topic: str | None
     registry: Mapping[str, str] | object | None = None
-    schema: str | None = None
+    schema: str | type | None = None
     subject: str = "topic"
 
 

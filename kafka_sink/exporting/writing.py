@@ -1,9 +1,10 @@
 """Look before, write, and tell: what `kafka_sink.export` and `kafka_sink.to_kafka` do, step by step.
 
 1. The options and arguments, read and checked as any write's are.
-2. The record's columns, and with coPartition the shuffle in front of them.
-3. A look at the cluster (doctor/engine.py): 20 requests or so, no row. With Spark Connect this process may be in
-   another network than Spark, so options and columns are all that is looked at.
+2. A look at the cluster (doctor/engine.py): some 20 requests, no row. With Spark Connect this process may be in another
+   network than Spark, so there is none.
+3. The record's columns, and with coPartition the shuffle in front of them. A Schema Registry is asked here, and keeps
+   what it is given: so not for a write that would fail.
 4. The write, by `format("pykafka")`, mode append.
 5. The receipt. By then the rows are in Kafka, so nothing that goes wrong here is an error of the export: who runs it
    again for an error would double them.
@@ -23,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kafka_sink.config import SinkConfig
+from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
 from kafka_sink.errors import InvalidArgument, WriteWouldFail
 from kafka_sink.exporting import co_partition
@@ -32,7 +34,7 @@ from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, row
 from kafka_sink.exporting.receipt_place import Place, place_of
 from kafka_sink.exporting.words import sink_options
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
-from kafka_sink.spark.validation import configuration, validated
+from kafka_sink.spark.validation import configuration
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +110,6 @@ def start_stream(
     """Raises as `export_batch`."""
     if not frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
-    if wish.order_by:
-        raise InvalidArgument(argument="orderBy", reason="Spark cannot sort a stream; in foreachBatch export can.")
     ready = _ready(frame, said, framing, wish)
     writer = ready.records.writeStream.format(KafkaDataSource.name()).options(**wish.options)
     if trigger is not None:
@@ -127,14 +127,13 @@ def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready
         )
     is_remote = is_connect(frame.sparkSession)
     config = configuration(frame, wish.options, wish.token)
+    if wish.validate and not is_remote:
+        _refuse(examine(config))
     with_raw, record = staged(frame, said, framing)
     records = record_frame(with_raw, record)
     check_spark_schema(records.schema, topic_option=config.topic is not None)
     if wish.co_partition:
         co_partition.check(config, record)
-    if wish.validate and not is_remote:
-        _refuse(validated(records, wish.options, executors=False, token=wish.token))
-    if wish.co_partition:
         n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
         records = record_frame(*co_partition.co_partitioned(with_raw, record, n, wish.order_by))
     return _Ready(records=records, config=config, is_remote=is_remote)

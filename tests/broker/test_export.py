@@ -138,19 +138,21 @@ def test_a_registry_frames_the_whole_row(
     stand_in = ModuleType("kafka_sink.registry")
     stand_in.serialized = serialized  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "kafka_sink.registry", stand_in)
-    name, registry = topic(1), {"url": "http://localhost:8081"}
+    name, registry, servers = topic(1), {"url": "http://localhost:8081"}, {"bootstrap_servers": kafka.bootstrap_servers}
     frame = spark.range(0, 2, 1, 1).withColumn("x", F.lit(1))
     for form in ("avro", "json"):
         kafka_sink.export(
-            frame, name, key="id", value=form, registry=registry, schema="...", subject="record",
-            bootstrap_servers=kafka.bootstrap_servers,
-        )  # fmt: skip
+            frame, name, key="id", value=form, registry=registry, schema="...", subject="record", **servers
+        )
     said = {"topic": name, "registry": registry, "schema": "...", "subject": "record"}
     assert asked == [(["id", "x"], {**said, "form": form}) for form in ("avro", "json")]
     assert values(kafka, name) == sorted(2 * [f'\x00\x00\x00\x00\x4d{{"id":{n},"x":1}}' for n in range(2)])
     for wrong in ({"value": "id"}, {"value": "avro", "topic": F.lit("t")}):
         with pytest.raises(InvalidArgument):
-            kafka_sink.export(frame, bootstrap_servers="a:1", **{"topic": name, "registry": registry, **wrong})
+            kafka_sink.export(frame, **{"topic": name, "registry": registry, **servers, **wrong})
+    with pytest.raises(WriteWouldFail):
+        kafka_sink.export(frame, "nobody-made-this", value="avro", registry=registry, **servers)
+    assert len(asked) == 2, "a registry keeps what it is given: it is not asked for a write that would fail"
 
 
 # --- exports ----------------------------------------------------------------------------------------------------------
