@@ -6,6 +6,7 @@
        |  registering.py  the official client: register, look up, what its refusals mean
        v
     avro.py, json_schema.py, protobuf.py    Spark's types as the form's; a schema that fits them; the encoding column
+       |                                    (proto_text.py: a .proto file's text, compiled)
        |
        v
     values.py    on executors: an Arrow batch as what fastavro and google.protobuf take, checked a column at a time

@@ -86,8 +86,9 @@ def _pinned(
     elif schema is None:
         schema = form.derived(fields, name)
     encoding = form.fitted(schema, fields)
-    official = extra("confluent_kafka.schema_registry").Schema
-    return encoding, registry.schema_id(subject_of(encoding.name), official(encoding.text, encoding.schema_type))
+    references = encoding.references(registry.version)
+    whole = extra("confluent_kafka.schema_registry").Schema(encoding.text, encoding.schema_type, references)
+    return encoding, registry.schema_id(subject_of(encoding.name), whole)
 
 
 def _fields(frame: DataFrame, columns: Sequence[str]) -> StructType:

@@ -8,7 +8,8 @@ A reader goes by field numbers. The first schema has them in the columns' order;
 that the subject's latest schema has for its name, wherever it now stands, and a new one gets a number that none had.
 Numbers and names of columns that are gone are reserved.
 
-A given schema is a message class that protoc made, a file in base64, or .proto text where something can compile it.
+A given schema is a message class that protoc made, a file in base64, or a .proto file's text. Files that it imports are
+registered under their own names and referred to, but for those that every registry has.
 
 Sources: protobuf.dev's language guide (proto3) and descriptor.proto; Confluent's ProtobufData for the messages that
 dates, timestamps and decimals become; confluent_kafka.schema_registry.protobuf.
@@ -17,9 +18,8 @@ dates, timestamps and decimals become; confluent_kafka.schema_registry.protobuf.
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -31,6 +31,7 @@ from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadabl
 from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed
+from kafka_sink.registry.proto_text import compiled
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -52,6 +53,7 @@ KNOWN_FILES = {
     DATETIME: ("google/type/datetime.proto", "google.type.datetime_pb2"),
     DECIMAL: ("confluent/type/decimal.proto", "confluent_kafka.schema_registry.confluent.type.decimal_pb2"),
 }
+KNOWN_FOLDERS = ("google/protobuf/", "google/type/", "confluent/")
 _WHOLE_32: dict[str, V.Convert] = {
     "int32": V.plain, "sint32": V.plain, "sfixed32": V.plain, "uint32": V.unsigned, "fixed32": V.unsigned,
 }  # fmt: skip
@@ -218,14 +220,20 @@ def _camel(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufEncoding:
-    """`files`: each as a FileDescriptorProto, those that others import first."""
+    """`file`: the descriptor, for the driver; `files`: it and what it imports, each as a FileDescriptorProto, those
+    first that others import."""
 
     text: str
     name: str
+    file: FileDescriptor
     files: tuple[bytes, ...]
     plan: V.Values
     message_indexes: tuple[int, ...]
     schema_type: str = SCHEMA_TYPE
+
+    def references(self, version: Callable[[str, Any], int]) -> list[Any]:
+        """What the schema imports, as SchemaReferences; `version` registers or looks up one, and gives its version."""
+        return _references(self.file, version)
 
     def column(self, record: Column, head: bytes) -> Column:
         """binary: null where `record` is."""
@@ -284,19 +292,29 @@ def fitted(schema: str | type[Message], columns: T.StructType) -> ProtobufEncodi
         name, files = descriptor.full_name, tuple(_with_imports(descriptor.file))
     text = base64.b64encode(files[-1]).decode("ascii")
     plan = _fit_message(columns, descriptor, "", None)
-    return ProtobufEncoding(text, name, files, plan, tuple(_indexes(descriptor)))
+    return ProtobufEncoding(text, name, descriptor.file, files, plan, tuple(_indexes(descriptor)))
+
+
+def _references(file: FileDescriptor, version: Callable[[str, Any], int]) -> list[Any]:
+    official = extra("confluent_kafka.schema_registry")
+    found = []
+    for imported in file.dependencies:
+        if not imported.name.startswith(KNOWN_FOLDERS):
+            text = base64.b64encode(imported.serialized_pb).decode("ascii")
+            schema = official.Schema(text, SCHEMA_TYPE, _references(imported, version))
+            found.append(official.SchemaReference(imported.name, imported.name, version(imported.name, schema)))
+    return found
 
 
 def _file(text: str) -> FileDescriptorProto:
-    descriptor_pb2, message = extra("google.protobuf.descriptor_pb2"), extra("google.protobuf.message")
     try:
-        file: FileDescriptorProto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError, message.DecodeError):
-        reason = (
-            "it is not a FileDescriptorProto in base64. Of a .proto file give the message class that protoc makes of "
-            "it, or register it and set use.latest.version=true"
-        )
-        raise SchemaUnreadable(form=FORM, reason=reason) from None
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        data = compiled(text)
+    try:
+        file: FileDescriptorProto = extra("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(data)
+    except extra("google.protobuf.message").DecodeError as error:
+        raise SchemaUnreadable(form=FORM, reason=f"it is no FileDescriptorProto ({error})") from error
     return file
 
 
@@ -306,7 +324,7 @@ def _imported(file: FileDescriptorProto) -> list[bytes]:
     found: dict[str, bytes] = {}
     for path in file.dependency:
         module = modules.get(path) or f"{path.removesuffix('.proto').replace('/', '.')}_pb2"
-        if not path.startswith(("google/protobuf/", "google/type/", "confluent/")):
+        if not path.startswith(KNOWN_FOLDERS):
             reason = f"it imports {path}. Give the message class that protoc makes of it"
             raise SchemaUnreadable(form=FORM, reason=reason)
         for one in _files(extra(module).DESCRIPTOR):

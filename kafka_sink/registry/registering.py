@@ -98,6 +98,12 @@ class Registry:
         schema_id: int = answer
         return schema_id
 
+    def version(self, subject: str, schema: Schema) -> int:
+        """Of a schema that others refer to. Raises as `schema_id` does."""
+        self.schema_id(subject, schema)
+        version: int = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes).version
+        return version
+
     def latest(self, subject: str, fmt: str | None = None) -> Registered:
         """Raises SchemaNotRegistered where there is none, RegistryRefused or RegistryUnreachable."""
         found = self._ask(subject, "get_latest_version", subject, **({"fmt": fmt} if fmt else {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pool, message_factory, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import given, settings
@@ -216,7 +218,59 @@ def test_a_message_class_is_a_schema() -> None:
     assert written(Int64Value, columns, [{"value": 5}]) == [b"\x08\x05"]
 
 
-@pytest.mark.parametrize("text", ['syntax = "proto3"; message M {}', "AAAA", ""])
+def test_the_text_of_a_proto_file_is_a_schema() -> None:
+    text = """
+        syntax = "proto3";
+        package shop;
+        import "google/type/date.proto";
+        import "google/protobuf/timestamp.proto";
+        message Order {
+            optional int64 id = 1;
+            google.type.Date day = 4;
+            google.protobuf.Timestamp at = 7;
+        }
+    """
+    columns = columns_of(id=T.LongType(), day=T.DateType())
+    assert protobuf.fitted(text, columns).name == "shop.Order"
+    row = {"id": 1, "day": dt.date(2024, 2, 29)}
+    assert written(text, columns, [row]) == [b"\x08\x01\x22\x07\x08\xe8\x0f\x10\x02\x18\x1d"]
+
+
+def test_what_a_text_imports_it_must_be_given_with() -> None:
+    with pytest.raises(SchemaUnreadable, match=r"shop/line\.proto"):
+        protobuf.fitted('syntax = "proto3"; import "shop/line.proto"; message M {}', columns_of())
+
+
+def test_without_a_compiler_a_text_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
+        protobuf.fitted('syntax = "proto3"; message M {}', columns_of())
+
+
+def test_what_a_message_class_imports_is_referred_to() -> None:
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    line = FileDescriptorProto(name="shop/line.proto", package="shop", syntax="proto3")
+    line.message_type.add(name="Line").field.add(name="sku", number=1, label=SINGLE, type=9)
+    order = FileDescriptorProto(name="shop/order.proto", package="shop", syntax="proto3")
+    order.dependency.extend(["shop/line.proto", "google/protobuf/timestamp.proto"])
+    order.message_type.add(name="Other")
+    order.message_type.add(name="Order").field.add(
+        name="lines", number=1, label=REPEATED, type=11, type_name=".shop.Line"
+    )
+    pool.Add(line)
+    pool.Add(order)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    encoding = protobuf.fitted(message, columns_of(lines=T.ArrayType(columns_of(sku=T.StringType()))))
+    asked = []
+    (reference,) = encoding.references(lambda subject, schema: asked.append((subject, schema.references)) or 5)
+    assert (reference.name, reference.subject, reference.version) == ("shop/line.proto", "shop/line.proto", 5)
+    assert asked == [("shop/line.proto", [])]
+    assert encoding.message_indexes == (1,)
+    assert written(message, columns_of(lines=T.ArrayType(columns_of(sku=T.StringType()))), [{"lines": [{"sku": "s"}]}])
+
+
+@pytest.mark.parametrize("text", ["AAAA", "", "{", 'syntax = "proto3"; message M { int32 a = 0; }'])
 def test_what_is_no_descriptor_is_said_to_be_none(text: str) -> None:
     with pytest.raises(SchemaUnreadable):
         protobuf.fitted(text, columns_of())
