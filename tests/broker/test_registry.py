@@ -109,7 +109,7 @@ ROWS = [FULL, dict.fromkeys(FULL) | {"id": 1}, FULL | {"id": 0, "place": dict.fr
 
 
 def test_the_official_deserializers_read_what_spark_encoded(spark: SparkSession) -> None:
-    frame = spark.createDataFrame(ROWS, COLUMNS)
+    frame = spark.createDataFrame(ROWS, COLUMNS).coalesce(1)
     client = SchemaRegistryClient.new_client({"url": "mock://"})
     values = [serialized(frame, COLUMNS.names, topic=form, form=form, registry=client).alias(form) for form in FORMS]
     found = frame.select("id", *values).collect()
@@ -121,7 +121,8 @@ def test_the_official_deserializers_read_what_spark_encoded(spark: SparkSession)
 def test_another_client_reads_them_from_kafka(spark: SparkSession, kafka: LocalKafka, topic: Any) -> None:
     """Keys as well as values, and no value where all its columns are null."""
     client = SchemaRegistryClient.new_client({"url": "mock://"})
-    frame = spark.sql("SELECT id, if(id = 3, null, 'n' || id) AS name, if(id = 3, null, id / 4) AS part FROM range(5)")
+    rows = spark.range(0, 5, 1, 1)
+    frame = rows.selectExpr("id", "if(id = 3, null, 'n' || id) AS name", "if(id = 3, null, id / 4) AS part")
     topics = {form: topic() for form in FORMS}
     writes = [
         frame.select(
@@ -147,7 +148,10 @@ def test_another_client_reads_them_from_kafka(spark: SparkSession, kafka: LocalK
 
 def test_what_is_wrong_is_said_before_a_row_and_of_a_row_by_its_column(spark: SparkSession) -> None:
     client = SchemaRegistryClient.new_client({"url": "mock://"})
-    frame = spark.sql("SELECT if(id = 0, double('NaN'), 1.5D) AS d, if(id = 0, null, 'secret') AS s FROM range(2)")
+    frame = spark.range(0, 2, 1, 1).selectExpr(
+        "if(id = 1, double('NaN'), 1.5D) AS d", "if(id = 1, null, 'secret') AS s", "array(1.5D, d) AS a",
+        "map('k', named_struct('f', float(d))) AS m", "named_struct('n', named_struct('s', s)) AS t",
+    )  # fmt: skip
     for columns, error in ((["nowhere"], MissingColumn), (["s", "s"], DuplicateColumn)):
         with pytest.raises(error):
             serialized(frame, columns, topic="t", form="avro", registry=client)
@@ -155,9 +159,13 @@ def test_what_is_wrong_is_said_before_a_row_and_of_a_row_by_its_column(spark: Sp
         text = '{"properties": {"d": {"type": "string"}}}'
         serialized(frame, ["d"], topic="t", form="json", registry=client, schema=text)
     required = record({"name": "s", "type": "string"}, {"name": "d", "type": "double"})
+    within = '{"properties": {"t": {"properties": {"n": {"required": ["s"]}}}}}'
     fail_by_row = {
         "'s' is null": serialized(frame, ["s", "d"], topic="t", form="avro", registry=client, schema=required),
-        "'d' is NaN": serialized(frame, ["d"], topic="j", form="json", registry=client),
+        "'d' is NaN": serialized(frame, ["s", "d"], topic="d", form="json", registry=client),
+        r"'a\[\]' is NaN": serialized(frame, ["s", "a"], topic="a", form="json", registry=client),
+        "'m{}.f' is NaN": serialized(frame, ["s", "m"], topic="m", form="json", registry=client),
+        "'t.n.s' is null": serialized(frame, ["t"], topic="t", form="json", registry=client, schema=within),
     }
     for said, column in fail_by_row.items():
         message = f"ValueNotInSchema: a row does not fit its schema: column {said}"
