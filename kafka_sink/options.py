@@ -371,9 +371,9 @@ Spark tells a Python sink how many tasks a write has neither while it is planned
 each task takes that part of the rate. Exact is the number that run at once: the number of the DataFrame's partitions
 (`df.rdd.getNumPartitions()`, after a shuffle what it was repartitioned to), or of the cores they share, if those are
 fewer. Where fewer tasks run at once than that, as when 16 tasks share 2 cores or the last of them are still running,
-the write is as much slower than asked, and never faster. Where more run at once it is faster: a bound that must hold
-whatever a job says is a quota of the brokers, which throttle a client id or user (KIP-219); the sink obeys, and a task
-that was throttled logs a warning.
+the write is as much slower than asked, and never faster. Where more run at once it is faster, and the commit logs a
+warning. A bound that must hold whatever a job says is a quota of the brokers, which throttle a client id or user
+(KIP-219); the sink obeys, and a task that was throttled logs a warning.
 
 A task hands over a tenth of a second's worth at a time, waits for the next, and catches up with no more than that when
 its source was slow. No timeout of Kafka's begins for rows that wait. With exactly-once a micro-batch's transactions are
@@ -480,7 +480,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("maxRowsPerSecond", "max_rows_per_second", _integer(1, INT64_MAX), None,
                "rows that the whole write hands over in a second; needs rateTasks"),
         Option("maxBytesPerSecond", "max_bytes_per_second", _integer(1, INT64_MAX), None,
-               "the same for bytes of keys, values and headers, before compression"),
+               "the same for bytes of keys, values and the rows' own headers, before compression"),
         Option("rateTasks", "rate_tasks", _integer(1), None,
                "how many of the write's tasks run at once: each takes this part of the rate"),
     )),

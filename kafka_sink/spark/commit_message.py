@@ -14,11 +14,22 @@ from kafka_sink.spark.proof import TaskProof
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """From when to when a task that was to be slow wrote, by its executor's wall clock, and how many it took for
+    writing at once."""
+
+    rate_tasks: int
+    began_ms: int
+    ended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReceipt(WriterCommitMessage):
     """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
     sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
     the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
-    id. `proof`: the task's part of the receipt file, where one is asked for."""
+    id. `proof`: the task's part of the receipt file, where one is asked for. `pace`: None where it was as fast as it
+    went."""
 
     spark_partition_id: int
     attempt_number: int
@@ -27,6 +38,7 @@ class TaskReceipt(WriterCommitMessage):
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     proof: TaskProof | None = None
     bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
+    pace: Pace | None = None
 
 
 def check_all_present(

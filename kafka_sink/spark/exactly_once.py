@@ -65,7 +65,7 @@ from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import recall, remember
 from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
-from kafka_sink.spark.rate import rate_limit, tell_throttled
+from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
@@ -325,6 +325,7 @@ def _write_slot(
         if config.receipts_path is None
         else TaskProof(config.receipts_path, identity, EXACTLY_ONCE, started_ms, wall_clock_ms(), rows.runs),
         bad_rows=rows.bad_rows,
+        pace=pace(config, started_ms),
         prepared=SlotPrepared(
             slot=slot,
             ids=begun.ids,
@@ -432,6 +433,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         _pass_over(given, counted)
         return
     messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
+    tell_too_fast(messages)
     plan = _plan_of(messages)
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),

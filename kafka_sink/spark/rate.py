@@ -2,16 +2,20 @@
 
 Nothing tells a Python task how many tasks its write has. It is sent the partition's own number, stage, attempt, and
 Spark's conf as local properties (PythonRunner.scala, worker_message.py of pyspark 4.1 to 4.3); the JVM's numPartitions
-stays there, and the worker that plans gets options and schema only. So the option `rateTasks` says it.
+stays there, and the worker that plans gets options and schema only. So the option `rateTasks` says it, and the commit,
+which has a message of each task, tells when it was too small.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import accumulate
 
-from kafka_sink.clock import monotonic_ms
+from kafka_sink.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.config import SinkConfig
 from kafka_sink.producer.rate_limit import OpenTransaction, Rate, RateLimit
+from kafka_sink.spark.commit_message import Pace, TaskReceipt
 from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
@@ -20,7 +24,7 @@ log = logging.getLogger(__name__)
 def rate_limit(config: SinkConfig, *, transactional_id: str | None = None) -> RateLimit | None:
     """For one task that begins now; None: as fast as it goes. `transactional_id`: of the transaction that its rows are
     in, which begins now, too."""
-    if config.max_rows_per_second is None and config.max_bytes_per_second is None:
+    if not _is_limited(config):
         return None
     assert config.rate_tasks is not None, "a rule of the configuration"
     transaction = None
@@ -31,8 +35,38 @@ def rate_limit(config: SinkConfig, *, transactional_id: str | None = None) -> Ra
     return RateLimit(Rate(rows_per_s, bytes_per_s), now_ms=monotonic_ms(), transaction=transaction)
 
 
+def _is_limited(config: SinkConfig) -> bool:
+    return config.max_rows_per_second is not None or config.max_bytes_per_second is not None
+
+
 def _part(whole: int | None, tasks: int) -> float | None:
     return None if whole is None else whole / tasks
+
+
+def pace(config: SinkConfig, began_ms: int) -> Pace | None:
+    """Of a task that ends now; None where it was not to be slow."""
+    if config.rate_tasks is None or not _is_limited(config):
+        return None
+    return Pace(config.rate_tasks, began_ms, wall_clock_ms())
+
+
+def tell_too_fast(receipts: Sequence[TaskReceipt]) -> None:
+    """One line, where more of a write's tasks wrote at once than were told."""
+    paces = [receipt.pace for receipt in receipts if receipt.pace is not None]
+    if paces and (most := _most_at_once(paces)) > paces[0].rate_tasks:
+        log.warning(
+            "%d tasks of this write wrote at once, and rateTasks is %d: together they may have been %.1f times as fast "
+            "as maxRowsPerSecond and maxBytesPerSecond allow. Set rateTasks to as many as run at once.",
+            most,
+            paces[0].rate_tasks,
+            most / paces[0].rate_tasks,
+        )
+
+
+def _most_at_once(paces: Sequence[Pace]) -> int:
+    # In the same millisecond one ends before another begins.
+    steps = sorted([(each.began_ms, 1) for each in paces] + [(each.ended_ms, -1) for each in paces])
+    return max(accumulate(step for _, step in steps))
 
 
 def tell_throttled(write: Write, config: SinkConfig) -> None:

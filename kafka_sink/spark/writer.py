@@ -45,7 +45,7 @@ from kafka_sink.spark.garbage import spare_modules
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
-from kafka_sink.spark.rate import rate_limit, tell_throttled
+from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder
 
 
@@ -123,6 +123,7 @@ def _write_rows(
         topic_ids=write.topic_ids,
         proof=proof,
         bad_rows=bad_rows,
+        pace=pace(config, started_ms),
     )
 
 
@@ -140,6 +141,7 @@ def _check_receipts_path(options: GivenOptions) -> None:
 
 def _end_at_least_once(receipts: Sequence[TaskReceipt]) -> None:
     """The rows are in Kafka: of what is wrong now, users are told. Raises TooManyBadRows."""
+    tell_too_fast(receipts)
     leave_receipt(receipts)
     check_bad_rows(receipts, rows_are_written=True)
 

@@ -58,7 +58,7 @@ def assert_rate(
     assert max(seconds) <= 1.3 * asked
 
 
-@pytest.mark.parametrize(("tasks", "unit"), [(1, "rows"), (4, "rows"), (16, "rows"), (4, "bytes")])
+@pytest.mark.parametrize(("tasks", "unit"), [(1, "rows"), (4, "bytes"), (16, "rows")])
 def test_tasks_that_run_at_once_have_the_rate_together(
     kafka: LocalKafka, topic: Callable[..., str], tasks: int, unit: str
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 from kafka_sink.clock import monotonic_ms
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import InvalidOption, RateOutlastsTransaction
-from kafka_sink.spark.rate import rate_limit, tell_throttled
+from kafka_sink.spark.commit_message import Pace, TaskReceipt
+from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 
 
 def config(**options: str) -> SinkConfig:
@@ -55,3 +56,31 @@ def test_a_task_that_brokers_held_back_says_so(
         tell_throttled(write, config(**{"kafka.client.id": "me"}))  # type: ignore[arg-type]
     assert len(caplog.messages) == lines
     assert all("'me'" in message and "by 900 ms at the longest" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("times", "most"),
+    [
+        ([(0, 10), (10, 20), (10, 30)], 2),
+        ([(0, 10), (9, 20), (5, 12)], 3),
+        ([(0, 100), (10, 20), (30, 40)], 2),
+    ],
+)
+def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
+    times: list[tuple[int, int]], most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for told in (most, most - 1):
+        receipts = [TaskReceipt(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)]
+        with caplog.at_level(logging.WARNING):
+            tell_too_fast(receipts)
+        assert len(caplog.messages) == (told < most)
+    assert caplog.messages[0].startswith(f"{most} tasks of this write wrote at once, and rateTasks is {most - 1}")
+
+
+def test_only_a_write_that_was_to_be_slow_has_a_pace(caplog: pytest.LogCaptureFixture) -> None:
+    assert pace(config(rateTasks="1"), 5) is None
+    slow = pace(config(maxBytesPerSecond="9", rateTasks="3"), 5)
+    assert slow is not None
+    assert (slow.rate_tasks, slow.began_ms) == (3, 5)
+    tell_too_fast([TaskReceipt(slot, 0, 1, ()) for slot in range(9)])
+    assert not caplog.messages
