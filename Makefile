@@ -47,6 +47,10 @@ wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty en
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(ARGS)
 
+.PHONY: test-long
+test-long: java $(WHEEL)  ## run security, commands and rates over an older broker too, and for longer
+	$(BIN)/pytest -m long tests/broker $(ARGS)
+
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
 	PYKAFKA_KERNEL=off $(BIN)/pytest tests/unit/records tests/unit/producer $(ARGS)

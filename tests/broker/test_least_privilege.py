@@ -102,7 +102,7 @@ def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: S
     assert count_in(secure, topic) == ROWS
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
 @pytest.mark.parametrize("missing", range(len(exactly_once(""))))
 def test_exactly_once_without_one_of_them(spark: SparkSession, secure: SecureKafka, topic: str, missing: int) -> None:
@@ -139,7 +139,7 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
 # --- taken away in the middle -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID], ids=lambda kind: kind.name)
 def test_an_acl_that_is_revoked_in_a_transaction(
     spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path, kind: ResourceType

@@ -84,7 +84,7 @@ def test_tasks_that_run_at_once_have_the_rate_together(
         assert_rate(kafka, name, tasks, sum(sizes), value_bytes)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 @pytest.mark.parametrize("tasks", [1, 4, 16])
 def test_an_application_of_so_many_cores(kafka: LocalKafka, topic: Callable[..., str], tasks: int) -> None:
     name = topic(tasks)

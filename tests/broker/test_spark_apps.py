@@ -48,7 +48,7 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
     assert got[-len(rows) :] == rows
 
 
-@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.chaos), "exactly-once"])
+@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.long), "exactly-once"])
 def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_them_once(
     kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:

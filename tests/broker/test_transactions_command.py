@@ -55,7 +55,7 @@ DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param(OLD, marks=pytest.mark.chaos)])
+@pytest.fixture(scope="module", params=[DEFAULT_KAFKA_VERSION, pytest.param(OLD, marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     unverified = {"transaction.partition.verification.enable": False}
     with LocalKafka(kafka_version=request.param, config=unverified) as kafka:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 DEADLINE_S = 60
-MESSAGES_A_CALL = 10_000
+# A call returns when it has so many, or when its time is over.
+MESSAGES_A_CALL, CALL_S = 10_000, 0.2
 PARTITION_EOF = -191
 
 
@@ -34,9 +36,11 @@ class ReadTopic:
             places = [TopicPartition(self.topic, each, self._next_offsets.get(each, 0)) for each in partitions]
             consumer.assign(places)
             ended: set[int] = set()
+            deadline_s = time.monotonic() + DEADLINE_S
             while len(ended) < len(partitions):
-                messages = consumer.consume(MESSAGES_A_CALL, DEADLINE_S)
-                assert messages, f"{self.topic} could not be read to its end"
+                messages = consumer.consume(MESSAGES_A_CALL, CALL_S)
+                assert messages or time.monotonic() < deadline_s, f"{self.topic} could not be read to its end"
+                deadline_s = time.monotonic() + DEADLINE_S if messages else deadline_s
                 for message in messages:
                     error, partition, offset = message.error(), message.partition(), message.offset()
                     assert partition is not None and offset is not None

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 
-VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.chaos))
+VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.long))
 # Alice may do everything, bob what an ACL allows, and nobody knows carol.
 PASSWORDS = {"alice": "alice-secret, with=signs", "bob": 'bob"s\\secret'}
 CLIENT_SECRET = "client-canary"
