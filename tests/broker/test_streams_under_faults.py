@@ -236,8 +236,11 @@ class TestCluster:
                 wait_until(partial(has_rows, direct.kafka, topic.topic, count + 1), DEADLINE_S, "rows in the last one")
 
     def test_they_are_deleted_and_made_again(self, direct: Trial, fault: Fault) -> None:
-        """A micro-batch with rows in the old one ends in an error; what is in the new one is whole micro-batches. Rows in
-        a partition that the new one does not have, as others were added to the old one, have no leader to be asked."""
+        """A micro-batch with rows in the old one ends in an error; what is in the new one is whole micro-batches.
+
+        Rows in a partition that the new one does not have, as others were added to the old one, have no leader to be
+        asked.
+        """
         streams, ended = direct.streams, len(direct.streams.endings())
         with fault(direct, "topics deleted and made again", ends={"TopicRecreated", "LeaderUnavailable"}):
             for _ in range(5):  # until it was in the middle of a micro-batch
