@@ -21,7 +21,6 @@ flavour will do, and everything is an expression of the JVM's but what `registry
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,7 +157,8 @@ def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
         raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
     if framing.topic is None:
         raise InvalidArgument(argument="topic", reason="a Schema Registry's subjects need one topic, by its name.")
-    serialized: Callable[..., Column] = importlib.import_module("kafka_sink.registry").serialized
+    from kafka_sink.registry import serialized
+
     return serialized(
         frame,
         frame.columns,

@@ -188,6 +188,27 @@ def test_interceptors(
     assert counts.read_text() == "1\n"
 
 
+def test_an_export_in_one_line(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    columns = "id % 7 AS tenant_id", "concat('r', id % 3) AS region", "timestamp_seconds(id) AS created_at"
+    frame, name = spark.range(0, ROWS, 1, 2).selectExpr(*columns), topic(2)
+    replaced = {"localhost:9092": kafka.bootstrap_servers, "orders": name}
+    receipt = run_python("docs/exports.md", "In one line", 0, replaced, names(frame))["receipt"]
+    assert receipt.rows == ROWS == committed(kafka, name).total()
+    assert name in receipt._repr_html_()
+
+
+def test_a_stream_in_one_line(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, frame = topic(2), arriving(spark, tmp_path / "incoming").withColumnRenamed("value", "tenant_id")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"payments"': f'"{name}"', "/data": str(tmp_path)}
+    run_python("docs/exports.md", "In one line", 1, replaced, names(frame))
+    finish(spark)
+    assert committed(kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
+
+
 def sink(kafka: LocalKafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
