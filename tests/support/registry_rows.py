@@ -102,9 +102,9 @@ def random_rows(min_size: int = 0) -> st.SearchStrategy[Rows]:
 def arrow_rows(rows: Rows, columns: T.StructType = COLUMNS) -> pa.Array:
     """As Spark hands them to an Arrow UDF, and a slice of something longer."""
     with_keys = [None if row is None else _entries(row) for row in rows]
-    # Its first row once more, so that arrays and maps within do not begin at 0.
-    array = pa.array([*with_keys[:1], *with_keys, None], to_arrow_type(columns, timezone="UTC"))
-    return array.slice(len(with_keys[:1]), len(rows))
+    # Its last row in front as well, so that arrays and maps within do not begin at 0.
+    array = pa.array([*with_keys[-1:], *with_keys, None], to_arrow_type(columns, timezone="UTC"))
+    return array.slice(len(with_keys[-1:]), len(rows))
 
 
 def _entries(value: Any) -> Any:

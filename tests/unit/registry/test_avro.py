@@ -49,7 +49,10 @@ def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
 def test_null_within_arrays_and_maps() -> None:
     columns = columns_of(tags=T.ArrayType(T.StringType()), grid=T.ArrayType(T.ArrayType(T.IntegerType())),
                          counts=T.MapType(T.StringType(), T.LongType()))  # fmt: skip
-    rows = [{"tags": ["a", None], "grid": [[1, None], None, []], "counts": {"k": None}}]
+    rows: Rows = [
+        {"tags": ["a", None], "grid": [[1, None], None, []], "counts": {"k": None}},
+        {"tags": ["b"], "grid": [[2]], "counts": {"l": 3}},
+    ]
     assert read_back(avro.derived(columns, "r"), columns, rows) == rows
 
 

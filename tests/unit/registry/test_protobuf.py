@@ -123,6 +123,8 @@ def test_the_file_can_be_said_as_a_proto_file() -> None:
     assert [one.name for one in entries] == ["CountsEntry", "PlacesEntry"]
     assert all(len(one.field) == 2 and not one.nested_type for one in entries)
     assert file_of(ENCODING.text).syntax == "proto3"
+    single = [field for field in message.field if field.label == SINGLE and not field.type_name]
+    assert len(single) == len(message.oneof_decl) and all(field.proto3_optional for field in single)
 
 
 @pytest.mark.parametrize(

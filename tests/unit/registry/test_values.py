@@ -1,0 +1,48 @@
+"""What becomes of whole columns: numbers and bytes against Python's own arithmetic, whatever part of an array it is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink.errors import ValueNotInSchema
+from kafka_sink.registry import values as V
+
+EPOCH = dt.datetime(1970, 1, 1)
+
+
+@pytest.mark.parametrize("precision", range(1, 39))
+def test_a_decimals_bytes_are_as_many_as_its_largest_and_smallest_number_take(precision: int) -> None:
+    most = 10**precision - 1
+    size_bytes = V.decimal_bytes(precision)
+    # The first is the least that holds both signs: one byte less does not.
+    assert most.to_bytes(size_bytes, "big", signed=True)
+    with pytest.raises(OverflowError):
+        most.to_bytes(size_bytes - 1, "big", signed=True)
+    numbers = pa.array([Decimal(7), Decimal(most), Decimal(-most), Decimal(0)], pa.decimal128(precision, 0))
+    written = V.unscaled_bytes(size_bytes)(numbers.slice(1), "c")
+    assert [int.from_bytes(one, "big", signed=True) for one in written] == [most, -most, 0]
+
+
+@pytest.mark.parametrize("micros", [-1, 0, 1, -1_000_001, 1_709_206_496_123_456, -62_135_596_800_000_000])
+def test_times_before_and_after_1970(micros: int) -> None:
+    array = pa.array([micros], pa.timestamp("us"))
+    moment = EPOCH + dt.timedelta(microseconds=micros)
+    assert V.micros(array, "c") == [micros]
+    assert V.millis(array, "c") == [micros // 1000]
+    assert V.seconds_and_nanos(array, "c") == [{"seconds": micros // 10**6, "nanos": micros % 10**6 * 1000}]
+    date = {"year": moment.year, "month": moment.month, "day": moment.day}
+    time = {"hours": moment.hour, "minutes": moment.minute, "seconds": moment.second, "nanos": micros % 10**6 * 1000}
+    assert V.datetime_parts(array, "c") == [date | time]
+    assert V.date_parts(pa.array([moment.date()]), "c") == [date]
+    assert V.days(pa.array([moment.date()]), "c") == [(moment.date() - EPOCH.date()).days]
+
+
+@pytest.mark.parametrize("days", [-719_163, 2_932_897])
+def test_a_year_that_google_type_has_not_is_an_error_of_its_row(days: int) -> None:
+    with pytest.raises(ValueNotInSchema, match="1 to 9999") as refused:
+        V.date_parts(pa.array([0, days], pa.int32()).cast(pa.date32()), "day")
+    assert refused.value.column == "day"
