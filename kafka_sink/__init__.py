@@ -36,6 +36,7 @@ from kafka_sink.config import VERSION as __version__
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -163,7 +164,7 @@ def export(
     headers: Headers | None = None,
     partition: ColumnOrName | None = None,
     timestamp: ColumnOrName | None = None,
-    registry: Mapping[str, str] | object | None = None,
+    registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
     schema: str | type | None = None,
     subject: str = "topic",
     exactlyOnce: bool = False,
@@ -211,7 +212,7 @@ def to_kafka(
     headers: Headers | None = None,
     partition: ColumnOrName | None = None,
     timestamp: ColumnOrName | None = None,
-    registry: Mapping[str, str] | object | None = None,
+    registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
     schema: str | type | None = None,
     subject: str = "topic",
     exactlyOnce: bool = False,

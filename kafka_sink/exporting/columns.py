@@ -21,9 +21,9 @@ flavour will do, and everything is an expression of the JVM's but what `registry
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,6 +31,9 @@ from pyspark.sql import types as spark_types
 
 from kafka_sink.errors import ColumnTypeMismatch, InvalidArgument, MissingColumn, UnexpectedColumn
 from kafka_sink.records.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
 
 ColumnOrName = Column | str
 Headers = Mapping[str, object] | ColumnOrName
@@ -67,7 +70,7 @@ class Framing:
     """For a Schema Registry; `registry` is its options, or a client of it."""
 
     topic: str | None
-    registry: Mapping[str, str] | object | None = None
+    registry: Mapping[str, Any] | SchemaRegistryClient | None = None
     schema: str | type | None = None
     subject: str = "topic"
 
@@ -143,17 +146,17 @@ def _of_a_record(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Co
 
 
 def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
-    whole_row = isinstance(value, str) and value in WHOLE_ROW
+    form = value if isinstance(value, str) and value in WHOLE_ROW else None
     if framing.registry is None:
-        if not whole_row:
+        if form is None:
             return _column(frame, value, "value")
-        if value == "json":
+        if form == "json":
             return F.to_json(F.struct("*"))
         raise InvalidArgument(
             argument="registry",
-            reason=f'value="{value}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',
+            reason=f'value="{form}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',
         )
-    if not whole_row:
+    if form is None:
         raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
     if framing.topic is None:
         raise InvalidArgument(argument="topic", reason="a Schema Registry's subjects need one topic, by its name.")
@@ -163,7 +166,7 @@ def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
         frame,
         frame.columns,
         topic=framing.topic,
-        form=value,
+        form=form,
         registry=framing.registry,
         subject=framing.subject,
         schema=framing.schema,

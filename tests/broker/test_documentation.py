@@ -209,6 +209,18 @@ def test_a_stream_in_one_line(
     assert committed(kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
 
 
+def test_columns_for_a_schema_registry(spark: SparkSession) -> None:
+    words = words_of("docs/schema-registry.md", "Schema Registry", 0, {})
+    assert words[:2] == ["pip", "install"]
+    orders = spark.sql("SELECT 7L AS order_id, 0.25D AS price")
+    rows = run_python("docs/schema-registry.md", "Schema Registry", 1, {}, {**names(orders), "orders": orders})["rows"]
+    (row,) = rows.collect()
+    # Magic byte, schema id, and Avro's own bytes: of a long 7, as zigzag; of a double.
+    assert row.key[:1] == row.value[:1] == b"\x00"
+    assert row.key[5:].endswith(b"\x0e")
+    assert row.value[5:].endswith(struct.pack("<d", 0.25))
+
+
 def sink(kafka: LocalKafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
 
