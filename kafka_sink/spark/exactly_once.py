@@ -82,6 +82,7 @@ class BatchWrite:
     query_id: str
     micro_batch_id: int
     is_versioned: bool = False
+    receipt_name: str | None = None
 
     @property
     def kind(self) -> WriteKind:
@@ -89,7 +90,7 @@ class BatchWrite:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.query_id, self.micro_batch_id, self.kind)
+        return Identity(self.query_id, self.micro_batch_id, self.kind, self.receipt_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
         return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
     write_id = uuid.uuid4().hex
     prefix = given.get("transactional_id_prefix") or "pykafka-batch"
-    return f"{prefix}.{write_id}", BatchWrite(given.get("receipt_name") or write_id, ONLY_MICRO_BATCH)
+    write = BatchWrite(write_id, ONLY_MICRO_BATCH, receipt_name=given.get("receipt_name"))
+    return f"{prefix}.{write_id}", write
 
 
 def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False) -> Sink:

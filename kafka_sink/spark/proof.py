@@ -17,11 +17,18 @@ from kafka_sink.records.row_identity import RowIdentity
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which micro-batch or batch write it is."""
+    """Which micro-batch or batch write it is. `receipt_name`: what a user calls a batch write (`receiptName`), perhaps
+    another one too: good for a receipt, which one may replace, and not for rows, which a reader would leave out."""
 
     query_id: str
     batch_id: int
     kind: WriteKind
+    receipt_name: str | None = None
+
+    @property
+    def named(self) -> str:
+        """What its receipt has as the query's id."""
+        return self.receipt_name or self.query_id
 
 
 @dataclass(frozen=True, slots=True)

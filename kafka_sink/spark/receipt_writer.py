@@ -71,7 +71,7 @@ def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
             "micro-batch %d of query %s has no receipt, or an old one, in %s: %s. Its rows are in Kafka, all of them "
             "acknowledged; only the proof is missing.",
             proof.identity.batch_id,
-            proof.identity.query_id,
+            proof.identity.named,
             error.path,
             error.__cause__,
         )
@@ -82,7 +82,7 @@ def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
     if not messages or messages[0].proof is None:
         return
     first = messages[0].proof
-    relative = receipt_file.relative_path(first.identity.query_id, first.identity.batch_id)
+    relative = receipt_file.relative_path(first.identity.named, first.identity.batch_id)
     pauses_s = iter(PAUSES_S)
     while True:
         try:
@@ -215,7 +215,7 @@ def _with_constants(table: pa.Table, messages: Sequence[TaskReceipt]) -> pa.Tabl
     proofs = [_proof(message) for message in messages]
     started_ms = min(proof.started_ms for proof in proofs)
     values = {
-        "query_id": proofs[0].identity.query_id,
+        "query_id": proofs[0].identity.named,
         "batch_id": proofs[0].identity.batch_id,
         "kind": proofs[0].identity.kind.name.lower(),
         "guarantee": proofs[0].guarantee,

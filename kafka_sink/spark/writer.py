@@ -154,7 +154,9 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self.interceptors = tuple(interceptors)
         self.plan: Plan | None = None
         # For receipts and rows: at-least-once has no other name for a batch write.
-        self.identity = Identity(options.get("receipt_name") or str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH)
+        self.identity = Identity(
+            str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=options.get("receipt_name")
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans the write, and by no other."""

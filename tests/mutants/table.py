@@ -1751,6 +1751,13 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
         "tests/unit/spark/test_receipt_writer.py::test_a_replay_of_what_was_visible_leaves_the_file",
     ),
     Mutant(
+        "row identity: two exports of one receiptName are one, and a reader leaves out the other's rows",
+        "kafka_sink/spark/proof.py",
+        "    return RowIdentity(identity.query_id, identity.batch_id, slot)\n",
+        "    return RowIdentity(identity.named, identity.batch_id, slot)\n",
+        "tests/unit/spark/test_proof.py::test_two_writes_of_one_name_in_receipts_are_two_where_rows_are_told_apart",
+    ),
+    Mutant(
         "receipts: rows that were left out as bad are not counted in a slot's",
         "kafka_sink/spark/receipt_writer.py",
         "    total = sum(found[\"record_count\"].to_pylist()) + sum(found[\"dropped\"].to_pylist())\n",

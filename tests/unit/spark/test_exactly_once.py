@@ -101,7 +101,8 @@ def test_a_batch_write_may_be_named_for_its_receipt_and_its_transactions_are_its
     named = given_options({**OPTIONS, "receiptName": "orders-1"})
     one, other = batch_identity(named), batch_identity(named)
     assert one[0] != other[0] and "orders-1" not in one[0]
-    assert one[1] == other[1] == BatchWrite("orders-1", 0)
+    assert one[1].identity.named == other[1].identity.named == "orders-1"
+    assert one[1].query_id != other[1].query_id
 
 
 def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
