@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 
 from certificates import Authority, Identity
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
+from waiting import wait_until
 
 VERSIONS = (DEFAULT_KAFKA_VERSION, pytest.param("3.9.2", marks=pytest.mark.long))
 # Alice may do everything, bob what an ACL allows, and nobody knows carol.
@@ -99,12 +100,23 @@ class SecureKafka:
         admin = self.admin  # held: without it what it was asked for is broken off
         for future in admin.create_acls(bindings).values():
             future.result(30)
+        self._wait_until(acls, user, in_force=True)
 
     def revoke(self, *acls: Acl, user: str = "bob") -> None:
         filters = [AclBindingFilter(*acl.of(user)) for acl in acls]
         admin = self.admin
         for future in admin.delete_acls(filters).values():
             assert future.result(30)
+        self._wait_until(acls, user, in_force=False)
+
+    def _wait_until(self, acls: Sequence[Acl], user: str, *, in_force: bool) -> None:
+        """The controller has answered, and the broker, which is asked here, hears of it a moment later."""
+        admin = self.admin
+
+        def is_so(acl: Acl) -> bool:
+            return bool(admin.describe_acls(AclBindingFilter(*acl.of(user))).result(30)) is in_force
+
+        wait_until(lambda: all(map(is_so, acls)), 30, "the broker has heard of the ACLs")
 
     @property
     def admin(self) -> AdminClient:
