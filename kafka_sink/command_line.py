@@ -34,8 +34,8 @@ def add_preset(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> Non
 
 def options_of(args: argparse.Namespace, over: dict[str, str | None]) -> dict[str, str]:
     """The sink's options, in lower case: the preset's, over them those of `--option`, and over both what `over` has."""
-    given = {**args.preset, **dict(args.option), **{name: text for name, text in over.items() if text is not None}}
-    return {name.lower(): text for name, text in given.items()}
+    last = {name: text for name, text in over.items() if text is not None}
+    return {name.lower(): text for given in (args.preset, dict(args.option), last) for name, text in given.items()}
 
 
 def say(text: str, status: int) -> int:

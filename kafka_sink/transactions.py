@@ -235,6 +235,8 @@ def abort(session: Session) -> int:
             "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
             REFUSED,
         )
+    # What is read there decides what is left alone, and a query is stopped for it.
+    session.client.ensure_topic(sink.names.commit_topic)
     aborted = run(session.client, by_hand.abort_by_hand(sink))
     print(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
     for each in aborted:

@@ -223,13 +223,13 @@ def _descriptions(answers: Sequence[DescribeTransactionsResponse]) -> list[Trans
 
 def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
     """Raises DriverFenced where another run has Inited the driver's id since."""
-    (answer,) = yield [describe_transaction(sink.names.driver)]
-    check_driver(sink, generation, answer)
-
-
-def check_driver(sink: Sink, generation: Ids, answer: DescribeTransactionsResponse) -> None:
-    """`answer`: of the driver's id. Raises DriverFenced."""
-    (driver,) = _descriptions([answer])
-    current = Ids(driver.producer_id, driver.producer_epoch)
-    if driver.error_code != ErrorCode.NONE or current != generation:
-        raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
+    for pause_ms in (*PAUSES_MS, None):
+        (driver,) = yield from described(sink, [sink.names.driver])
+        current = Ids(driver.producer_id, driver.producer_epoch)
+        if driver.error_code == ErrorCode.NONE and current == generation:
+            return
+        # Of before this run, by a coordinator that stood still; epochs do not go back.
+        is_later = current.producer_id == generation.producer_id and current.producer_epoch > generation.producer_epoch
+        if is_later or pause_ms is None:
+            raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
+        yield [Pause(pause_ms)]

@@ -315,25 +315,22 @@ def _look_again(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[Su
     return found
 
 
-def abort_by_hand(sink: Sink) -> Steps[list[TransactionDescription]]:
+def abort_by_hand(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
     """Takes the sink over, and aborts what is open and no decision names. What that was.
 
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.
     """
     generation = yield from two_phase.take_over(sink)
     decision = yield from read_decision(sink, barrier=f"abort {generation}")
-    pinned = decision.pinned if decision is not None else ()
-    found = yield from described(sink, [sink.names.slot(slot) for slot in range(len(pinned))])
-    named = [
-        slot for slot, each in enumerate(found) if each.state == ONGOING and _ids(each) == pinned[slot]
-    ]
-    if decision is not None and named:
+    listed = yield from two_phase.list_open(sink)
+    found = yield from two_phase.open_ones(sink, listed)
+    decided = [] if decision is None else [each for each in found if two_phase.is_decided(sink, decision, each)]
+    if decision is not None and decided:
         raise DecisionPending(
             sink=sink.names.sink,
             micro_batch_id=decision.micro_batch_id,
-            slots=named,
+            slots=[int(each.transactional_id.rpartition(".")[2]) for each in decided],
             command=command(sink, "repair"),
         )
-    listed = yield from two_phase.list_open(sink)
-    aborted = yield from two_phase.abort_open(sink, generation, listed)
+    aborted = yield from two_phase.abort_open(sink, generation, found)
     return aborted

@@ -45,6 +45,7 @@ from typing import Any
 from kafka_sink.commit.effects import PAUSES_MS, BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
 from kafka_sink.commit.exchanges import (
     DEFINITE,
+    FENCED,
     check_answer,
     check_definite,
     check_generation,
@@ -71,7 +72,12 @@ from kafka_sink.errors import (
     UnreadableState,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.transactions import ListTransactionsRequest, TopicAndPartition, TransactionDescription
+from kafka_sink.protocol.transactions import (
+    EndTxnResponse,
+    ListTransactionsRequest,
+    TopicAndPartition,
+    TransactionDescription,
+)
 
 # What a decision and its EndTxn requests may take, of a transaction's time to live; and by how much the driver's clock,
 # which says what time it is, may be behind the brokers', which say when a transaction began: no answer has their time.
@@ -94,7 +100,8 @@ def plan(sink: Sink) -> Steps[Facts]:
     if decision is not None:
         visible = yield from _visible(sink, decision)
         yield from finish(sink, decision, visible)
-    yield from abort_open(sink, generation, listed)
+    still_open = yield from _open_since(sink, decision, listed)
+    yield from abort_open(sink, generation, still_open)
     slots = range(len(decision.pinned)) if decision is not None else ()
     # After what was open: a marker in it is about to change, until it is ended.
     missing = [slot for slot in slots if slot not in visible]
@@ -148,12 +155,38 @@ def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Step
     ]
     if not pinned:
         return
-    answers = yield [
-        end_txn(sink, transactional_id, ids, committed=True, version=decision.transaction_version)
-        for transactional_id, ids in pinned
-    ]
+    answers = yield from _commit_each(sink, pinned, decision.transaction_version)
     for (transactional_id, _), answer in zip(pinned, answers, strict=True):
         check_definite(answer.error_code, transactional_id)
+
+
+def _commit_each(sink: Sink, pinned: Sequence[tuple[str, Ids]], version: int) -> Steps[list[EndTxnResponse]]:
+    """The last answers. What is refused is over, in whatever way, unless its coordinator stood still: as long as it is
+    not described as over it is told again."""
+    answers = dict(zip(pinned, (yield [_commit(sink, *each, version) for each in pinned]), strict=True))
+    for pause_ms in PAUSES_MS:
+        refused = [each for each in pinned if answers[each].error_code in FENCED]
+        found = yield from described(sink, [transactional_id for transactional_id, _ in refused])
+        again = [each for each, said in zip(refused, found, strict=True) if not _is_over(said, each[1])]
+        if not again:
+            break
+        yield [Pause(pause_ms)]
+        answers |= zip(again, (yield [_commit(sink, *each, version) for each in again]), strict=True)
+    return list(answers.values())
+
+
+def _commit(sink: Sink, transactional_id: str, ids: Ids, version: int) -> ToCoordinator:
+    return end_txn(sink, transactional_id, ids, committed=True, version=version)
+
+
+def _is_over(description: TransactionDescription, ids: Ids) -> bool:
+    """Whether a transaction that was prepared with these ids is, for certain. Another producer id, or none, is of
+    before, or of long after."""
+    if description.error_code != ErrorCode.NONE or description.producer_id != ids.producer_id:
+        return False
+    if description.producer_epoch != ids.producer_epoch:
+        return description.producer_epoch > ids.producer_epoch
+    return description.state not in ("Empty", "Ongoing")
 
 
 def list_open(sink: Sink) -> Steps[list[str]]:
@@ -169,11 +202,42 @@ def list_open(sink: Sink) -> Steps[list[str]]:
     })  # fmt: skip
 
 
-def abort_open(sink: Sink, generation: Ids, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
-    """Ends what is still open of what was `listed`: nobody decided to commit it, and its rows hide what comes after
-    them. Returns it, as it was. Raises DriverFenced, TransactionRefused."""
+def _open_since(
+    sink: Sink, decision: Decision | None, listed: Sequence[str]
+) -> Steps[list[TransactionDescription]]:
+    """What is open of what was `listed`, and was begun since the decision, all of which is committed by now: what is
+    said to be open of that, or of before, a coordinator says that stood still."""
+    found = yield from open_ones(sink, listed)
+    for pause_ms in PAUSES_MS:
+        if decision is None or not any(is_decided(sink, decision, each) for each in found):
+            break
+        yield [Pause(pause_ms)]
+        found = yield from open_ones(sink, listed)
+    return [each for each in found if decision is None or not is_decided(sink, decision, each)]
+
+
+def is_decided(sink: Sink, decision: Decision, description: TransactionDescription) -> bool:
+    """Whether it is a transaction that the decision names, or one of before, which that slot cannot have any more."""
+    slot = int(description.transactional_id.removeprefix(f"{sink.names.sink}."))
+    pinned = decision.pinned[slot] if slot < len(decision.pinned) else None
+    return (
+        pinned is not None
+        and description.producer_id == pinned.producer_id
+        and description.producer_epoch <= pinned.producer_epoch
+    )
+
+
+def open_ones(sink: Sink, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
+    """Those of `listed` that are open. Raises TransactionRefused."""
     found = yield from described(sink, listed)
-    still_open = [each for each in found if each.state == "Ongoing"]
+    return [each for each in found if each.state == "Ongoing"]
+
+
+def abort_open(
+    sink: Sink, generation: Ids, still_open: Sequence[TransactionDescription]
+) -> Steps[Sequence[TransactionDescription]]:
+    """Ends transactions that nobody decided to commit: their rows hide what comes after them. Returns them, as they
+    were. Raises DriverFenced, TransactionRefused."""
     if not still_open:
         return []
     # After describing and before aborting: what was described is then of this run or an older one.
@@ -355,7 +419,8 @@ def commit(
         )
         yield from _decide(sink, decision)
         # Not one is aborted after this, whatever happens.
-        answers = yield [end_txn(sink, sink.names.slot(each.slot), each.ids, committed=True) for each in open_slots]
+        pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
+        answers = yield from _commit_each(sink, pinned, sink.transaction_version)
         refused = {
             each.slot: error_name(answer.error_code)
             for each, answer in zip(open_slots, answers, strict=True)
@@ -409,7 +474,10 @@ def _described_since_begun(sink: Sink, slots: Sequence[SlotPrepared]) -> Steps[l
 
 
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
-    return description.producer_id == slot.ids.producer_id and description.producer_epoch < slot.ids.producer_epoch
+    """Also where the id is another, or none: one that was spent since, or was not in use; and where nothing was written
+    yet."""
+    is_same = description.error_code == ErrorCode.NONE and description.producer_id == slot.ids.producer_id
+    return not is_same or description.producer_epoch < slot.ids.producer_epoch or description.state == "Empty"
 
 
 def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
@@ -425,7 +493,8 @@ def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
 
 def _decide(sink: Sink, decision: Decision) -> Steps[None]:
     """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
-    (answer,) = yield [end_txn(sink, sink.names.driver, decision.generation, committed=True)]
+    pinned = [(sink.names.driver, decision.generation)]
+    (answer,) = yield from _commit_each(sink, pinned, sink.transaction_version)
     if answer.error_code == ErrorCode.NONE:
         return
     check_definite(answer.error_code, sink.names.driver)

@@ -31,6 +31,7 @@ from model.schedules import (
     NEVER,
     TWO_BY_TWO,
     AbortByHand,
+    CoordinatorsStandStill,
     Crash,
     Event,
     Fail,
@@ -305,6 +306,16 @@ def stale_reads_of_parts(version: int) -> Iterator[Told]:
         yield quiet, ((crash, Crash()), (crash + 1 + later, StandStill(changes, reads)))
 
 
+def stale_coordinators(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, and at any later time transaction coordinators that stood still describe what
+    was, and refuse an EndTxn by it."""
+    for same_rows in (ALWAYS, NEVER):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 3, 5)):
+            yield quiet, ((crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests)))
+
+
 def lost_state(version: int) -> Iterator[Told]:
     """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
     events: tuple[Event, ...] = (
@@ -412,7 +423,7 @@ FAMILIES: tuple[Family, ...] = (
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
     lost_aborts_and_commits, stale_reads, stale_reads_and_attempts, stale_reads_of_batches, stale_reads_of_parts,
-    lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    stale_coordinators, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip
@@ -447,7 +458,8 @@ def of_seed(seed: int) -> Schedule:
     if chance.random() >= 0.97:
         schedule = _while_rows_hang(schedule, chance)
     if chance.random() < 0.3:
-        still = chance.randint(0, step + 40), StandStill(chance.randint(1, 6), chance.randint(1, 6))
+        kind = chance.choice((StandStill, CoordinatorsStandStill))
+        still = chance.randint(0, step + 40), kind(chance.randint(1, 6), chance.randint(1, 6))
         schedule = replace(schedule, events=(*schedule.events, still))
     return schedule
 

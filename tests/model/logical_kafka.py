@@ -10,7 +10,8 @@ all of it. So a leader that a marker never came to (KAFKA-20734), while its coor
 complete, gives rows of an aborted attempt the end of the next one's, or committed rows that of an aborted one.
 
 A group coordinator that stood still while another took its place answers OffsetFetch by what it knew then, until it
-hears of that: nothing fences such reads. What is written comes to the true one.
+hears of that: nothing fences such reads. So do transaction coordinators, of Describe and of an EndTxn that they refuse.
+What is written comes to the true one.
 
 Left out: that readers see nothing behind an open transaction of another producer's.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
@@ -99,6 +100,9 @@ class _Transaction:
     groups: set[str] = field(default_factory=set)
 
 
+Transactions = dict[str, _Transaction]
+
+
 @dataclass(slots=True)
 class _Producer:
     """A leader's entry of a producer id (ProducerStateEntry), with what came last. `start_offset`: of what is open, and
@@ -120,10 +124,11 @@ class _Leader:
 
 class LogicalKafka:
     """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: after
-    it a producer id is spent."""
+    it a producer id is spent. `remembers`: how transactions were, for coordinators that stand still."""
 
-    def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH) -> None:
+    def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH, *, remembers: bool = False) -> None:
         self._version = transaction_version
+        self._remembers = remembers
         self._last_epoch = last_epoch
         self._transactions: dict[str, _Transaction] = {}
         # By group and partition.
@@ -131,6 +136,9 @@ class LogicalKafka:
         # As they were before each change.
         self._earlier: list[Offsets] = []
         self._stale_reads: list[Offsets] = []
+        # As they were before each change; and what the next requests are answered by.
+        self._earlier_transactions: list[Transactions] = []
+        self._stale_requests: list[Transactions] = []
         self._next_producer_id = 1000
         # By partition.
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
@@ -161,6 +169,12 @@ class LogicalKafka:
         """The next marker of a commit, or of an abort, to the partition, which has no leader for a moment, is dropped
         (KAFKA-20734)."""
         self._lost_markers.add((partition, committed))
+
+    def coordinators_stand_still(self, changes: int, requests: int) -> None:
+        """The next `requests` to transaction coordinators that need nothing written come to some that have stood still
+        since so many changes of transactions ago."""
+        earlier = self._earlier_transactions[-changes:]
+        self._stale_requests = [earlier[0]] * requests if earlier else []
 
     def stand_still(self, changes: int, reads: int) -> None:
         """The next `reads` OffsetFetch requests come to group coordinators that have stood still since so many changes
@@ -202,6 +216,35 @@ class LogicalKafka:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def execute(self, effect: Effect | Produce) -> Any:
+        match effect:
+            case ToCoordinator(request=EndTxnRequest() | DescribeTransactionsRequest()) if self._stale_requests:
+                answer = self._by_one_that_stood_still(effect)
+                if answer is not None:
+                    return answer
+        if self._remembers:
+            before = {name: replace(each) for name, each in self._transactions.items()}
+            answer = self._execute(effect)
+            if before != self._transactions:
+                self._earlier_transactions.append(before)
+            return answer
+        return self._execute(effect)
+
+    def _by_one_that_stood_still(self, effect: ToCoordinator) -> Any:
+        """None where it would have to write, which it cannot."""
+        now, self._transactions = self._transactions, self._stale_requests.pop()
+        before = {name: replace(each) for name, each in self._transactions.items()}
+        try:
+            if isinstance(effect.request, EndTxnRequest):
+                found = self._transactions.get(effect.request.transactional_id)
+                asked = (effect.request.producer_id, effect.request.producer_epoch)
+                if found and found.state == ONGOING and asked == (found.producer_id, found.producer_epoch):
+                    return None
+            return self._execute(effect)
+        finally:
+            assert before == self._transactions
+            self._transactions = now
+
+    def _execute(self, effect: Effect | Produce) -> Any:
         match effect:
             case Produce():
                 return self._produce(effect)

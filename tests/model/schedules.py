@@ -90,6 +90,14 @@ class StandStill:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorsStandStill:
+    """The same of requests to transaction coordinators, for what these know of transactions."""
+
+    changes: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lose:
     """Spark gives the task's attempt up and begins another; the old one stands still."""
 
@@ -133,7 +141,7 @@ class GiveUp:
 
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | StandStill
+    | GoBack | GiveUp | StandStill | CoordinatorsStandStill
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from model.schedules import (
     FIRST_SLOT,
     TAKING_AWAY,
     AbortByHand,
+    CoordinatorsStandStill,
     Crash,
     Event,
     Fail,
@@ -96,7 +97,8 @@ class World:
     def __init__(self, schedule: Schedule, watcher: Watcher | None = None) -> None:
         self.schedule = schedule
         self._watcher = watcher
-        self.kafka = LogicalKafka(schedule.version, schedule.last_epoch)
+        stands_still = CoordinatorsStandStill in schedule.kinds()
+        self.kafka = LogicalKafka(schedule.version, schedule.last_epoch, remembers=stands_still)
         self.step = 0
         self.errors: list[type[Exception]] = []
         self.stopped_by: type[Exception] | None = None
@@ -208,6 +210,8 @@ class World:
                 self.kafka.lose_marker(slot, committed=committed)
             case StandStill(changes=changes, reads=reads):
                 self.kafka.stand_still(changes, reads)
+            case CoordinatorsStandStill(changes=changes, requests=requests):
+                self.kafka.coordinators_stand_still(changes, requests)
             case Resume(effects=effects):
                 self._resume(effects)
             case ForgetIds():

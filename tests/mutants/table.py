@@ -994,8 +994,9 @@ COMMIT: tuple[Mutant, ...] = (
         "Init before recovery: what is open is aborted before what was decided is committed",
         TWO_PHASE,
         "        yield from finish(sink, decision, visible)\n"
-        "    yield from abort_open(sink, generation, listed)\n",
-        "        yield from abort_open(sink, generation, listed)\n"
+        "    still_open = yield from _open_since(sink, decision, listed)\n"
+        "    yield from abort_open(sink, generation, still_open)\n",
+        "        yield from abort_open(sink, generation, (yield from open_ones(sink, listed)))\n"
         "        yield from finish(sink, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
@@ -1029,8 +1030,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "recovery commits in the version that the cluster has now, not in that of the transaction",
         TWO_PHASE,
-        "committed=True, version=decision.transaction_version)",
-        "committed=True)",
+        "_commit_each(sink, pinned, decision.transaction_version)",
+        "_commit_each(sink, pinned, sink.transaction_version)",
         f"{TESTS_TWO_PHASE}::test_a_plan_finishes_a_decision_in_the_version_that_its_transactions_have",
     ),
     Mutant(
@@ -1042,9 +1043,30 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_end_txn_that_is_refused",
     ),
     Mutant(
+        "an EndTxn that a coordinator refuses is over, though that one stood still",
+        TWO_PHASE,
+        "        again = [each for each, said in zip(refused, found, strict=True) if not _is_over(said, each[1])]\n",
+        "        again = []\n",
+        f"{TESTS_EXACTLY_ONCE}::test_transaction_coordinators_that_stood_still_may_answer_for_a_moment",
+    ),
+    Mutant(
+        "a plan aborts what the decision names, where that is said to be open",
+        TWO_PHASE,
+        "    still_open = yield from _open_since(sink, decision, listed)\n",
+        "    still_open = yield from open_ones(sink, listed)\n",
+        f"{TESTS_TWO_PHASE}::test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say",
+    ),
+    Mutant(
+        "a driver is fenced by what a coordinator knew before its Init",
+        EXCHANGES,
+        "        if is_later or pause_ms is None:\n",
+        "        if True:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_transaction_coordinators_that_stood_still_may_answer_for_a_moment",
+    ),
+    Mutant(
         "slots that no decision names are left open",
         TWO_PHASE,
-        "    yield from abort_open(sink, generation, listed)\n",
+        "    yield from abort_open(sink, generation, still_open)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::"
         "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
@@ -1523,8 +1545,8 @@ BY_HAND: tuple[Mutant, ...] = (
     Mutant(
         "an operator's abort ends a transaction that the decision names",
         SURVEY,
-        "    if decision is not None and named:\n",
-        "    if decision is not None and named and False:\n",
+        "    if decision is not None and decided:\n",
+        "    if decision is not None and decided and False:\n",
         f"{TESTS_SURVEY}::test_what_a_decision_names_is_never_aborted",
     ),
     Mutant(

@@ -52,7 +52,7 @@ def test_arguments_win_over_options_and_options_over_the_preset(tmp_path: Path) 
     parser = parser_of("What it does.\n\nexamples:\n    x", "x")
     add_options(parser, example="kafka.acks=1")
     file = written(tmp_path, "Topic = of preset\nkafka.acks = 0\nkafka.linger.ms = 7")
-    args = parser.parse_args(["--preset", file, "--option", "KAFKA.acks=1", "--option", "topic=of option"])
+    args = parser.parse_args(["--preset", file, "--option", "KAFKA.acks=1", "--option", "TOPIC=of option"])
     expected = {"topic": "of argument", "kafka.acks": "1", "kafka.linger.ms": "7"}
     assert options_of(args, {"topic": "of argument", "kafka.client.id": None}) == expected
 

@@ -53,6 +53,7 @@ from kafka_sink.protocol.transactions import (
     DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
+    ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
     OffsetCommitRequest,
@@ -510,6 +511,37 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     with pytest.raises(DriverFenced):
         exchange.run(late, listing)
     assert exchange.kafka.holding_back() == ["orders.0"]
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say(version: int, older: int) -> None:
+    """One that stood still refuses the EndTxn, and another one, or the same, describes it, or what was before, open."""
+    exchange = Exchange(version)
+    exchange.micro_batch(1)
+    exchange.decided(1, 1)
+    decision = exchange.run(read_decision(exchange.sink))
+    assert decision is not None
+    (pinned,) = decision.pinned
+    assert pinned is not None
+    epoch = pinned.producer_epoch - older
+    told = TransactionDescription("orders.0", 0, "Ongoing", 60_000, 0, pinned.producer_id, epoch, ())
+    listing = ListTransactionsResponse(0, 0, (ListedTransaction("orders.0", pinned.producer_id, "Ongoing"),))
+    answers: dict[type, Any] = {
+        EndTxnRequest: EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1),
+        DescribeTransactionsRequest: DescribeTransactionsResponse(0, (told,)),
+        ListTransactionsRequest: [listing],
+    }
+    exchange.answer = lambda request: (
+        None if getattr(request, "transactional_ids", ()) == ("orders.driver",) else answers.get(type(request))
+    )
+    exchange.requests.clear()
+    # Its marker is about to be replaced for as long as it is open: a client would wait for that.
+    with pytest.raises(TransactionRefused, match="UNSTABLE_OFFSET_COMMIT"):
+        exchange.run(two_phase.plan(exchange.sink))
+    inits = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
+    assert inits == ["orders.driver"]
+    assert all(each.committed for each in exchange.requests if isinstance(each, EndTxnRequest))
 
 
 @BOTH_VERSIONS
