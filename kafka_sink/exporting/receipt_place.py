@@ -5,7 +5,8 @@ the machine of the user's Python as well, which reads it from the same disk or o
 the server's: there a data source (spark/receipt_source.py) reads the file on the driver and brings its rows.
 
 Without `receiptsPath` the folder is a temporary one, and is removed. The receipt's name is the export's own, a random
-one, or `txnAppId`'s, so that another write into the same folder is never taken for this one.
+one, so that another write into the same folder is never taken for this one; or `txnAppId`'s, or the user's
+`receiptName`: then a file of another write may be there (writing.py compares).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def place_of(config: SinkConfig, *, is_remote: bool) -> Iterator[Place]:
     """Where the receipt of a batch write with `config` will be."""
     said = {name: getattr(config, name) for name in ("txn_app_id", "txn_version", "receipt_name")}
     _, write = batch_identity(said)
-    name, batch_id = write.query_id, write.micro_batch_id
+    name, batch_id = write.identity.named, write.micro_batch_id
     if config.receipts_path is not None:
         yield Place(config.receipts_path, name, batch_id, is_remote, is_temporary=False)
     elif is_remote:

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kafka_sink import receipt_file
 from kafka_sink.config import SinkConfig
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
@@ -88,9 +89,9 @@ def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, 
         asked = {"receiptsPath": place.folder}
         if config.txn_app_id is None:
             asked["receiptName"] = place.name
-            before = None
-        else:
-            before = _facts(spark, place)
+        # Under a random name there is none.
+        is_own_name = config.txn_app_id is None and config.receipt_name is None
+        before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
         with watched(spark, framing.topic, wanted=progress, is_remote=ready.is_remote) as name:
             started_s = time.monotonic()
             ready.records.write.format(name).mode("append").options(**{**wish.options, **asked}).save()
@@ -170,11 +171,16 @@ def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
 def _receipt(
     config: SinkConfig, place: Place, before: pa.Table | None, after: pa.Table | None, duration_s: float
 ) -> Receipt:
+    """`before`, `after`: what the file held; None: nobody knows. At-least-once goes on where it cannot write its
+    receipt, so a file may be an old one: it is this write's only where it is known to be another than before."""
     is_version = config.txn_app_id is not None
     receipt = Receipt(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
     if after is None or not after.num_rows:
         # A version that was written before leaves no file where there was none.
         return replace(receipt, was_written_before=is_version and after is not None)
+    if not is_version and (before is None or after.equals(before)):
+        log.warning("the receipt %s may be an earlier write's: nothing is told of it", place.path)
+        return receipt
     partitions = partitions_of(after)
     return replace(
         receipt,
