@@ -46,6 +46,9 @@ _HEADER = "header_"
 _BYTES = (
     spark_types.StringType, spark_types.CharType, spark_types.VarcharType, spark_types.BinaryType
 )  # fmt: skip
+# A cast makes a partition of what is none, as 1.9 or "1e0", and what it refuses depends on spark.sql.ansi.enabled.
+_INTS = (spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.NullType)
+_MAX_INT = 2**31 - 1
 # Types whose text is the same wherever and whenever it is made: not a float's, nor a time's, which has a zone.
 _PLAIN_TEXT = (
     spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.LongType,
@@ -87,7 +90,7 @@ def staged(frame: DataFrame, said: Said, framing: Framing) -> tuple[DataFrame, d
     if "key" in record:
         record["key"] = _bytes(record["key"], types["key"], "key")
     if "partition" in record:
-        record["partition"] = record["partition"].cast("int")
+        record["partition"] = _partition(record["partition"], types["partition"])
     if isinstance(said.headers, Mapping) and said.headers:
         record["headers"] = F.array(
             *(
@@ -208,6 +211,22 @@ def _bytes(column: Column, spark_type: spark_types.DataType, name: str) -> Colum
         expected="binary, string, or a whole number, decimal, boolean or date, which becomes its text",
         hint="Convert it, e.g. .cast('string'), F.to_json(...), or kafka_sink.functions for the bytes that Kafka's own "
         "serializers write.",
+    )
+
+
+def _partition(column: Column, spark_type: spark_types.DataType) -> Column:
+    """As an int. A long that is none fails the query, with or without ANSI, and is not quoted. Raises
+    ColumnTypeMismatch."""
+    if isinstance(spark_type, _INTS):
+        return column.cast("int")
+    if isinstance(spark_type, spark_types.LongType):
+        refusal = F.raise_error("partition: a row names one that is outside int, -2147483648 to 2147483647")
+        return F.when(column.isNull() | column.between(-_MAX_INT - 1, _MAX_INT), column.cast("int")).otherwise(refusal)
+    raise ColumnTypeMismatch(
+        column="partition",
+        found=spark_type.simpleString(),
+        expected="a byte, short, int or long",
+        hint="Convert it, e.g. .cast('int').",
     )
 
 

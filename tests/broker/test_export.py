@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from functools import reduce
@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -95,6 +96,25 @@ def test_the_columns_of_a_record_are_made_of_any_frame(spark: SparkSession) -> N
     assert list(row) == ["timestamp", "value", "headers"]
 
 
+@pytest.fixture(params=[True, False])
+def ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    was = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.ansi.enabled", was)
+
+
+def test_a_long_that_is_no_int_is_no_partition(spark: SparkSession, ansi: bool) -> None:
+    """With ANSI a cast tells the value, without it another partition is written to."""
+    told = record(spark.createDataFrame([(2**31 - 1,), (-1,), (None,)], "p BIGINT"), value=F.lit("v"), partition="p")
+    assert [row.partition for row in told.collect()] == [2**31 - 1, -1, None]
+    for outside in (2**32 + 1, 2**31 + 5, -(2**31) - 5):
+        frame = spark.createDataFrame([(outside,)], "p BIGINT")
+        with pytest.raises(PySparkException, match="outside int") as failure:
+            record(frame, value=F.lit("v"), partition="p").collect()
+        assert str(abs(outside)) not in str(failure.value)
+
+
 def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("'k' AS key", "'v' AS value", "id", "'u' AS topic", "5 AS partition")
     assert one(record(frame, headers={"id": "id"}, partition="id")) == {
@@ -113,6 +133,7 @@ def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession)
         ({"value": "json", "headers": {"h": "v1"}}, MissingColumn, r"headers\['h'\]"),
         ({"key": "x", "value": "json"}, ColumnTypeMismatch, "'key' is double"),
         ({"key": "st", "value": "json"}, ColumnTypeMismatch, "to_json"),
+        ({"partition": "x", "value": "json"}, ColumnTypeMismatch, "'partition' is double"),
         ({"value": "avro"}, InvalidArgument, r'registry=\{"url"'),
         ({"value": "protobuf"}, InvalidArgument, "registry"),
         ({"value": "json", "schema": "{}"}, InvalidArgument, "registry"),

@@ -1,0 +1,43 @@
+"""Which types a record's columns are made of. What Spark makes of their rows is in broker/test_export.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import types as spark_types
+
+from kafka_sink.errors import ColumnTypeMismatch
+from kafka_sink.exporting import columns
+
+
+class Cast:
+    """A column that remembers what it is made into."""
+
+    def __init__(self, into: str = "") -> None:
+        self.into = into
+
+    def cast(self, into: str) -> Cast:
+        return Cast(into)
+
+
+CAST: Any = Cast()
+
+
+@pytest.mark.parametrize("name", ["ByteType", "ShortType", "IntegerType", "NullType"])
+def test_a_partition_is_an_int(name: str) -> None:
+    made: Any = columns._partition(CAST, getattr(spark_types, name)())
+    assert made.into == "int"
+
+
+@pytest.mark.parametrize(
+    "spark_type",
+    [
+        spark_types.DoubleType(), spark_types.FloatType(), spark_types.DecimalType(9, 0), spark_types.StringType(),
+        spark_types.BooleanType(), spark_types.DateType(), spark_types.TimestampType(), spark_types.BinaryType(),
+    ],
+)  # fmt: skip
+def test_of_nothing_else_is_a_partition_made(spark_type: spark_types.DataType) -> None:
+    with pytest.raises(ColumnTypeMismatch, match="'partition' is") as failure:
+        columns._partition(CAST, spark_type)
+    assert failure.value.found == spark_type.simpleString()
