@@ -10,7 +10,8 @@
                a name or a Column
 
 JSON is Spark's `to_json` of every column, those that are the key or a header as well: a value that needs no key to be
-understood outlives both. Fields that are null are left out, as `to_json` does, and no row becomes a tombstone.
+understood outlives both. Fields that are null are left out, as `to_json` does, and no row becomes a tombstone. Times
+have their microseconds, which `to_json` cuts off unless told otherwise.
 
 A DataFrame that is a record's already keeps the record's columns that no argument names. Any other column of it must be
 one that an argument names: who forgot `value="json"` would lose it without a word.
@@ -39,6 +40,11 @@ ColumnOrName = Column | str
 Headers = Mapping[str, object] | ColumnOrName
 
 WHOLE_ROW = ("json", "avro", "protobuf")
+# Spark's own formats end at milliseconds. A time is told in the session's zone, with its offset.
+TO_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 # In front of a name while the DataFrame's own columns are still beside the record's.
 STAGED = "__pykafka_"
 _HEADER = "header_"
@@ -154,7 +160,7 @@ def _value(frame: DataFrame, value: ColumnOrName, framing: Framing) -> Column:
         if form is None:
             return _column(frame, value, "value")
         if form == "json":
-            return F.to_json(F.struct("*"))
+            return F.to_json(F.struct("*"), TO_JSON)
         raise InvalidArgument(
             argument="registry",
             reason=f'value="{form}" is framed for a Schema Registry: give its address, registry={{"url": ...}}.',

@@ -6,7 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -94,6 +94,18 @@ def test_the_columns_of_a_record_are_made_of_any_frame(spark: SparkSession) -> N
     ]  # fmt: skip
     assert row["value"] == b"\x00\xff"
     assert list(row) == ["timestamp", "value", "headers"]
+
+
+def test_times_in_json_have_their_microseconds(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "SELECT TIMESTAMP'2026-01-31 12:00:00.123456' AS t, TIMESTAMP_NTZ'2026-01-31 12:00:00.000001' AS n"
+    )
+    told = json.loads(one(record(frame, value="json"))["value"])
+    assert told["n"] == "2026-01-31T12:00:00.000001"
+    # In the session's zone: the literal's own.
+    assert told["t"].startswith("2026-01-31T12:00:00.123456")
+    (row,) = frame.collect()
+    assert datetime.fromisoformat(told["t"]).astimezone() == row.t.astimezone()
 
 
 @pytest.fixture(params=[True, False])

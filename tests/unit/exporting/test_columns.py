@@ -9,6 +9,7 @@ from pyspark.sql import types as spark_types
 
 from kafka_sink.errors import ColumnTypeMismatch
 from kafka_sink.exporting import columns
+from kafka_sink.exporting.columns import Framing, Said
 
 
 class Cast:
@@ -41,3 +42,18 @@ def test_of_nothing_else_is_a_partition_made(spark_type: spark_types.DataType) -
     with pytest.raises(ColumnTypeMismatch, match="'partition' is") as failure:
         columns._partition(CAST, spark_type)
     assert failure.value.found == spark_type.simpleString()
+
+
+def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, str] = {}
+
+    def to_json(whole: object, options: dict[str, str] | None = None) -> object:
+        told.update(options or {})
+        return whole
+
+    monkeypatch.setattr(columns.F, "to_json", to_json)
+    monkeypatch.setattr(columns.F, "struct", lambda *names: names)
+    frame: Any = None
+    columns._raw(frame, Said(value="json"), Framing(topic="t"))
+    assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
+    assert "timeZone" not in told, "the session's"
