@@ -179,10 +179,10 @@ def export(
     """Writes `df` to `topic` once, and returns what was written: rows, offsets of each partition, bad rows, duration.
 
     `topic`: a name, or a Column of each row's. `key`, `value`, `headers`, `partition`, `timestamp`: a column's name or
-    a Column; a key that is a whole number, decimal, boolean or date becomes its text. `value`: "json" is all columns,
-    without fields that are null; "avro", "protobuf", or "json" with a registry, are all columns framed for the Schema
-    Registry at `registry`, by `schema` or one made of the DataFrame's, under `subject`; None: `df` has the columns of a
-    record. `headers`: also {name: column or value}, where a str names a column.
+    a Column; a key that is a whole number, boolean, date, or decimal of at most 6 decimal places becomes its text.
+    `value`: "json" is all columns, without fields that are null; "avro", "protobuf", or "json" with a registry, are all
+    columns framed for the Schema Registry at `registry`, by `schema` or one made of the DataFrame's, under `subject`;
+    None: `df` has the columns of a record. `headers`: also {name: column or value}, where a str names a column.
 
     `coPartition`: one task for each partition of the topic, so that batches are full; with `orderBy` the rows of a
     partition, and so those of a key, are in that order over all of `df`. `exactlyOnce`: readers with read_committed see

@@ -2,8 +2,9 @@
 
     value      "json": the whole row; "avro", "protobuf", or "json" with a registry: the whole row, framed for a Schema
                Registry; another name, or a Column: that one; None: the DataFrame is a record's already
-    key        a name or a Column; whole numbers, decimals, booleans and dates become their text, as a reader with
-               StringDeserializer expects. kafka_sink.functions has the bytes of LongSerializer and its like
+    key        a name or a Column; whole numbers, booleans, dates, and decimals of at most 6 decimal places become their
+               text, as a reader with StringDeserializer expects. kafka_sink.functions has the bytes of LongSerializer
+               and its like
     headers    {name: column or value}: a str names a column, `F.lit` or anything that is no str is a value; or a column
                of headers
     partition, timestamp, topic
@@ -58,8 +59,11 @@ _MAX_INT = 2**31 - 1
 # Types whose text is the same wherever and whenever it is made: not a float's, nor a time's, which has a zone.
 _PLAIN_TEXT = (
     spark_types.ByteType, spark_types.ShortType, spark_types.IntegerType, spark_types.LongType,
-    spark_types.DecimalType, spark_types.BooleanType, spark_types.DateType, spark_types.NullType,
+    spark_types.BooleanType, spark_types.DateType, spark_types.NullType,
 )  # fmt: skip
+# Without ANSI a decimal's text is that of java.math.BigDecimal.toString: 1E-7, with it 0.0000001. They are the same
+# while the exponent of its first digit is -6 or more, which is so of every value, 0 too, with six decimal places.
+_MAX_PLAIN_SCALE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,15 +213,21 @@ def _bytes(column: Column, spark_type: spark_types.DataType, name: str) -> Colum
     """As it is, or its text. Raises ColumnTypeMismatch."""
     if isinstance(spark_type, _BYTES):
         return column
-    if isinstance(spark_type, _PLAIN_TEXT):
+    if isinstance(spark_type, _PLAIN_TEXT) or _is_plain_decimal(spark_type):
         return column.cast("string")
     raise ColumnTypeMismatch(
         column=name,
         found=spark_type.simpleString(),
-        expected="binary, string, or a whole number, decimal, boolean or date, which becomes its text",
+        expected="binary, string, or a whole number, boolean, date, or decimal of at most 6 decimal places, which "
+        "becomes its text",
         hint="Convert it, e.g. .cast('string'), F.to_json(...), or kafka_sink.functions for the bytes that Kafka's own "
         "serializers write.",
     )
+
+
+def _is_plain_decimal(spark_type: spark_types.DataType) -> bool:
+    # A legacy setting allows scales below 0, whose text is 1E+2.
+    return isinstance(spark_type, spark_types.DecimalType) and 0 <= spark_type.scale <= _MAX_PLAIN_SCALE
 
 
 def _partition(column: Column, spark_type: spark_types.DataType) -> Column:

@@ -127,6 +127,14 @@ def test_a_long_that_is_no_int_is_no_partition(spark: SparkSession, ansi: bool) 
         assert str(abs(outside)) not in str(failure.value)
 
 
+def test_the_text_of_a_decimal_key_is_the_same_with_and_without_ansi(spark: SparkSession, ansi: bool) -> None:
+    texts = ["0.000001", "0.000000", "-0.000010", "12.500000"]
+    frame = spark.createDataFrame([(text,) for text in texts], "t STRING").selectExpr("CAST(t AS DECIMAL(38,6)) AS d")
+    assert [row.key for row in record(frame, value=F.lit("v"), key="d").collect()] == texts
+    with pytest.raises(ColumnTypeMismatch, match=r"decimal\(38,7\)"):
+        record(frame.selectExpr("CAST(d AS DECIMAL(38,7)) AS d"), value=F.lit("v"), key="d")
+
+
 def test_a_frame_that_is_a_record_already_is_taken_as_it_is(spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr("'k' AS key", "'v' AS value", "id", "'u' AS topic", "5 AS partition")
     assert one(record(frame, headers={"id": "id"}, partition="id")) == {

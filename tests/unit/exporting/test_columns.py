@@ -44,6 +44,19 @@ def test_of_nothing_else_is_a_partition_made(spark_type: spark_types.DataType) -
     assert failure.value.found == spark_type.simpleString()
 
 
+@pytest.mark.parametrize(("precision", "scale"), [(38, 0), (9, 2), (38, 6)])
+def test_a_decimal_whose_text_is_one_everywhere_becomes_it(precision: int, scale: int) -> None:
+    made: Any = columns._bytes(CAST, spark_types.DecimalType(precision, scale), "key")
+    assert made.into == "string"
+
+
+@pytest.mark.parametrize("scale", [7, 18, -2])
+def test_a_decimal_whose_text_depends_on_ansi_is_for_the_user_to_cast(scale: int) -> None:
+    """0.0000001 with it, 1E-7 without: another partition of the same key."""
+    with pytest.raises(ColumnTypeMismatch, match=r"at most 6 decimal places.*cast"):
+        columns._bytes(CAST, spark_types.DecimalType(38, scale), "key")
+
+
 def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, str] = {}
 
