@@ -28,11 +28,14 @@ MAX_SHOWN = 40
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Receipt:
-    """`rows`: as Spark delivered them; None where the receipt file could not be written or read, though all rows are
-    in Kafka: the driver's log says why. Each was written, or is one of `dropped` and `dead_lettered`. `partitions`:
-    sorted, dead letters' among them; rows whose place nobody knows any more are in none. `duration_s`: of Spark's
-    write, by this machine's clock. `path`: the receipt file, where one was asked for. `was_written_before`: of a
-    txnVersion that was in Kafka already; nothing was written now, and the rest is what its receipt says.
+    """`rows`: as Spark delivered them; None where no receipt file tells of this write for sure: it could not be written
+    or read, for which the driver's log says why, or nothing was written. Each was written, or is one of `dropped` and
+    `dead_lettered`. `partitions`: sorted, dead letters' among them; rows whose place nobody knows any more are in none.
+    `duration_s`: of Spark's write, by this machine's clock. `path`: the receipt file, where one was asked for.
+
+    `was_written_before`: a txnVersion was passed over, as it or a later one had been written; None where that cannot be
+    told. The file at `path` is then an earlier run's, perhaps one that was never committed: a later version makes it
+    one. So it is not told from.
     """
 
     topic: str | None
@@ -43,7 +46,7 @@ class Receipt:
     dead_lettered: int = 0
     partitions: tuple[PartitionReceipt, ...] = ()
     path: str | None = None
-    was_written_before: bool = False
+    was_written_before: bool | None = False
 
     @property
     def written(self) -> int | None:
@@ -70,8 +73,13 @@ class Receipt:
 
     def _what_was_written(self) -> str:
         if self.was_written_before:
-            return "nothing was written: this txnVersion was written before"
+            return "nothing was written: this txnVersion or a later one was written before"
         took = f"in {self.duration_s:.2f} s"
+        if self.was_written_before is None:
+            return (
+                f"this txnVersion or a later one is written, now or before, {self.guarantee}, {took}; there is no "
+                "receipt of it, see the driver's log"
+            )
         if self.rows is None:
             return f"all rows were written, {self.guarantee}, {took}; there is no receipt of them, see the driver's log"
         return f"{self.rows:,} rows, {self.guarantee}, {took}"

@@ -171,23 +171,30 @@ def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
 def _receipt(
     config: SinkConfig, place: Place, before: pa.Table | None, after: pa.Table | None, duration_s: float
 ) -> Receipt:
-    """`before`, `after`: what the file held; None: nobody knows. At-least-once goes on where it cannot write its
-    receipt, so a file may be an old one: it is this write's only where it is known to be another than before."""
-    is_version = config.txn_app_id is not None
+    """`before`, `after`: what the file held; None: nobody knows. It is this write's only where it is known to be
+    another than before:
+
+    * At-least-once goes on where it cannot write its receipt, and an old one stays.
+    * A version that is passed over leaves the file as it was. That may be of a run that wrote it before the decision
+      and died, so that its rows were aborted when a later version came.
+    """
     receipt = Receipt(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
-    if after is None or not after.num_rows:
-        # A version that was written before leaves no file where there was none.
-        return replace(receipt, was_written_before=is_version and after is not None)
-    if not is_version and (before is None or after.equals(before)):
+    path = None if place.is_temporary else place.path
+    is_there = after is not None and after.num_rows > 0
+    if after is not None and is_there and before is not None and not after.equals(before):
+        partitions = partitions_of(after)
+        return replace(
+            receipt,
+            rows=rows_of(after),
+            dropped=dropped_of(after),
+            dead_lettered=sum(each.record_count for each in partitions if each.topic == config.dead_letter_topic),
+            partitions=partitions,
+            path=path,
+        )
+    if config.txn_app_id is not None:
+        # Exactly-once writes its file or fails: where none is there, or the same as before, nothing was written.
+        is_known = after is not None and before is not None
+        return replace(receipt, path=path if is_there else None, was_written_before=True if is_known else None)
+    if is_there:
         log.warning("the receipt %s may be an earlier write's: nothing is told of it", place.path)
-        return receipt
-    partitions = partitions_of(after)
-    return replace(
-        receipt,
-        rows=rows_of(after),
-        dropped=dropped_of(after),
-        dead_lettered=sum(each.record_count for each in partitions if each.topic == config.dead_letter_topic),
-        partitions=partitions,
-        path=None if place.is_temporary else place.path,
-        was_written_before=is_version and before is not None and after.equals(before),
-    )
+    return receipt

@@ -89,3 +89,33 @@ def test_an_old_file_of_a_users_name_is_not_taken_for_this_write(
     assert (receipt.rows, receipt.partitions, receipt.path, receipt.was_written_before) == (None, (), None, False)
     assert "there is no receipt of them" in receipt.summary
     assert "may be an earlier write's" in caplog.text
+
+
+def test_a_version_that_was_written_is_told(export: Any) -> None:
+    """Also where a run before it left a file of rows that were aborted."""
+    for before in (None, file(7)):
+        receipt = export(VERSION, before=before, after=file(12))
+        assert (receipt.rows, receipt.was_written_before) == (12, False)
+        Path(receipt.path).unlink()
+
+
+def test_the_file_of_a_version_that_is_passed_over_is_named_and_not_told(export: Any) -> None:
+    """Its rows may have been aborted: its run died before the decision, and a later version came."""
+    receipt = export(VERSION, before=file(7), after=None)
+    assert (receipt.rows, receipt.written, receipt.partitions, receipt.was_written_before) == (None, None, (), True)
+    assert receipt.path.endswith("batch-00000000000000000005.parquet")
+    assert receipt.summary.startswith("nothing was written: this txnVersion or a later one was written before; receipt")
+
+
+def test_a_version_that_is_passed_over_without_a_file_is_told(export: Any) -> None:
+    receipt = export(VERSION, before=None, after=None)
+    assert (receipt.rows, receipt.path, receipt.was_written_before) == (None, None, True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(b"no receipt", file(7)), (file(7), b"no receipt")])
+def test_where_a_file_cannot_be_read_it_is_not_said_whether_the_version_was_passed_over(
+    export: Any, before: Any, after: Any
+) -> None:
+    receipt = export(VERSION, before=before, after=after)
+    assert (receipt.rows, receipt.partitions, receipt.was_written_before) == (None, (), None)
+    assert "is written, now or before" in receipt.summary
