@@ -187,8 +187,8 @@ def export(
     `coPartition`: one task for each partition of the topic, so that batches are full; with `orderBy` the rows of a
     partition, and so those of a key, are in that order over all of `df`. `exactlyOnce`: readers with read_committed see
     all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
-    terminal or notebook. `token`: as for `kafka_sink.validate`. Options of docs/options.md come by their own names in
-    `options`, or in snake case: `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`.
+    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. Options of docs/options.md come by
+    their own names in `options`, or in snake case: `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`.
 
     Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, TypeError for an argument
     that is none; else what the write raises, as Spark brings it.

@@ -22,11 +22,15 @@ from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
 
 class ExportBar(Interceptor):
-    """`total`: rows, where that is known. More of tqdm's arguments are passed on."""
+    """`total`: rows, where that is known. `tally`: one that is to be used again. More of tqdm's arguments are passed
+    on."""
 
-    def __init__(self, spark: SparkSession, total: int | None = None, **of_tqdm: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, total: int | None = None, *, tally: Tally | None = None, **of_tqdm: Any
+    ) -> None:
         self._bar: tqdm[Any] | None = tqdm(total=total, **{"unit": " rows", "unit_scale": True, **of_tqdm})
-        self._tally = Tally(spark, on_sum=self._show)
+        self._tally = Tally(spark) if tally is None else tally
+        self._tally.watch(self._show)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks count, and show nothing."""
@@ -39,6 +43,7 @@ class ExportBar(Interceptor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._bar is not None, "tasks have no bar to leave"
+        self._tally.unwatch()
         self._bar.close()
 
     @property

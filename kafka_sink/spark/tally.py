@@ -33,7 +33,19 @@ class Tally(Interceptor):
     def __init__(self, spark: SparkSession, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
         """`on_sum`: is told each new sum, in the driver's process and on a thread of Spark's."""
         none_yet: ReceiptsByPartition = {}
-        self._sum = spark.sparkContext.accumulator(none_yet, ReceiptsParam(on_sum))
+        self._param = ReceiptsParam(on_sum)
+        self._sum = spark.sparkContext.accumulator(none_yet, self._param)
+
+    def watch(self, on_sum: Callable[[ReceiptsByPartition], None]) -> None:
+        """From nothing again, for another write: PySpark keeps an accumulator for as long as the process lives. Not
+        while a write goes through it."""
+        self._param.on_sum = None
+        self._sum.value = {}
+        self._param.on_sum = on_sum
+
+    def unwatch(self) -> None:
+        """The sum stays, and nobody is told of it."""
+        self._param.on_sum = None
 
     @property
     def value(self) -> ReceiptsByPartition:
@@ -48,11 +60,11 @@ class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
     """Adds receipts up by partition. A sum is a new dict: the driver's thread may be reading the old one."""
 
     def __init__(self, on_sum: Callable[[ReceiptsByPartition], None] | None = None) -> None:
-        self._on_sum = on_sum
+        self.on_sum = on_sum
 
     def __getstate__(self) -> dict[str, None]:
         """What tasks add up is not the sum yet."""
-        return {"_on_sum": None}
+        return {"on_sum": None}
 
     def zero(self, value: ReceiptsByPartition) -> ReceiptsByPartition:
         return {}
@@ -60,6 +72,7 @@ class ReceiptsParam(AccumulatorParam[ReceiptsByPartition]):
     def addInPlace(self, value1: ReceiptsByPartition, value2: ReceiptsByPartition) -> ReceiptsByPartition:
         added = {key: value1[key].plus(new) if key in value1 else new for key, new in value2.items()}
         summed = {**value1, **added}
-        if self._on_sum is not None:
-            self._on_sum(summed)
+        on_sum = self.on_sum
+        if on_sum is not None:
+            on_sum(summed)
         return summed

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import Accumulator
+from pyspark.sql import SparkSession
 
 from kafka_sink import Interceptor
 from kafka_sink.exporting import progress
 from kafka_sink.exporting.progress import is_looked_at, watched
-from kafka_sink.monitoring.bar import ExportBar
+from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
+from kafka_sink.spark.tally import Tally
+
+
+class Context:
+    def __init__(self) -> None:
+        self.made = 0
+
+    def accumulator(self, value: Any, param: Any) -> Accumulator[Any]:
+        self.made += 1
+        return Accumulator(0, value, param)
 
 
 class Session:
     """What of a SparkSession is used here."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context | None = None) -> None:
         self.registered: list[type[KafkaDataSource]] = []
         self.dataSource = SimpleNamespace(register=self.registered.append)
-        self.sparkContext = SimpleNamespace(accumulator=lambda value, param: Accumulator(0, value, param))
+        self.sparkContext = context or Context()
 
 
 @pytest.fixture(autouse=True)
 def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "_registered", {})
+    monkeypatch.setattr(progress, "_free", [])
 
 
 def format_of(session: Any, *, wanted: bool | None = True, is_remote: bool = False) -> str:
@@ -40,21 +53,87 @@ def test_a_bar_stands_behind_the_users_interceptors_in_a_format_of_its_own() -> 
     session: Any = Session()
     mask = Interceptor()
     register_source(session, source_with((mask,), lambda: ("token", 60.0)))
-    names = [format_of(session), format_of(session)]
+    with watched(session, "a", wanted=True, is_remote=False) as one:
+        names = [one, format_of(session)]
     users, *with_bars = session.registered
     assert users.name() == "pykafka"
     assert len({*names, "pykafka"}) == 3
     assert [each.name() for each in with_bars] == names
     for each in with_bars:
-        assert each.interceptors[0] is mask and isinstance(each.interceptors[1], ExportBar)
+        assert each.interceptors[0] is mask and isinstance(each.interceptors[1], Tally)
         assert each.token_callable == users.token_callable is not None
     assert users.interceptors == (mask,)
+
+
+def test_many_exports_have_one_format_and_one_accumulator() -> None:
+    """Neither can be taken back: of each call they would be a leak."""
+    session: Any = Session()
+    assert len({format_of(session) for _ in range(50)}) == 1
+    assert (len(session.registered), session.sparkContext.made) == (1, 1)
+    (form,) = progress._free
+    assert form.tally._param.on_sum is None, "the accumulator outlives the bar"
+
+
+def test_exports_at_one_time_are_told_apart_and_leave_as_many() -> None:
+    session: Any = Session()
+    for _ in range(10):
+        with ExitStack() as stack:
+            names = [
+                stack.enter_context(watched(session, "t", wanted=True, is_remote=False)) for _ in range(3)
+            ]
+            assert len(set(names)) == 3
+    assert (len(session.registered), session.sparkContext.made) == (3, 3)
+
+
+def test_copies_of_a_session_register_one_name_again() -> None:
+    """foreachBatch has another object of the same copy in each micro-batch."""
+    context = Context()
+    batches: list[Any] = [Session(context) for _ in range(20)]
+    assert len({format_of(batch) for batch in batches}) == 1
+    assert context.made == 1 and all(len(batch.registered) == 1 for batch in batches)
+    assert len(progress._free) == 1
+
+
+def test_what_is_registered_later_takes_the_place_of_what_was() -> None:
+    session: Any = Session()
+    name = format_of(session)
+    mask = Interceptor()
+    register_source(session, source_with((mask,)))
+    assert format_of(session) == name
+    assert session.registered[-1].name() == name and session.registered[-1].interceptors[0] is mask
+
+
+def test_another_context_has_accumulators_of_its_own() -> None:
+    one: Any = Session()
+    other: Any = Session()
+    assert format_of(one) == format_of(other)
+    assert (one.sparkContext.made, other.sparkContext.made) == (1, 1)
+    assert one.registered[0].interceptors[0] is not other.registered[0].interceptors[0]
+
+
+def test_a_bar_begins_at_nothing_also_with_a_tally_that_was_used() -> None:
+    session: Any = Session()
+    for _ in range(2):
+        with watched(session, "t", wanted=True, is_remote=False):
+            (tally,) = session.registered[0].interceptors
+            tally.on_acknowledgement((PartitionReceipt("t", 0, 2, 3, 4, 1, 50),), None)
+            assert [each.record_count for each in tally.value.values()] == [2]
+
+
+def test_only_the_main_session_has_a_bar_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "is_looked_at", lambda: True)
+    main: Any = Session()
+    copy: Any = Session()
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", main)
+    assert format_of(main, wanted=None) != "pykafka"
+    assert format_of(copy, wanted=None) == "pykafka"
+    assert copy.registered == []
 
 
 def test_without_anything_registered_the_bar_is_alone() -> None:
     session: Any = Session()
     format_of(session)
-    assert [type(each) for each in session.registered[0].interceptors] == [ExportBar]
+    assert [type(each) for each in session.registered[0].interceptors] == [Tally]
 
 
 def test_where_it_is_not_known_what_is_registered_there_is_no_bar() -> None:
