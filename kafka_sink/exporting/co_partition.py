@@ -19,14 +19,14 @@ place (exactly-once compares them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kafka_sink.client import partition_count
-from kafka_sink.config import SinkConfig
+from kafka_sink.config import EXACTLY_ONCE, SinkConfig
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import InvalidArgument
 from kafka_sink.exporting.columns import STAGED, ColumnOrName
@@ -35,14 +35,21 @@ from kafka_sink.functions import kafka_partition
 CO_PARTITION = f"{STAGED}co_partition"
 
 
-def check(config: SinkConfig, record: dict[str, Column]) -> None:
-    """Raises InvalidArgument where rows cannot be placed before they are written."""
+def check(config: SinkConfig, record: Mapping[str, object], order_by: Sequence[ColumnOrName]) -> None:
+    """Raises InvalidArgument where rows cannot be placed before they are written, or would be known by an order that
+    they do not have."""
     if config.topic is None or "topic" in record:
         reason = "it needs one topic for all rows: give its name, and no topic column."
     elif config.partitioner != "murmur2":
         reason = f"it places keys as partitioner=murmur2 does, not {config.partitioner}: give partition=... yourself."
     elif "key" not in record and "partition" not in record:
         reason = "it needs a key or a partition to go by."
+    elif config.row_identity and not order_by and config.delivery_guarantee != EXACTLY_ONCE:
+        # A task that runs again fetches its rows in another order: kafka_sink.dedupe would take one for another.
+        reason = (
+            "with rowIdentity=true rows are known by their place in a task, which a shuffle does not keep when the "
+            "task runs again: give an orderBy that tells all rows apart, or exactlyOnce=True, or leave one of the two."
+        )
     else:
         return
     raise InvalidArgument(argument="coPartition", reason=reason)

@@ -134,7 +134,7 @@ def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready
     records = record_frame(with_raw, record)
     check_spark_schema(records.schema, topic_option=config.topic is not None)
     if wish.co_partition:
-        co_partition.check(config, record)
+        co_partition.check(config, record, wish.order_by)
         n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
         records = record_frame(*co_partition.co_partitioned(with_raw, record, n, wish.order_by))
     return _Ready(records=records, config=config, is_remote=is_remote)
