@@ -45,7 +45,7 @@ FITS: dict[type[T.DataType], dict[str, V.Convert]] = {
     T.LongType: {"long": V.plain},
     T.FloatType: {"float": V.plain, "double": V.plain},
     T.DoubleType: {"double": V.plain},
-    T.StringType: {"string": V.plain, "string:uuid": V.plain},
+    T.StringType: {"string": V.plain, "string:uuid": V.uuids},
     T.VarcharType: {"string": V.plain},
     T.CharType: {"string": V.plain},
     T.BinaryType: {"bytes": V.plain},

@@ -16,8 +16,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_sink.errors import ValueNotInSchema
+
+# RFC 4122's text, which Java's UUID and Python's both read.
+UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 # (values without nulls, path of the column) -> as many Python values
 Convert = Callable[[pa.Array, str], list[Any]]
@@ -101,6 +105,13 @@ def plain(array: pa.Array, column: str) -> list[Any]:
         values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
     except (UnicodeDecodeError, pa.ArrowException):  # whose text is the value
         raise ValueNotInSchema(column=column, problem="is a string that is not UTF-8") from None
+    return values
+
+
+def uuids(array: pa.Array, column: str) -> list[Any]:
+    values = plain(array, column)
+    if not pc.all(pc.match_substring_regex(array, UUID), min_count=0).as_py():
+        raise ValueNotInSchema(column=column, problem="is not of a UUID's form, 8-4-4-4-12 hexadecimal digits")
     return values
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -138,6 +139,16 @@ def test_a_given_schema_takes_what_fits() -> None:
             read_back(schema, columns, [row, {**row, **bad}])
         assert refused.value.column == next(iter(bad))
         assert "PINK" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+def test_a_uuid_is_written_and_other_text_is_not() -> None:
+    columns = columns_of(ids=T.ArrayType(T.StringType()))
+    schema = record({"name": "ids", "type": {"type": "array", "items": {"type": "string", "logicalType": "uuid"}}})
+    text = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    assert read_back(schema, columns, [{"ids": [text]}]) == [{"ids": [uuid.UUID(text)]}]
+    with pytest.raises(ValueNotInSchema) as refused:
+        read_back(schema, columns, [{"ids": [text, "not a uuid"]}])
+    assert refused.value.column == "ids[]" and "not a uuid" not in str(refused.value)
 
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}

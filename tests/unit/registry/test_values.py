@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 
 import pyarrow as pa
@@ -39,6 +40,25 @@ def test_times_before_and_after_1970(micros: int) -> None:
     assert V.datetime_parts(array, "c") == [date | time]
     assert V.date_parts(pa.array([moment.date()]), "c") == [date]
     assert V.days(pa.array([moment.date()]), "c") == [(moment.date() - EPOCH.date()).days]
+
+
+A_UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+def test_a_uuid_is_text_in_any_case() -> None:
+    values = [A_UUID, A_UUID.upper()]
+    assert V.uuids(pa.array(["secret", *values]).slice(1), "c") == values
+    assert {uuid.UUID(value) for value in values} == {uuid.UUID(A_UUID)}
+    assert V.uuids(pa.array([], pa.string()), "c") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "secret", A_UUID.replace("-", ""), f"{{{A_UUID}}}", f"{A_UUID}\n", f" {A_UUID}", A_UUID[:-1] + "g"]
+)
+def test_what_is_no_uuid_is_an_error_of_its_row(text: str) -> None:
+    with pytest.raises(ValueNotInSchema, match="UUID") as refused:
+        V.uuids(pa.array([A_UUID, text]), "c")
+    assert refused.value.column == "c" and "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("days", [-719_163, 2_932_897])
