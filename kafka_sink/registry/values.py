@@ -141,7 +141,9 @@ def millis(array: pa.Array, column: str) -> list[Any]:
 
 def seconds_and_nanos(array: pa.Array, column: str) -> list[Any]:
     """google.protobuf.Timestamp's fields."""
-    seconds, rest = np.divmod(array.cast(pa.int64()).to_numpy(), 1_000_000)
+    micros_since_1970 = array.cast(pa.int64()).to_numpy()
+    _check_years(micros_since_1970.astype("datetime64[us]"), column, "google.protobuf.Timestamp")
+    seconds, rest = np.divmod(micros_since_1970, 1_000_000)
     return _records(seconds=seconds, nanos=rest * 1000)
 
 
@@ -161,12 +163,18 @@ def datetime_parts(array: pa.Array, column: str) -> list[Any]:
 
 
 def _civil(dates: np.ndarray[Any, Any], column: str) -> dict[str, np.ndarray[Any, Any]]:
+    years = _check_years(dates, column, "google.type")
     months = dates.astype("datetime64[M]")
-    years = months.astype("datetime64[Y]").astype(np.int64) + 1970
-    if years.size and (years.min() < 1 or years.max() > 9999):
-        raise ValueNotInSchema(column=column, problem="is not of the years 1 to 9999, which google.type has")
     days_of_month = (dates - months.astype("datetime64[D]")).astype(np.int64) + 1
     return {"year": years, "month": months.astype(np.int64) % 12 + 1, "day": days_of_month}
+
+
+def _check_years(moments: np.ndarray[Any, Any], column: str, holder: str) -> np.ndarray[Any, Any]:
+    """The years. What holds others is bytes that no reader can say as JSON."""
+    years = moments.astype("datetime64[Y]").astype(np.int64) + 1970
+    if years.size and (years.min() < 1 or years.max() > 9999):
+        raise ValueNotInSchema(column=column, problem=f"is not of the years 1 to 9999, which {holder} has")
+    return years
 
 
 def _records(**columns: np.ndarray[Any, Any]) -> list[Any]:

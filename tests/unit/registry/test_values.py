@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from kafka_sink.errors import ValueNotInSchema
 from kafka_sink.registry import values as V
@@ -66,3 +67,20 @@ def test_a_year_that_google_type_has_not_is_an_error_of_its_row(days: int) -> No
     with pytest.raises(ValueNotInSchema, match="1 to 9999") as refused:
         V.date_parts(pa.array([0, days], pa.int32()).cast(pa.date32()), "day")
     assert refused.value.column == "day"
+
+
+FIRST_MICRO, LAST_MICRO = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+def test_a_time_of_the_first_and_last_year_can_be_read_as_json() -> None:
+    written = V.seconds_and_nanos(pa.array([FIRST_MICRO, LAST_MICRO], pa.timestamp("us")), "at")
+    said = [Timestamp(**one).ToJsonString() for one in written]
+    assert said == ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"]
+
+
+@pytest.mark.parametrize("micros", [FIRST_MICRO - 1, LAST_MICRO + 1, -(2**63), 2**63 - 1])
+def test_a_time_that_no_reader_can_say_is_an_error_of_its_row(micros: int) -> None:
+    for convert in (V.seconds_and_nanos, V.datetime_parts):
+        with pytest.raises(ValueNotInSchema, match="1 to 9999") as refused:
+            convert(pa.array([0, micros], pa.timestamp("us")), "at")
+        assert refused.value.column == "at"
