@@ -13,6 +13,7 @@ Sources: Avro 1.12 specification; Spark's SchemaConverters.scala; confluent_kafk
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable
@@ -148,7 +149,15 @@ def encoded(rows: pa.Array, head: bytes, written: str, plan: V.Values) -> pa.Arr
 
 @functools.lru_cache(maxsize=16)
 def _parsed(written: str) -> Any:
-    return extra("fastavro").parse_schema(json.loads(written))
+    named: dict[str, Any] = {}
+    schema = extra("fastavro").parse_schema(json.loads(written), named_schemas=named)
+    for record in named.values():
+        for field in record.get("fields", ()):
+            if "default" in field:
+                # What is no bytes stays text: `fitted` has refused the schema if this default is to be written.
+                with contextlib.suppress(ValueError):
+                    field["default"] = _default(field["default"], field["type"], named)
+    return schema
 
 
 def fitted(text: str, columns: T.StructType) -> AvroEncoding:
@@ -176,6 +185,8 @@ class _Fitting:
             if name not in struct.names and "default" not in field:
                 expected = f"a field {name!r} without a default"
                 raise ColumnNotInSchema(column=path + name, found="not there", expected=expected, form=FORM)
+            if name not in struct.names:
+                self._check_default(field, path + name)
         plans = []
         for column in struct.fields:
             if column.name not in fields:
@@ -183,6 +194,13 @@ class _Fitting:
                 raise ColumnNotInSchema(column=path + column.name, found=found, expected=expected, form=FORM)
             plans.append((column.name, self.value(column.dataType, fields[column.name]["type"], path + column.name)))
         return V.Record(path.rstrip("."), why_no_null, tuple(plans))
+
+    def _check_default(self, field: dict[str, Any], path: str) -> None:
+        try:
+            _default(field["default"], field["type"], self.named)
+        except ValueError:
+            expected = f"a field {field['name']!r} whose default is bytes of its type (characters U+0000 to U+00FF)"
+            raise ColumnNotInSchema(column=path, found="not there", expected=expected, form=FORM) from None
 
     def value(self, data_type: T.DataType, schema: Any, path: str) -> V.Values:
         """What a column becomes; null is a matter of rows, as Spark takes nearly every column for nullable."""
@@ -220,6 +238,40 @@ def _convert(data_type: T.DataType, avro_type: Any, kind: str) -> V.Convert | No
         case T.BinaryType() if kind == "fixed":
             return V.of_size(about["size"])
     return FITS.get(type(data_type), {}).get(f"{kind}:{logical}" if logical else kind)
+
+
+# Of what a default is in JSON, for the types of which that is not told by the others of a union.
+_IN_JSON: dict[str, type] = {"string": str, "enum": str, "bytes": str, "fixed": str,
+                             "array": list, "map": dict, "record": dict}  # fmt: skip
+
+
+def _default(default: Any, schema: Any, named: dict[str, Any]) -> Any:
+    """As fastavro writes it: of bytes and fixed it is text in JSON, a character for each byte. Of a union it is of the
+    first branch that matches (Avro 1.12, "Records"). Raises ValueError for text that is not of as many bytes."""
+    if isinstance(schema, list):
+        matching = (one for one in schema if isinstance(default, _IN_JSON.get(_kind(one, named)[0], ())))
+        schema = next(matching, "null")
+    kind, about = _kind(schema, named)
+    match kind, default:
+        case "bytes" | "fixed", str():
+            data = default.encode("latin-1")
+            if kind == "fixed" and len(data) != about["size"]:
+                raise ValueError("not of the fixed's size")
+            return data
+        case "array", list():
+            return [_default(one, about["items"], named) for one in default]
+        case "map", dict():
+            return {key: _default(one, about["values"], named) for key, one in default.items()}
+        case "record", dict():
+            types = {field["name"]: field["type"] for field in about["fields"]}
+            return {name: _default(one, types.get(name, "null"), named) for name, one in default.items()}
+    return default
+
+
+def _kind(schema: Any, named: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A type's name, and what else is said of it."""
+    about = named.get(schema, {"type": schema}) if isinstance(schema, str) else schema
+    return about["type"], about
 
 
 def _said(schema: Any) -> Any:

@@ -187,6 +187,46 @@ def test_a_field_without_a_column_or_a_column_without_a_field_is_refused() -> No
         assert refused.value.column == path
 
 
+FOUR = {"type": "fixed", "name": "Four", "size": 4}
+LEFT_OUT = [
+    ("bytes", "\u00ff\u0000a", b"\xff\x00a"),
+    (FOUR, "\u00ffabc", b"\xffabc"),
+    (["bytes", "null"], "\u00e9", b"\xe9"),
+    (["string", "bytes"], "\u00e9", "\u00e9"),
+    (["null", "bytes"], None, None),
+    (["null", "bytes"], "\u00e9", b"\xe9"),
+    (["long", "null"], 7, 7),
+    (DECIMAL, "\u0004\u00d2", Decimal("12.34")),
+    ({"type": "array", "items": [FOUR, "null"]}, ["\u00ff\u00fe\u00fd\u00fc", None], [b"\xff\xfe\xfd\xfc", None]),
+    ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, {"k": b"\xff"}),
+    (
+        {"type": "record", "name": "Inner", "fields": [
+            {"name": "given", "type": FOUR}, {"name": "again", "type": "Four", "default": "\u00ff\u00ff\u00ff\u00ff"}]},
+        {"given": "\u00ffabc"}, {"given": b"\xffabc", "again": b"\xff\xff\xff\xff"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "default", "read"), LEFT_OUT)
+def test_a_field_without_a_column_is_its_default(schema: Any, default: Any, read: Any) -> None:
+    whole = record({"name": "id", "type": "long"}, {"name": "c", "type": schema, "default": default})
+    assert read_back(whole, columns_of(id=T.LongType()), [{"id": 1}]) == [{"id": 1, "c": read}]
+    within = {"type": "record", "name": "Within", "fields": json.loads(whole)["fields"]}
+    columns = columns_of(s=columns_of(id=T.LongType()))
+    row = {"s": {"id": 1}}
+    assert read_back(record({"name": "s", "type": within}), columns, [row]) == [{"s": {"id": 1, "c": read}}]
+
+
+@pytest.mark.parametrize(("schema", "default"), [("bytes", "\u0100"), (FOUR, ""), (["bytes", "null"], "\u20ac")])
+def test_a_default_that_is_no_bytes_is_refused_where_it_would_be_written(schema: Any, default: str) -> None:
+    whole = record({"name": "id", "type": "long"}, {"name": "c", "type": schema, "default": default})
+    with pytest.raises(ColumnNotInSchema, match="whose default is bytes of its type") as refused:
+        avro.fitted(whole, columns_of(id=T.LongType()))
+    assert refused.value.column == "c"
+    both = {"id": 1, "c": b"abcd"}
+    assert read_back(whole, columns_of(id=T.LongType(), c=T.BinaryType()), [both]) == [both]
+
+
 @pytest.mark.parametrize("text", ["{", '"long"', '{"type": "record"}', '{"type": "nothing"}', "[]", "7"])
 def test_what_is_no_schema_of_a_record_is_said_to_be_none(text: str) -> None:
     with pytest.raises(SchemaUnreadable, match="the Avro schema cannot be used"):
