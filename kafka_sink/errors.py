@@ -28,7 +28,7 @@
     ├── TooManyBadRows               more of them than maxBadRows or maxBadRowFraction allow
     ├── DeadLetterTopicNamed         a row names the topic that bad rows go to
     ├── RegistryError                the schema registry could not be asked, or said no; nothing was sent
-    │   ├── RegistryExtraMissing
+    │   ├── RegistryExtraMissing     ... an executor may find that late, when others have written
     │   ├── RegistryUnreachable
     │   ├── RegistryRefused
     │   ├── SchemaIncompatible
@@ -517,18 +517,20 @@ class DeadLetterTopicNamed(KafkaSinkError):
 
 
 class RegistryError(KafkaSinkError):
-    """The schema registry could not be asked, or said no. Raised on the driver, before any row moves."""
+    """The schema registry could not be asked, or said no. Raised on the driver, before any row moves, but for
+    RegistryExtraMissing."""
 
 
 class RegistryExtraMissing(RegistryError):
-    """The one that executors raise as well: they need what encodes."""
+    """The one that executors raise as well: they need what encodes. `on_executor`: this is one, and others may have
+    written by now."""
 
-    def __init__(self, *, module: str, reason: str) -> None:
+    def __init__(self, *, module: str, reason: str, on_executor: bool = False) -> None:
         self.module = module
         self.reason = reason
         super().__init__(
             f"Python module {module} cannot be imported ({reason}): pip install 'pyspark-pykafka[registry]', on the "
-            f"driver and on executors. {NOTHING_SENT}"
+            f"driver and on executors. {REPLAY if on_executor else NOTHING_SENT}"
         )
 
 

@@ -69,7 +69,8 @@ _NEXT_RUN = "Nothing, unless the stream has stopped: restart it then. Run a batc
 _DO = {
     "InvalidOption": "Give it a value that is expected.",
     "InvalidArgument": "As the reason says.",
-    "RegistryExtraMissing": "That, or send the packages along with the job.",
+    "RegistryExtraMissing": "That, or send the packages along with the job. If an executor lacks it, the message "
+    "says *sent again*.",
     "SchemaUnreadable": "Mend the schema that was given; without one it is derived from the columns.",
     "ReceiptsPathUnusable": "Name a folder that the driver can make.",
     "HeaderKeyNull": "Give the header a key, or filter such rows out.",

@@ -143,14 +143,14 @@ class AvroEncoding:
 def encoded(rows: pa.Array, head: bytes, written: str, plan: V.Values) -> pa.Array:
     """On executors. Raises ValueNotInSchema or RegistryExtraMissing."""
     schema = _parsed(written)
-    write = extra("fastavro").schemaless_writer
+    write = extra("fastavro", on_executor=True).schemaless_writer
     return framed(head, V.python_values(rows, plan), lambda data, row: write(data, schema, row))
 
 
 @functools.lru_cache(maxsize=16)
 def _parsed(written: str) -> Any:
     named: dict[str, Any] = {}
-    schema = extra("fastavro").parse_schema(json.loads(written), named_schemas=named)
+    schema = extra("fastavro", on_executor=True).parse_schema(json.loads(written), named_schemas=named)
     for record in named.values():
         for field in record.get("fields", ()):
             if "default" in field:

@@ -260,12 +260,13 @@ def encoded(rows: pa.Array, head: bytes, files: tuple[bytes, ...], name: str, pl
 
 @functools.lru_cache(maxsize=16)
 def _message_class(files: tuple[bytes, ...], name: str) -> Any:
-    return extra("google.protobuf.message_factory").GetMessageClass(_descriptor(files, name))
+    factory = extra("google.protobuf.message_factory", on_executor=True)
+    return factory.GetMessageClass(_descriptor(files, name, on_executor=True))
 
 
-def _descriptor(files: tuple[bytes, ...], name: str) -> Descriptor:
+def _descriptor(files: tuple[bytes, ...], name: str, *, on_executor: bool = False) -> Descriptor:
     """In a pool of its own: two schemas of one file's name are no conflict."""
-    pool = extra("google.protobuf.descriptor_pool").DescriptorPool()
+    pool = extra("google.protobuf.descriptor_pool", on_executor=on_executor).DescriptorPool()
     for file in files:
         pool.AddSerializedFile(file)
     descriptor: Descriptor = pool.FindMessageTypeByName(name)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
 
-from kafka_sink.errors import RegistryExtraMissing
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from kafka_sink.errors import NOTHING_SENT, REPLAY, RegistryExtraMissing
+from kafka_sink.registry import avro, protobuf
 from kafka_sink.registry.extra import extra
 
 
@@ -12,3 +17,34 @@ def test_what_is_not_installed_is_said_with_what_installs_it() -> None:
     with pytest.raises(RegistryExtraMissing, match=r"pip install 'pyspark-pykafka\[registry\]'") as missing:
         extra("fastavro_that_nobody_has")
     assert missing.value.module == "fastavro_that_nobody_has"
+    assert str(missing.value).endswith(NOTHING_SENT)
+
+
+COLUMNS = T.StructType([T.StructField("missing_on_executors", T.LongType())])
+ROWS = pa.array([{"missing_on_executors": 1}])
+AVRO = avro.fitted(avro.derived(COLUMNS, "r"), COLUMNS)
+PROTOBUF = protobuf.fitted(protobuf.derived(COLUMNS, "r", None), COLUMNS)
+
+
+@pytest.mark.parametrize("module", ["fastavro", "google.protobuf.message_factory", "google.protobuf.descriptor_pool"])
+def test_an_executor_without_it_says_that_other_rows_may_have_been_written(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protobuf._message_class.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(RegistryExtraMissing) as missing:
+        if module == "fastavro":
+            avro.encoded(ROWS, b"", AVRO.written, AVRO.plan)
+        else:
+            protobuf.encoded(ROWS, b"", PROTOBUF.files, PROTOBUF.name, PROTOBUF.plan)
+    assert missing.value.module == module
+    assert str(missing.value).endswith(REPLAY) and NOTHING_SENT not in str(missing.value)
+
+
+def test_the_driver_without_it_says_that_no_row_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(RegistryExtraMissing, match=NOTHING_SENT):
+        avro.fitted(AVRO.text, COLUMNS)
+    monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pool", None)
+    with pytest.raises(RegistryExtraMissing, match=NOTHING_SENT):
+        protobuf.fitted(PROTOBUF.text, COLUMNS)
