@@ -35,6 +35,9 @@ SERIALIZER_KEYS = {"auto.register.schemas": True, "use.latest.version": False, "
 NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int,
            "cache.capacity": int, "cache.latest.ttl.sec": int}  # fmt: skip
 SECRET = re.compile("password|secret|user.info|token")
+IN_QUOTES = re.compile(r"(['\"]).*\1")
+# What stands where a url has its port, and is no number; not the end of an IPv6 address.
+NO_PORT = re.compile(r":(?!\d*$)[^:\]]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,10 @@ class Registry:
             ) from None
         except _transport_errors() as error:
             raise RegistryUnreachable(url=self.url, reason=self._quoted(f"{type(error).__name__}: {error}")) from None
+        except _url_errors() as error:
+            # What they quote of the url, e.g. as a port, may be of a password.
+            said = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
+            raise RegistryUnreachable(url=self.url, reason=self._quoted(said)) from None
 
     def _version(self, subject: str, said: str) -> str:
         """Which one the schema was compared with: the registry's answer says it, or the latest is."""
@@ -148,9 +155,19 @@ class Registry:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """What the client does not translate. Its HTTP library has another name in another version, and is imported."""
-    http = [sys.modules[name].HTTPError for name in ("httpx2", "httpx") if name in sys.modules]
+    """What the client does not translate."""
+    http = (library.HTTPError for library in _http_libraries())
     return (extra("confluent_kafka.schema_registry.error").OAuthTokenError, OSError, *http)
+
+
+def _url_errors() -> tuple[type[Exception], ...]:
+    """Of a port that is no number, or a host that is no name."""
+    return (UnicodeError, *(library.InvalidURL for library in _http_libraries()))
+
+
+def _http_libraries() -> list[Any]:
+    """The client's has another name in another version, and is imported."""
+    return [sys.modules[name] for name in ("httpx2", "httpx") if name in sys.modules]
 
 
 def _boolean(key: str, value: object) -> bool:
@@ -164,11 +181,19 @@ def _boolean(key: str, value: object) -> bool:
 def _secrets(conf: Mapping[str, Any]) -> tuple[str, ...]:
     """Longest first: a user and password before the password alone."""
     secrets = {str(value) for key, value in conf.items() if SECRET.search(key) and value}
+    secrets |= {_user_and_rest(url)[0] for url in str(conf.get("url", "")).split(",")}
     secrets |= {part for value in secrets for part in value.split(":", 1)[1:]}
-    secrets |= {urlsplit(url).netloc.rpartition("@")[0] for url in str(conf.get("url", "")).split(",")}
     return tuple(sorted(filter(None, secrets), key=len, reverse=True))
 
 
 def _without_user(url: str) -> str:
+    """What is no port is not shown either: it is a password where the host was forgotten."""
     parts = urlsplit(url.strip())
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    rest = urlsplit(f"//{_user_and_rest(url)[1]}")
+    return urlunsplit((parts.scheme, NO_PORT.sub(":***", rest.netloc), rest.path, "", ""))
+
+
+def _user_and_rest(url: str) -> tuple[str, str]:
+    """Of what is behind `//`. By the last @, as a password may have a / that nobody escaped."""
+    user, _, rest = url.strip().partition("//")[2].rpartition("@")
+    return user, rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
@@ -99,6 +100,38 @@ def test_a_registry_that_cannot_be_reached_is_named_without_its_password() -> No
         registry.schema_id("orders-value", SCHEMA)
     assert refused.value.url == f"http://127.0.0.1:{port}"
     assert "hunter2" not in said_of(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "reason"),
+    [
+        ("http://127.0.0.1:8O81", "http://127.0.0.1:***", "InvalidURL: Invalid port: ***"),
+        ("http://alice:hunter2@127.0.0.1:8O81/sr", "http://127.0.0.1:***/sr", "InvalidURL: Invalid port: ***"),
+        ("http://alice:hunter2", "http://alice:***", "InvalidURL: Invalid port: ***"),
+        ("http://alice:hunt/er2@there", "http://there", "InvalidURL: Invalid port: ***"),
+        ("http://a..b:8081", "http://a..b:8081", "UnicodeError: "),
+    ],
+)
+def test_a_url_that_is_none_is_said_without_what_may_be_a_password(url: str, shown: str, reason: str) -> None:
+    registry = Registry.of({"url": url, **QUICK})
+    with pytest.raises(RegistryUnreachable, match="Check the url") as refused:
+        registry.schema_id("orders-value", SCHEMA)
+    assert refused.value.url == shown
+    assert refused.value.reason.startswith(reason)
+    assert not re.search("hunt|er2|8O81", said_of(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://alice:hunter2@there:8081/sr?key=hunter2", "https://there:8081/sr"),
+        ("http://[::1]", "http://[::1]"),
+        ("http://alice:hunter2@[::1]:8081", "http://[::1]:8081"),
+        ("http://one:8081, http://alice:hunter2@two", "http://one:8081,http://two"),
+    ],
+)
+def test_a_url_is_shown_without_its_user(url: str, shown: str) -> None:
+    assert Registry.of({"url": url, **QUICK}).url == shown
 
 
 @pytest.mark.parametrize(
