@@ -238,17 +238,6 @@ def test_the_text_of_a_proto_file_is_a_schema() -> None:
     assert written(text, columns, [row]) == [b"\x08\x01\x22\x07\x08\xe8\x0f\x10\x02\x18\x1d"]
 
 
-def test_what_a_text_imports_it_must_be_given_with() -> None:
-    with pytest.raises(SchemaUnreadable, match=r"shop/line\.proto"):
-        protobuf.fitted('syntax = "proto3"; import "shop/line.proto"; message M {}', columns_of())
-
-
-def test_without_a_compiler_a_text_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
-        protobuf.fitted('syntax = "proto3"; message M {}', columns_of())
-
-
 def test_what_a_message_class_imports_is_referred_to() -> None:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)

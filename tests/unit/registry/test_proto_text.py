@@ -1,0 +1,58 @@
+"""What protoc makes of the text of a .proto file, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+from kafka_sink.errors import SchemaUnreadable
+from kafka_sink.registry.proto_text import compiled
+
+ORDER = """
+    syntax = "proto3";
+    package shop;
+    import "google/type/date.proto";
+    import "google/protobuf/timestamp.proto";
+    // größer als ASCII, 註文
+    message Order {
+        optional int64 id = 1;
+        google.type.Date day = 4;
+        google.protobuf.Timestamp at = 7;
+    }
+    message Other {}
+"""
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = FileDescriptorProto.FromString(compiled(ORDER))
+    assert (file.package, file.syntax) == ("shop", "proto3")
+    assert [message.name for message in file.message_type] == ["Order", "Other"]
+    assert {field.name: field.number for field in file.message_type[0].field} == {"id": 1, "day": 4, "at": 7}
+    assert list(file.dependency) == ["google/type/date.proto", "google/protobuf/timestamp.proto"]
+    assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
+
+
+def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SchemaUnreadable, match=r"schema\.proto:2:"):
+        compiled('syntax = "proto3";\nmessage M { int32 a = 0; }')
+    assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
+
+
+def test_what_a_text_imports_it_must_be_given_with() -> None:
+    with pytest.raises(SchemaUnreadable, match=r"shop/line\.proto"):
+        compiled('syntax = "proto3"; import "shop/line.proto"; message M {}')
+
+
+def test_without_a_compiler_a_text_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
+        compiled('syntax = "proto3"; message M {}')
