@@ -35,8 +35,9 @@ def compiled(text: str) -> bytes:
         known = Path(extra("google.type.date_pb2").__file__).parents[2]
         command = ["-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
         ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=TIMEOUT_S)
+        said = ran.stderr.replace(f"{folder}/", "").strip()
         if ran.returncode:
-            raise SchemaUnreadable(form="Protobuf", reason=ran.stderr.strip() or "protoc gives no reason")
+            raise SchemaUnreadable(form="Protobuf", reason=said or "protoc gives no reason")
         files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
     file: bytes = files.file[0].SerializeToString()
     return file

@@ -42,8 +42,9 @@ def test_a_text_is_compiled_to_its_file_alone(scratch: Path, capfd: pytest.Captu
 
 
 def test_what_is_wrong_with_a_text_is_said_with_its_line(scratch: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SchemaUnreadable, match=r"schema\.proto:2:"):
+    with pytest.raises(SchemaUnreadable, match=r"schema\.proto:2:") as refused:
         compiled('syntax = "proto3";\nmessage M { int32 a = 0; }')
+    assert str(scratch) not in str(refused.value)
     assert list(scratch.iterdir()) == [] and capfd.readouterr() == ("", "")
 
 
