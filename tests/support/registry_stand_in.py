@@ -18,6 +18,8 @@ INCOMPATIBLE = (
     "schema has no default value and is missing in the old schema', additionalInfo:'price'}, {oldSchemaVersion: 7}, "
     "{oldSchema: '{...}'}, {validateFields: 'false', compatibility: 'BACKWARD'}]"
 )
+# How long its end takes; half a second if nothing is said.
+POLL_INTERVAL_S = 0.01
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ def registry_stand_in(answers: Mapping[tuple[str, str], tuple[int, Any]]) -> Ite
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         stand_in = StandIn(f"http://127.0.0.1:{server.server_port}", answers)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_INTERVAL_S,), daemon=True)
         thread.start()
         try:
             yield stand_in
