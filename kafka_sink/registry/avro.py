@@ -287,7 +287,7 @@ def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_logical_types(one) for one in schema]
     if isinstance(schema, dict):
-        dropped = ("logicalType", "precision", "scale", "__fastavro_parsed__", "__named_schemas")
+        dropped = ("logicalType", "precision", "scale", "__fastavro_parsed", "__named_schemas")
         return {
             key: value if key == "default" else _without_logical_types(value)
             for key, value in schema.items()

@@ -47,6 +47,11 @@ def test_the_official_deserializer_reads_what_was_written(rows: Rows) -> None:
     assert read_back(ENCODING.text, COLUMNS, rows) == rows
 
 
+def test_what_is_written_is_the_schema_and_nothing_of_the_library_that_read_it() -> None:
+    written = avro.fitted(record({"name": "id", "type": "long"}), columns_of(id=T.LongType())).written
+    assert json.loads(written).keys() == {"type", "name", "fields"}
+
+
 def test_null_within_arrays_and_maps() -> None:
     columns = columns_of(tags=T.ArrayType(T.StringType()), grid=T.ArrayType(T.ArrayType(T.IntegerType())),
                          counts=T.MapType(T.StringType(), T.LongType()))  # fmt: skip
