@@ -1,8 +1,9 @@
 """Leaves out, on the reader's side, what an at-least-once write has written again: `kafka_sink.dedupe`.
 
-A row of a write with `rowIdentity` is known by its topic, query, batch, slot and row (records/row_identity.py); any
-other record by its place in Kafka, so that it is kept whatever it holds. All of it is Spark's own expressions: it runs
-in the JVM, in Spark Connect too, and needs no pykafka on executors.
+A row of a write with `rowIdentity` is known by its last five headers (records/row_identity.py), if they name the topic
+that it was read from; any other record by its place in Kafka, so that it is kept whatever it holds. Rows that were read
+from another topic and written on with their headers are such others, and dead letters are. All of it is Spark's own
+expressions: it runs in the JVM, in Spark Connect too, and needs no pykafka on executors.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from kafka_sink.records.dead_letters import REASON
 from kafka_sink.records.row_identity import NAMES
 
 if TYPE_CHECKING:
@@ -40,21 +42,29 @@ def without_duplicates(df: DataFrame, watermark: str | None) -> DataFrame:
 
 def _key() -> Column:
     """What is the same of two records if and only if they are one row. No topic has a slash in its name."""
-    of_row = [_last(name) for name in NAMES]
-    is_known = of_row[0].isNotNull()
-    for part in of_row[1:]:
-        is_known &= part.isNotNull()
-    return F.when(is_known, F.concat_ws("/", "topic", *of_row)).otherwise(
+    parts = F.transform(_last(), lambda header: header["value"].cast("string"))
+    is_whole = _ends_with_identity() & ~F.exists(parts, lambda part: part.isNull())
+    is_known = is_whole & (F.get(parts, F.lit(0)) == F.col("topic"))
+    return F.when(is_known, F.array_join(parts, "/")).otherwise(
         F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
     )
 
 
-def _last(name: str) -> Column:
-    named = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(named, F.lit(-1))["value"].cast("string")
+def _last() -> Column:
+    """As many of the last headers as an identity has; none where there are fewer."""
+    return F.slice("headers", -len(NAMES), len(NAMES))
+
+
+def _ends_with_identity() -> Column:
+    return F.transform(_last(), lambda header: header["key"]) == F.array(*map(F.lit, NAMES))
 
 
 def _others() -> Column:
-    """The headers that are no identity; null for none, as Spark's source has it."""
-    others = F.filter("headers", lambda header: ~header["key"].isin(*NAMES))
+    """The headers that are no identity, whosever; null for none, as Spark's source has it. What a dead letter tells of
+    its row has the same names, and stays."""
+    before = F.when(_ends_with_identity(), F.slice("headers", 1, F.size("headers") - len(NAMES))).otherwise(
+        F.col("headers")
+    )
+    is_dead_letter = F.exists(before, lambda header: header["key"] == REASON)
+    others = F.when(is_dead_letter, before).otherwise(F.filter(before, lambda header: ~header["key"].isin(*NAMES)))
     return F.when(F.size(others) > 0, others)

@@ -417,10 +417,10 @@ SECTIONS: tuple[Section, ...] = (
                "at-least-once: a row is in Kafka before Spark records it as written, and may be there twice after a "
                "failure; exactly-once: readers with isolation.level=read_committed see it once, whatever crashes"),
         Option("rowIdentity", "row_identity", BOOLEAN, False,
-               "true: each record has headers that say which row of which write it is (pykafka.query, pykafka.batch, "
-               "pykafka.slot, pykafka.row), the same when a micro-batch or task runs again over the same rows in the "
-               "same order and partitions; kafka_sink.dedupe leaves the second one out. A batch write, also in "
-               "foreachBatch, is another one each time that it is run"),
+               "true: each record has headers that say which row of which write it is (pykafka.topic, pykafka.query, "
+               "pykafka.batch, pykafka.slot, pykafka.row), the same when a micro-batch or task runs again over the "
+               "same rows in the same order and partitions; kafka_sink.dedupe leaves the second one out. A batch "
+               "write, also in foreachBatch, is another one each time that it is run"),
         Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", _acks), "all",
                "all: a row counts once every in-sync replica has it; 1: once its leader has it, so that rows are lost "
                "when the leader dies; 0: once its bytes are on their way, so that rows are also lost, without an "

@@ -17,6 +17,9 @@
 All are text; one that does not apply is not there. The record's time is that of the write: a topic keeps rows for so
 long after their time, and a dead letter is to be kept from now on.
 
+They are no identity of a record (`row_identity.py`), whose five stand together in another order: a reader that leaves
+out duplicates keeps every dead letter, also one that was written twice.
+
 All of it is vectorised: a column that is wrong throughout makes a dead letter of every row.
 """
 
@@ -31,10 +34,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
-from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT
+from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT, TOPIC
 
 Int64s = npt.NDArray[np.int64]
 
+REASON = "pykafka.reason"
 # The longest name of a topic; what is no name may be as long as a row.
 TOPIC_CHARACTERS = 249
 
@@ -79,12 +83,12 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
     key = rows.column("key") if "key" in rows.schema.names else pa.nulls(count, pa.binary())
     value_size = pc.if_else(has_value, None, pc.binary_length(value).cast(pa.int64()))
     own = [
-        ("pykafka.reason", pa.array(_REASON_TEXTS).take(pa.array(bad.reasons))),
+        (REASON, pa.array(_REASON_TEXTS).take(pa.array(bad.reasons))),
         (QUERY, _same(origin.query_id, count)),
         (BATCH, _same(origin.batch_id, count)),
         (SLOT, _same(origin.slot, count)),
         (ROW, _text(pa.array(bad.numbers))),
-        ("pykafka.topic", _topics(rows, origin.topic)),
+        (TOPIC, _topics(rows, origin.topic)),
         ("pykafka.partition", _text(_column(rows, "partition"))),
         (TIMESTAMP, _times(rows)),
         ("pykafka.size", _text(pa.array(bad.sizes, mask=bad.reasons != Reason.RecordTooLarge))),

@@ -1,13 +1,16 @@
 """Which row of which write a record is: headers that are the same when the write is replayed, so that a reader knows
 the row again.
 
+    pykafka.topic      the topic that it was written to
     pykafka.query      the query's id, which its checkpoint keeps; of a batch write the write's own
     pykafka.batch      the micro-batch's; of a batch write 0
     pykafka.slot       the Spark partition's
     pykafka.row        which row of its task this was, from 0, in the order in which Spark delivered them
 
-All are text and stand behind the row's own headers, where a reader takes the last of each name: a row that was read
-somewhere with its headers brings older ones. Dead letters have the same four (`dead_letters.py`).
+All are text and stand behind the row's own headers, in this order, and only there are they an identity: a row that was
+read somewhere with its headers brings older ones. The topic is there for such a row too: written on elsewhere without
+`rowIdentity`, perhaps as several rows, it must not pass for the one that it was made of. Dead letters have headers of
+these names (`dead_letters.py`), but never these five as their last.
 
 Per Arrow batch: all values lie in one buffer, of which each entry is a part; the names are the same bytes every time.
 """
@@ -25,40 +28,55 @@ from kafka_sink.records.columns import Headers, RecordColumns
 
 Int64s = npt.NDArray[np.int64]
 
-QUERY, BATCH, SLOT, ROW = NAMES = ("pykafka.query", "pykafka.batch", "pykafka.slot", "pykafka.row")
+TOPIC, QUERY, BATCH, SLOT, ROW = NAMES = (
+    "pykafka.topic", "pykafka.query", "pykafka.batch", "pykafka.slot", "pykafka.row",
+)  # fmt: skip
 
 
 class RowIdentity:
-    """Of the rows of one task."""
+    """Of the rows of one task. `topic`: that of the option; None: rows name theirs."""
 
-    def __init__(self, query_id: str, batch_id: int, slot: int) -> None:
+    def __init__(self, query_id: str, batch_id: int, slot: int, topic: str | None) -> None:
         parts = [str(part).encode() for part in (query_id, batch_id, slot)]
+        self._topic = None if topic is None else pa.scalar(topic.encode(), pa.binary())
         self._task = pa.scalar(b"".join(parts), pa.binary())
-        # Where each of the four begins in a row's values.
+        # Where query, batch, slot and row begin behind a row's topic.
         self._starts = np.cumsum([0, *map(len, parts)]).astype(np.int32)
         self._names = _names_of(0)
 
     def added_to(self, columns: RecordColumns, numbers: Int64s) -> RecordColumns:
-        """The same rows with these headers behind their own. `numbers`: int64[n], which rows of the task they are."""
+        """The same rows with these headers behind their own. `numbers`: int64[n], which rows of the task they are. A
+        row without a topic has an empty one here: it is the router's to refuse."""
         if len(self._names) < len(NAMES) * len(numbers):
             self._names = _names_of(len(numbers))
-        key, value = self._names.slice(0, len(NAMES) * len(numbers)), self._values(numbers)
+        key, value = self._names.slice(0, len(NAMES) * len(numbers)), self._values(self._topics(columns), numbers)
         offsets = np.arange(len(numbers) + 1) * len(NAMES)
         ours = Headers(offsets, key, value)
         return replace(columns, headers=ours if columns.headers is None else _behind(columns.headers, ours))
 
-    def _values(self, numbers: Int64s) -> pa.Array:
+    def _topics(self, columns: RecordColumns) -> pa.Array | pa.Scalar:
+        """Each row's, or one for all."""
+        if self._topic is not None:
+            return self._topic
+        if columns.topic is None:
+            return pa.scalar(b"", pa.binary())
+        return columns.topic.cast(pa.binary()).fill_null(b"")
+
+    def _values(self, topics: pa.Array | pa.Scalar, numbers: Int64s) -> pa.Array:
         texts = pc.binary_join_element_wise(
-            self._task, pa.array(numbers).cast(pa.string()).cast(pa.binary()), pa.scalar(b"", pa.binary())
+            topics, self._task, pa.array(numbers).cast(pa.string()).cast(pa.binary()), pa.scalar(b"", pa.binary())
         )
         _, offsets, data = texts.buffers()
         of_rows = np.frombuffer(offsets, np.int32)[: len(numbers) + 1]
-        of_entries = np.append((of_rows[:-1, None] + self._starts).ravel(), of_rows[-1:])
+        behind_topic = of_rows[:-1] + np.asarray(pc.binary_length(topics), np.int32)
+        starts = np.empty((len(numbers), len(NAMES)), np.int32)
+        starts[:, 0], starts[:, 1:] = of_rows[:-1], behind_topic[:, None] + self._starts
+        of_entries = np.append(starts.ravel(), of_rows[-1:])
         return pa.Array.from_buffers(pa.binary(), len(of_entries) - 1, [None, pa.py_buffer(of_entries), data])
 
 
 def _names_of(count: int) -> pa.Array:
-    """The four names, `count` times."""
+    """The five names, `count` times."""
     lengths = np.tile([len(name) for name in NAMES], count)
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     data = pa.py_buffer("".join(NAMES).encode() * count)

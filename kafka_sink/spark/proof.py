@@ -48,7 +48,7 @@ def row_identity(config: SinkConfig, identity: Identity | None, slot: int) -> Ro
     """What a task's rows say of themselves, where they are to; None: nothing."""
     if not config.row_identity or identity is None:
         return None
-    return RowIdentity(identity.query_id, identity.batch_id, slot)
+    return RowIdentity(identity.query_id, identity.batch_id, slot, config.topic)
 
 
 def stream_identity(local_properties: Mapping[str, str]) -> Identity:

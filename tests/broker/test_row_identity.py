@@ -15,7 +15,7 @@ from spark_writes import finish, pykafka
 
 DEADLINE_S = 60
 ROWS = 2_000
-PARTS = ("query", "batch", "slot", "row")
+PARTS = ("topic", "query", "batch", "slot", "row")
 # Of Spark's own source with includeHeaders=true; a topic's name besides.
 SOURCE_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -83,17 +83,30 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     def told(*origin: str) -> list[tuple[str, bytes]]:
         return [(f"pykafka.{name}", part.encode()) for name, part in zip(PARTS, origin, strict=False)]
 
-    row = told("q", "7", "1", "3")
+    row, of_row = told("a", "q", "7", "1", "3"), ("q", "7", "1", "3")
+    # As records/dead_letters.py has them.
+    letter = [("pykafka.reason", b"TopicNull"), *told("letters", *of_row)[1:], ("pykafka.topic", b"a")]
     records = {
         "first": ("a", row),
         "again": ("a", row),
-        "again, read elsewhere before": ("a", [*told("other", "1", "1", "1"), ("own", b"1"), *row]),
-        "in another topic": ("b", row),
-        "in another slot": ("a", told("q", "7", "2", "3")),
-        "in another micro-batch": ("a", told("q", "71", "", "3")),
-        "of another query": ("a", told("p", "7", "1", "3")),
-        "without all of it": ("a", row[:3]),
-        "the same once more": ("a", row[:3]),
+        "again, read elsewhere before": ("a", [*told("b", "other", "1", "1", "1"), ("own", b"1"), *row]),
+        "in another topic": ("b", told("b", *of_row)),
+        "read from another topic and written on, one part": ("b", row),
+        "read from another topic and written on, another part": ("b", row),
+        "with more behind it": ("a", [*row, ("own", b"1")]),
+        "the same, another part": ("a", [*row, ("own", b"1")]),
+        "in another slot": ("a", told("a", "q", "7", "2", "3")),
+        "in another micro-batch": ("a", told("a", "q", "71", "", "3")),
+        "of another query": ("a", told("a", "p", "7", "1", "3")),
+        "without all of it": ("a", row[1:]),
+        "the same once more": ("a", row[1:]),
+        "with a null in it": ("a", [*row[:4], ("pykafka.row", None)]),
+        "with a null in it, once more": ("a", [*row[:4], ("pykafka.row", None)]),
+        "a dead letter": ("letters", letter),
+        "another of the same place": ("letters", letter),
+        "a dead letter, written on": ("a", letter),
+        "a dead letter, written on, another part": ("a", letter),
+        "a dead letter that was written on and is known": ("a", [*letter, *row[:4], ("pykafka.row", b"4")]),
         "with none": ("a", None),
         "with an empty list": ("a", []),
         "with others": ("a", [("own", None)]),
@@ -105,4 +118,7 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     read = kafka_sink.dedupe(spark.createDataFrame(rows, SOURCE_SCHEMA).coalesce(1))
     kept = {bytes(one.value).decode(): one.headers for one in read.collect()}
     assert kept.keys() == records.keys() - {"again", "again, read elsewhere before"}
-    assert {said for said, headers in kept.items() if headers is not None} == {"with others"}
+    letters = {said for said in records if "dead letter" in said} | {"another of the same place"}
+    own = {"with others", "with more behind it", "the same, another part"}
+    assert {said for said, headers in kept.items() if headers is not None} == letters | own
+    assert all([tuple(header) for header in kept[said]] == letter for said in letters)

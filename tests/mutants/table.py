@@ -1775,8 +1775,8 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
     Mutant(
         "row identity: two exports of one receiptName are one, and a reader leaves out the other's rows",
         "kafka_sink/spark/proof.py",
-        "    return RowIdentity(identity.query_id, identity.batch_id, slot)\n",
-        "    return RowIdentity(identity.named, identity.batch_id, slot)\n",
+        "    return RowIdentity(identity.query_id, identity.batch_id, slot, config.topic)\n",
+        "    return RowIdentity(identity.named, identity.batch_id, slot, config.topic)\n",
         "tests/unit/spark/test_proof.py::test_two_writes_of_one_name_in_receipts_are_two_where_rows_are_told_apart",
     ),
     Mutant(
@@ -1865,6 +1865,13 @@ ROW_IDENTITY: tuple[Mutant, ...] = (
         "    place = own.row_offsets[1:][of_row] + np.arange(len(of_row))\n",
         "    place = own.row_offsets[:-1][of_row] + np.arange(len(of_row))\n",
         f"{TESTS_RECORDS}/test_row_identity.py::test_each_row_has_them_behind_its_own",
+    ),
+    Mutant(
+        "identity: that of another topic is believed, and of a row's parts that were written on there one is kept",
+        "kafka_sink/duplicates.py",
+        '    is_known = is_whole & (F.get(parts, F.lit(0)) == F.col("topic"))\n',
+        "    is_known = is_whole\n",
+        "tests/broker/test_row_identity.py::test_only_what_is_the_same_row_of_the_same_topic_is_left_out",
     ),
 )
 

@@ -389,7 +389,7 @@ def identified_write(
     monkeypatch: pytest.MonkeyPatch, topic: GrowingTopic, policy: BadRowPolicy | None = None
 ) -> tuple[Write, list[RecordColumns]]:
     """And what it routes."""
-    fingerprint, identity = Fingerprint(), RowIdentity("q", 3, 1)
+    fingerprint, identity = Fingerprint(), RowIdentity("q", 3, 1, "t")
     write = Write(
         topic,  # type: ignore[arg-type]
         topic="t",

@@ -19,8 +19,12 @@ HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size
 ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
-def columns_of(headers: list[Any], list_type: pa.DataType | None = None) -> RecordColumns:
+def columns_of(
+    headers: list[Any], list_type: pa.DataType | None = None, topics: pa.Array | None = None
+) -> RecordColumns:
     batch = {"value": pa.nulls(len(headers), pa.binary())}
+    if topics is not None:
+        batch["topic"] = topics
     if list_type is not None:
         batch["headers"] = pa.array(headers, list_type)
     return RecordColumns.from_arrow(pa.record_batch(batch), now_ms=0)
@@ -32,8 +36,9 @@ def by_row(headers: Headers) -> list[list[tuple[bytes, bytes | None]]]:
     return [entries[start:end] for start, end in pairwise(bounds)]
 
 
-def told(query: str, batch: int, slot: int, row: int) -> list[tuple[bytes, bytes]]:
+def told(topic: str, query: str, batch: int, slot: int, row: int) -> list[tuple[bytes, bytes]]:
     return [
+        (b"pykafka.topic", topic.encode()),
         (b"pykafka.query", query.encode()),
         (b"pykafka.batch", str(batch).encode()),
         (b"pykafka.slot", str(slot).encode()),
@@ -44,34 +49,52 @@ def told(query: str, batch: int, slot: int, row: int) -> list[tuple[bytes, bytes
 @given(
     st.lists(st.none() | HEADERS, max_size=8),
     st.sampled_from([None, pa.list_(ENTRY), pa.large_list(ENTRY)]),
+    st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]),
+    st.none() | st.text(max_size=9),
     st.text(max_size=9),
     st.integers(0, 2**63 - 1),
     st.integers(0, 2**31 - 1),
     st.data(),
 )
 def test_each_row_has_them_behind_its_own(
-    rows: list[Any], list_type: pa.DataType | None, query: str, batch: int, slot: int, data: st.DataObject
+    rows: list[Any],
+    list_type: pa.DataType | None,
+    topic_type: pa.DataType,
+    option: str | None,
+    query: str,
+    batch: int,
+    slot: int,
+    data: st.DataObject,
 ) -> None:
     numbers = data.draw(st.lists(st.integers(0, 2**62), min_size=len(rows), max_size=len(rows)))
-    identity = RowIdentity(query, batch, slot)
-    added = identity.added_to(columns_of(rows, list_type), np.array(numbers, np.int64)).headers
+    topics = data.draw(st.lists(st.none() | st.text(max_size=3), min_size=len(rows), max_size=len(rows)))
+    identity = RowIdentity(query, batch, slot, option)
+    columns = columns_of(rows, list_type, pa.array(topics, topic_type))
+    added = identity.added_to(columns, np.array(numbers, np.int64)).headers
     assert added is not None
     assert by_row(added) == [
-        [(key.encode(), value) for key, value in (own or ()) if list_type is not None] + told(query, batch, slot, row)
-        for own, row in zip(rows, numbers, strict=True)
+        [(key.encode(), value) for key, value in (own or ()) if list_type is not None]
+        + told((topic or "") if option is None else option, query, batch, slot, row)
+        for own, topic, row in zip(rows, topics, numbers, strict=True)
     ]
 
 
 def test_the_next_rows_may_be_more_or_fewer() -> None:
-    identity = RowIdentity("q", 0, 1)
+    identity = RowIdentity("q", 0, 1, "t")
     for start, count in ((0, 3), (3, 1_000), (1_003, 2)):
         headers = identity.added_to(columns_of([None] * count), np.arange(start, start + count)).headers
         assert headers is not None
-        assert by_row(headers) == [told("q", 0, 1, row) for row in range(start, start + count)]
+        assert by_row(headers) == [told("t", "q", 0, 1, row) for row in range(start, start + count)]
 
 
 @pytest.mark.parametrize("own", [None, [[("a", b"1")], None, []]])
 def test_both_kernels_know_their_bytes(own: list[Any] | None) -> None:
     columns = columns_of(own or [None] * 3, None if own is None else pa.list_(ENTRY))
-    identified = RowIdentity("q", 4, 1).added_to(columns, np.array([8, 9, 10]))
+    identified = RowIdentity("q", 4, 1, "t").added_to(columns, np.array([8, 9, 10]))
     assert KERNEL.payload_sizes(identified).tolist() == FALLBACK.payload_sizes(identified).tolist()
+
+
+def test_a_row_without_any_topic_is_the_routers_to_refuse() -> None:
+    headers = RowIdentity("q", 0, 1, None).added_to(columns_of([None]), np.array([2])).headers
+    assert headers is not None
+    assert by_row(headers) == [told("", "q", 0, 1, 2)]

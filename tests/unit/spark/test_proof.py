@@ -37,8 +37,8 @@ def test_two_writes_of_one_name_in_receipts_are_two_where_rows_are_told_apart() 
         columns = RecordColumns.from_arrow(pa.record_batch({"value": [b"v"]}), now_ms=0)
         headers = of_rows.added_to(columns, np.array([0])).headers
         assert headers is not None
-        texts.append(headers.value.to_pylist()[0])
-    assert texts == [b"1", b"2"]
+        texts.append(headers.value.to_pylist())
+    assert texts == [[b"t", query_id, b"0", b"0", b"0"] for query_id in (b"1", b"2")]
 
 
 def test_a_message_grows_by_the_runs_and_little_more() -> None:
