@@ -90,13 +90,14 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
 def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
     """The rows of `df` without those that a write with `rowIdentity` has written again, of which one is kept, whichever
     it is. `df`: what Spark's own `format("kafka")` reads with `includeHeaders=true`, batch or stream, before a select.
-    Records without an identity are all kept. The identity's headers are taken away, so that who writes the rows on does
-    not pass them off as its own; other headers stay, and `headers` is null where there are none.
+    Records without an identity are all kept, dead letters among them; to that end `df` is read twice. The identity's
+    headers are taken away, so that who writes the rows on does not pass them off as its own; other headers stay, and
+    `headers` is null where there are none.
 
-    A stream without `watermark` remembers every row that it has seen. With one, as "2 hours", it remembers those of so
-    long before the latest `timestamp`, and Spark drops records that are older than that, with an identity or without:
-    so it must be longer than what the restart of the writing query takes, and than a partition's records are out of
-    order or behind another partition's.
+    A stream without `watermark` remembers every row with an identity that it has seen. With one, as "2 hours", it
+    remembers those of so long before the latest `timestamp`, and Spark drops such rows that are older than that: so it
+    must be longer than what the restart of the writing query takes, and than a partition's records are out of order or
+    behind another partition's.
 
     Raises ValueError where columns are missing.
     """

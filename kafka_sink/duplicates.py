@@ -1,9 +1,12 @@
 """Leaves out, on the reader's side, what an at-least-once write has written again: `kafka_sink.dedupe`.
 
 A row of a write with `rowIdentity` is known by its last five headers (records/row_identity.py), if they name the topic
-that it was read from; any other record by its place in Kafka, so that it is kept whatever it holds. Rows that were read
-from another topic and written on with their headers are such others, and dead letters are. All of it is Spark's own
-expressions: it runs in the JVM, in Spark Connect too, and needs no pykafka on executors.
+that it was read from. Any other record is kept, whatever it holds: rows that were read from another topic and written
+on with their headers are such, and dead letters are. They go around the deduplication, as nothing that they have tells
+them apart for certain: not even their place in Kafka, which a topic that was made again has twice, and so do two
+clusters. A stream's state has nothing of them, and no watermark drops them; for that, what is read is read twice.
+
+All of it is Spark's own expressions: it runs in the JVM, in Spark Connect too, and needs no pykafka on executors.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from kafka_sink.records.row_identity import NAMES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NEEDED = ("headers", "topic", "partition", "offset")
+NEEDED = ("headers", "topic")
 # No column of Spark's Kafka source, and none that `dedupe` leaves behind.
-_KEY = "pykafka.key"
+_KEY = "pykafka_key"
 
 
 def without_duplicates(df: DataFrame, watermark: str | None) -> DataFrame:
@@ -33,21 +36,21 @@ def without_duplicates(df: DataFrame, watermark: str | None) -> DataFrame:
                 "with the option includeHeaders=true, before a select"
             )
     keyed = df.withColumn(_KEY, _key())
+    known = keyed.filter(F.col(_KEY).isNotNull())
     if watermark is None:
-        kept = keyed.dropDuplicates([_KEY])
+        once = known.dropDuplicates([_KEY])
     else:
-        kept = keyed.withWatermark("timestamp", watermark).dropDuplicatesWithinWatermark([_KEY])
-    return kept.drop(_KEY).withColumn("headers", _others())
+        once = known.withWatermark("timestamp", watermark).dropDuplicatesWithinWatermark([_KEY])
+    return once.union(keyed.filter(F.col(_KEY).isNull())).drop(_KEY).withColumn("headers", _others())
 
 
 def _key() -> Column:
-    """What is the same of two records if and only if they are one row. No topic has a slash in its name."""
+    """What is the same of two records if and only if they are one row; null of one without an identity. No topic has a
+    slash in its name."""
     parts = F.transform(_last(), lambda header: header["value"].cast("string"))
     is_whole = _ends_with_identity() & ~F.exists(parts, lambda part: part.isNull())
     is_known = is_whole & (F.get(parts, F.lit(0)) == F.col("topic"))
-    return F.when(is_known, F.array_join(parts, "/")).otherwise(
-        F.concat_ws("/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string"))
-    )
+    return F.when(is_known, F.array_join(parts, "/"))
 
 
 def _last() -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from chispa import assert_df_equality
@@ -122,3 +123,20 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     own = {"with others", "with more behind it", "the same, another part"}
     assert {said for said, headers in kept.items() if headers is not None} == letters | own
     assert all([tuple(header) for header in kept[said]] == letter for said in letters)
+
+
+def test_records_without_an_identity_are_kept_where_places_come_again_and_where_they_are_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # A topic that was made again, or another cluster's: the same places, and here the very same records.
+    hours = (5, 0, 0, 5)
+    rows = [(None, b"v", "a", 0, 7, datetime(2026, 1, 1, hour, tzinfo=UTC), None) for hour in hours]
+    spark.createDataFrame(rows, SOURCE_SCHEMA).repartition(len(rows)).write.parquet(str(tmp_path / "topic"))
+    assert kafka_sink.dedupe(spark.read.parquet(str(tmp_path / "topic"))).count() == len(rows)
+
+    stream = spark.readStream.schema(SOURCE_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "topic"))
+    once = kafka_sink.dedupe(stream, watermark="1 hour")
+    query = once.writeStream.format("memory").queryName("places").trigger(availableNow=True).start()
+    finish(query)
+    assert spark.table("places").count() == len(rows)
+    assert {operator["numRowsTotal"] for one in query.recentProgress for operator in one["stateOperators"]} == {0}
