@@ -159,6 +159,10 @@ class _NotReached(Exception):
     """The one that would have to be asked; its own verdicts say why."""
 
 
+class _NotMade(Exception):
+    """The topic: brokers may make it once rows come."""
+
+
 class _Examination:
     """The steps behind the hosts."""
 
@@ -187,7 +191,7 @@ class _Examination:
             self._take(
                 "dead letter topic",
                 f"topic {letters}",
-                lambda: judging.dead_letter_topic(self._metadata_of(letters), config),
+                lambda: self._dead_letter_topic(letters),
             )
         if config.delivery_guarantee == EXACTLY_ONCE:
             prefix = config.transactional_id_prefix or config.txn_app_id or DERIVED_PREFIX
@@ -215,6 +219,8 @@ class _Examination:
                 finding = judge()
             except _NotReached as error:
                 finding = skipped(f"because of {error}, which was not reached")
+            except _NotMade:
+                finding = skipped("because of topic, which is not there yet")
             except NoAnswer as error:
                 finding = failed(str(error), "check that the brokers run and are not overloaded, then check again")
         self.verdicts.append(Verdict(step, where, finding))
@@ -222,6 +228,8 @@ class _Examination:
     @property
     def _said(self) -> TopicMetadata:
         assert self._topic is not None, "a step of the topic needs it"
+        if not self._topic.partitions:
+            raise _NotMade
         return self._topic
 
     def _cluster(self) -> Finding:
@@ -251,9 +259,17 @@ class _Examination:
                 "name one of them with the topic option to have it checked",
             )
         self._topic = self._metadata_of(name)
-        if self._topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._config.create_topics:
+        if self._topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return judging.topic(self._topic, self._config)
+        if self._config.create_topics:
             return self._make(name)
-        return judging.topic(self._topic, self._config)
+        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config)
+
+    def _dead_letter_topic(self, name: str) -> Finding:
+        said = self._metadata_of(name)
+        if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return judging.dead_letter_topic(said, self._config)
+        return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
 
     def _make(self, name: str) -> Finding:
         response = self._create(name, BROKERS_DEFAULT, validate_only=False)
@@ -346,12 +362,17 @@ class _Examination:
         return code, response
 
     def _ceiling(self) -> Finding:
-        node_id, dialogue = next(iter(self._hosts.brokers.items()), (-1, None))
-        if dialogue is None:
+        if not self._hosts.brokers:
             raise _NotReached("every broker")
-        response = dialogue.ask(DescribeConfigsRequest(node_id, judging.CEILING))
-        assert isinstance(response, DescribeConfigsResponse)
-        return judging.ceiling(response.value, self._config.transaction_timeout_ms)
+        return judging.ceiling(self._told(judging.CEILING), self._config.transaction_timeout_ms)
+
+    def _told(self, setting: str) -> str | None:
+        """What one of the brokers has it set to; None if it does not tell, or none is reached. Raises NoAnswer."""
+        for node_id, dialogue in self._hosts.brokers.items():
+            response = dialogue.ask(DescribeConfigsRequest(node_id, setting))
+            assert isinstance(response, DescribeConfigsResponse)
+            return response.value
+        return None
 
 
 def _tries() -> Iterator[None]:

@@ -6,6 +6,8 @@ Non-obvious:
 
 * A topic that the principal may not describe and one that does not exist look the same only without CREATE; brokers
   say TOPIC_AUTHORIZATION_FAILED for both then, and WRITE implies DESCRIBE.
+* A topic that is missing fails a write only where brokers do not make topics by themselves, as Kafka's default has
+  them do: a producer's first Metadata request lets them.
 * `min.insync.replicas` counts for acks=all alone. With fewer replicas in sync every batch is refused
   (NOT_ENOUGH_REPLICAS); with fewer replicas at all, for ever.
 * A batch that is larger than `max.message.bytes` is split and sent again, at a cost; a single row is an error.
@@ -33,6 +35,7 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER)
 CEILING = "transaction.max.timeout.ms"
+AUTO_CREATE = "auto.create.topics.enable"
 # Kafka's "no bound" of timestamps, and its own default of what may be ahead (4.0, KIP-1030).
 UNBOUNDED_MS = 2**63 - 1
 DEFAULT_AFTER_MS = 3_600_000
@@ -64,18 +67,14 @@ def cluster(response: MetadataResponse) -> Finding:
 # --- the topic --------------------------------------------------------------------------------------------------------
 
 
-def topic(said: TopicMetadata, config: SinkConfig) -> Finding:
+def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> Finding:
+    """`option`: that which names it."""
     match said.error_code:
         case ErrorCode.NONE | ErrorCode.LEADER_NOT_AVAILABLE if said.partitions:
             count = len(said.partitions)
             return ok(f"{count} partition{'s' if count != 1 else ''}")
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            create = f"kafka-topics.sh --bootstrap-server {config.producer.bootstrap_servers_text} --create --topic "
-            return failed(
-                "there is no such topic",
-                f"correct the name, or create it ({create}{said.name}), or set createTopics=true, which makes it with "
-                "the brokers' defaults",
-            )
+            return missing(said.name, "false", config, option=option)
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             acl = f"TOPIC {said.name} WRITE (it implies DESCRIBE)"
             return failed(
@@ -83,9 +82,32 @@ def topic(said: TopicMetadata, config: SinkConfig) -> Finding:
                 acl_remedy(acl, config.producer),
             )
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return failed("no topic can have this name", "correct the topic option")
+            return failed("no topic can have this name", f"correct the {option} option")
         case code:
             return failed(f"the cluster does not tell: {named(code)}", "look at the brokers' logs, then check again")
+
+
+def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: str = "topic") -> Finding:
+    """Of a topic that is not there. `auto_create`: what a broker has AUTO_CREATE set to; None: not told."""
+    create = f"kafka-topics.sh --bootstrap-server {config.producer.bootstrap_servers_text} --create --topic {name}"
+    remedy = f"correct the {option} option, or create it ({create})"
+    if option == "topic":
+        remedy += ", or set createTopics=true, which makes it with the brokers' defaults"
+    match auto_create:
+        case "true":
+            return warning(
+                "there is no such topic yet: the brokers make it for the write, with their defaults "
+                f"({AUTO_CREATE}=true)",
+                remedy,
+            )
+        case None:
+            return warning(
+                "there is no such topic, and it is made only if the brokers make topics by themselves "
+                f"({AUTO_CREATE}, which they do not tell)",
+                remedy,
+            )
+        case _:
+            return failed("there is no such topic", remedy)
 
 
 def created(said: CreateTopicsResponse, name: str, config: SinkConfig) -> Finding:
@@ -231,16 +253,13 @@ def _partitions(numbers: Collection[int]) -> str:
 
 
 def dead_letter_topic(said: TopicMetadata, config: SinkConfig) -> Finding:
-    """Rows go there in the write's own requests, and transactions."""
-    if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        create = f"kafka-topics.sh --bootstrap-server {config.producer.bootstrap_servers_text} --create --topic "
-        remedy = f"correct deadLetterTopic, or create it ({create}{said.name})"
-        return failed("there is no such topic, and nothing makes it", remedy)
+    """Of one that is there. Rows go there in the write's own requests, and transactions."""
     operations = [AclOperation.WRITE]
     if config.delivery_guarantee == EXACTLY_ONCE:
         operations.append(AclOperation.READ)
-    findings = [topic(said, config), *(may(operation, said, config) for operation in operations)]
-    return next((each for each in findings if each.status is not Status.OK), findings[0])
+    there = topic(said, config, option="deadLetterTopic")
+    findings = [there, *(may(operation, said, config) for operation in operations)]
+    return next((each for each in findings if each.status is not Status.OK), there)
 
 
 def may(operation: AclOperation, said: TopicMetadata, config: SinkConfig) -> Finding:

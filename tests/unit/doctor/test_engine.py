@@ -149,3 +149,14 @@ def test_a_topic_that_is_refused_is_not_waited_for() -> None:
 def test_a_topic_is_not_made_unless_asked_for() -> None:
     with peer(scripted([said(), said(MISSING)])) as port:
         assert "there is no such topic" in make_topic(config(port, topic="t")).found
+
+
+def test_topics_that_brokers_may_make_are_no_failure() -> None:
+    """The one broker is not reached, and does not tell whether it makes them."""
+    letters = {"badRows": "deadLetter", "deadLetterTopic": "u"}
+    with peer(scripted([said(), said(MISSING), said({**MISSING, "name": "u"})])) as port:
+        report = examine(config(port, topic="t", **letters))
+    found = {verdict.step: verdict.finding for verdict in report.verdicts}
+    assert {found[step].status for step in ("topic", "dead letter topic")} == {Status.WARNING}
+    assert found["write acl"].found == "because of topic, which is not there yet"
+    assert {verdict.step for verdict in report.failures} == {"dns"}

@@ -61,6 +61,22 @@ def test_a_topic(said: TopicMetadata, status: Status, found: str, remedy: str) -
 
 
 @pytest.mark.parametrize(
+    ("auto_create", "status", "found"),
+    [
+        ("false", FAILED, "there is no such topic"),
+        ("true", WARNING, "the brokers make it for the write"),
+        (None, WARNING, "only if the brokers make topics by themselves"),
+    ],
+)
+def test_a_topic_that_brokers_may_make(auto_create: str | None, status: Status, found: str) -> None:
+    finding = judging.missing("t", auto_create, config())
+    judged(finding, status, found, "kafka-topics.sh --bootstrap-server b:9092 --create --topic t), or set createTopics")
+    letters = judging.missing("t", auto_create, config(), option="deadLetterTopic")
+    judged(letters, status, found, "correct the deadLetterTopic option, or create it (kafka-topics.sh")
+    assert "createTopics" not in letters.remedy
+
+
+@pytest.mark.parametrize(
     ("code", "status", "words"),
     [
         (NONE, OK, ""),
@@ -212,7 +228,7 @@ def test_a_dead_letter_topic() -> None:
     judged(judging.dead_letter_topic(topic(partition(), allowed=write), once), FAILED, "", "TOPIC t READ")
     judged(judging.dead_letter_topic(topic(partition(), allowed=write | read), once), OK, "1 partition")
     judged(judging.dead_letter_topic(topic(partition(), allowed=read), once), FAILED, "", "TOPIC t WRITE")
-    judged(judging.dead_letter_topic(topic(code=UNKNOWN), once), FAILED, "nothing makes it", "--create --topic t")
+    judged(judging.dead_letter_topic(topic(code=INVALID_NAME), once), FAILED, "name", "the deadLetterTopic option")
     judged(judging.dead_letter_topic(topic(code=TOPIC_DENIED), once), FAILED, "see", "TOPIC t WRITE")
 
 
