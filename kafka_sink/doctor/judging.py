@@ -323,6 +323,8 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
     name = said.name
     if said.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return failed("not allowed to see it", acl_remedy(f"TOPIC {name} READ", config.producer))
+    if made is None and (found := topic(said, config, option="commitTopic")).status is not Status.OK:
+        return found
     if made is None and len(said.partitions) < COMMIT_TOPIC_PARTITIONS:
         return failed(
             f"{len(said.partitions)} partition, and {COMMIT_TOPIC_PARTITIONS} are needed",

@@ -241,6 +241,14 @@ def test_the_commit_topic() -> None:
     judged(judging.commit_topic(topic(code=TOPIC_DENIED), None, config()), FAILED, "see", "TOPIC t READ")
     missing = topic(code=UNKNOWN)
     judged(judging.commit_topic(missing, CreateTopicsResponse(0, NONE, None), config()), OK, "the first write makes it")
+    for code, words, remedy in (
+        (5, "LEADER_NOT_AVAILABLE (error 5)", "check again"),
+        (INVALID_NAME, "name", "correct the commitTopic option"),
+        (LOADING, "does not tell", "check again"),
+    ):
+        finding = judging.commit_topic(topic(code=code), None, config())
+        judged(finding, FAILED, words, remedy)
+        assert "--alter" not in finding.remedy
     refused = CreateTopicsResponse(0, TOPIC_DENIED, None)
     judged(judging.commit_topic(missing, refused, config()), FAILED, "may not make it", "TOPIC t CREATE")
 
