@@ -31,6 +31,7 @@ import argparse
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,7 +47,6 @@ from kafka_sink.command_line import parser_of
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
-JOB_GROUP = "export_to_kafka"
 POLL_SECONDS = 0.5
 SIGTERM_STATUS = 128 + 15
 COLUMN_TITLES = ("topic", "partition", "records", "offsets", "bytes")
@@ -101,10 +101,8 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options, spark))
     tally = Tally(spark)
     kafka_sink.register(spark, interceptors=[tally])
-    # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.
-    spark.sparkContext.setJobGroup(JOB_GROUP, "export to Kafka", True)
     try:
-        with watched(spark.sparkContext, tally, terminate):
+        with job_group(spark.sparkContext) as group, watched(spark.sparkContext, group, tally, terminate):
             # Here and not on a thread of its own: Spark looks the format up in the session of the calling thread.
             records.write.format("pykafka").mode("append").options(**options).save()
     except (PySparkException, Py4JError):  # PySpark translates most of the JVM's errors, not all
@@ -117,15 +115,29 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     return 0
 
 
+@contextmanager
+def job_group(context: SparkContext) -> Iterator[str]:
+    """The name of the jobs that this thread runs in the block, and no others."""
+    group = f"export to Kafka {uuid.uuid4()}"
+    # Its third argument interrupts the threads of cancelled tasks, and so ends their Python workers.
+    context.setJobGroup(group, "export to Kafka", True)
+    try:
+        yield group
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            # None is how Spark takes a property away.
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
 def show_failed(receipts: ReceiptsByPartition) -> None:
     print(*summary(receipts), sep="\n")
     print("the export did not end: the table counts the tasks that had ended; others may have written rows, too")
 
 
 @contextmanager
-def watched(context: SparkContext, tally: Tally, terminate: threading.Event) -> Iterator[None]:
+def watched(context: SparkContext, group: str, tally: Tally, terminate: threading.Event) -> Iterator[None]:
     """Prints lines of progress while the block runs; when `terminate` is set, cancels the job group."""
-    progress = Progress(context.statusTracker(), started=time.monotonic())
+    progress = Progress(context.statusTracker(), group, started=time.monotonic())
     done = threading.Event()
 
     def look() -> None:
@@ -138,7 +150,7 @@ def watched(context: SparkContext, tally: Tally, terminate: threading.Event) -> 
             look()
             if terminate.is_set():
                 # At each look, for it does nothing to a job that has not begun yet.
-                context.cancelJobGroup(JOB_GROUP)
+                context.cancelJobGroup(group)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -155,6 +167,7 @@ class Progress:
     """How far the job group is; times in seconds of a monotonic clock."""
 
     tracker: StatusTracker
+    group: str
     started: float
     shown: tuple[int, int] = (0, 0)
 
@@ -172,7 +185,7 @@ class Progress:
 
     def tasks(self) -> tuple[int, int]:
         """Ended and all, of the stages that Spark has come to; a query's earlier stages count as well."""
-        jobs = filter(None, map(self.tracker.getJobInfo, self.tracker.getJobIdsForGroup(JOB_GROUP)))
+        jobs = filter(None, map(self.tracker.getJobInfo, self.tracker.getJobIdsForGroup(self.group)))
         stages = [info for job in jobs for info in map(self.tracker.getStageInfo, job.stageIds) if info is not None]
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
 

@@ -66,7 +66,7 @@ class Tracker:
         self.completed = completed
 
     def getJobIdsForGroup(self, group: str) -> list[int]:
-        assert group == job.JOB_GROUP
+        assert group == "ours"
         return [0, 1]
 
     def getJobInfo(self, job_id: int) -> Any:
@@ -79,7 +79,7 @@ class Tracker:
 
 def test_a_progress_line_is_for_what_has_changed() -> None:
     tracker = Tracker(completed=0)
-    progress = job.Progress(tracker, started=100.0)  # type: ignore[arg-type]
+    progress = job.Progress(tracker, "ours", started=100.0)  # type: ignore[arg-type]
     line = progress.line({}, 101.0)
     assert line is not None
     assert line.split() == ["1.0", "s", "4", "of", "8", "tasks", "0", "records", "0", "B"]
