@@ -203,7 +203,11 @@ def test_a_stream_in_one_line(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, frame = topic(2), arriving(spark, tmp_path / "incoming").withColumnRenamed("value", "tenant_id")
-    replaced = {"localhost:9092": kafka.bootstrap_servers, '"payments"': f'"{name}"', "/data": str(tmp_path)}
+    replaced = {
+        "localhost:9092": kafka.bootstrap_servers, '"payments"': f'"{name}"', "/data": str(tmp_path),
+        # What is waited for between its micro-batches.
+        "10 seconds": "100 milliseconds",
+    }  # fmt: skip
     run_python("docs/exports.md", "In one line", 1, replaced, names(frame))
     finish(spark)
     assert committed(kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))

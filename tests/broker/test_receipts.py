@@ -358,7 +358,7 @@ def test_at_least_once_goes_on_without_a_receipt_that_cannot_be_written(
 # Before the decision, when the file is there; after it, when no row can be told any more; with one slot visible.
 CRASHES = [
     pytest.param("before TxnOffsetCommit {sink}.decision", 0, marks=pytest.mark.chaos),
-    ("after EndTxn {sink}.driver commit", 0),
+    pytest.param("after EndTxn {sink}.driver commit", 0, marks=pytest.mark.chaos),
     pytest.param("after EndTxn {sink}.0 commit", 0, marks=pytest.mark.chaos),
 ]
 

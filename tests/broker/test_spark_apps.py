@@ -48,7 +48,8 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
     assert got[-len(rows) :] == rows
 
 
-@pytest.mark.parametrize("guarantee", [pytest.param("at-least-once", marks=pytest.mark.long), "exactly-once"])
+@pytest.mark.long
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_them_once(
     kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:

@@ -306,7 +306,7 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
 # --- the cluster ends it ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad_rows", ["fail", "drop"])
+@pytest.mark.parametrize("bad_rows", ["fail", pytest.param("drop", marks=pytest.mark.long)])
 def test_a_broker_that_goes_in_mid_write_and_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
     spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, bad_rows: str
 ) -> None:
