@@ -242,10 +242,10 @@ def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: 
     values = of_first.value.to_pylist()
     assert values == of_again.value.to_pylist()
     if kind is KafkaStreamWriter:
-        assert values == [b"q", b"7", b"3", b"5"]
+        assert values == [b"t", b"q", b"7", b"3", b"5"]
     else:
         # Also in foreachBatch, which may write more than once: a write's own.
-        assert values == [made.identity.query_id.encode(), b"0", b"3", b"5"]
+        assert values == [b"t", made.identity.query_id.encode(), b"0", b"3", b"5"]
 
 
 def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
