@@ -104,7 +104,7 @@ mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tes
 
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
-	$(BIN)/pytest -m chaos tests/broker $(ARGS)
+	$(BIN)/pytest -m chaos --numprocesses 2 --dist loadfile tests/broker $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak

@@ -72,7 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
             "`make test` tests the installed wheel, PYKAFKA_TEST_SOURCES=1 makes pytest test the sources."
         )
     results = config.getoption("--results")
-    if results is not None:
+    # Of several processes (pytest-xdist) the first, which hears of all tests.
+    if results is not None and not hasattr(config, "workerinput"):
         from chaos.results import Collector
 
         config.pluginmanager.register(Collector(results))
