@@ -34,6 +34,9 @@ _EXPLORATIONS = tuple(
         "test_transactions_may_time_out_at_any_time",
         "test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
         "test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
+        *(
+            f"test_{who}_coordinators_that_stood_still_may_answer_for_a_moment" for who in ("group", "transaction")
+        ),
     )
 )
 SUBJECTS: tuple[Subject, ...] = (
@@ -50,6 +53,10 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject(
         "kafka_sink/commit/two_phase.py",
         ("tests/unit/commit/test_two_phase.py", "tests/unit/commit/test_hanging.py", *_EXPLORATIONS),
+    ),
+    Subject(
+        "kafka_sink/commit/exchanges.py",
+        ("tests/unit/commit/test_exchanges.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
     ),
     Subject(
         "kafka_sink/commit/hanging.py", ("tests/unit/commit/test_hanging.py", "tests/unit/commit/test_two_phase.py")
