@@ -181,7 +181,7 @@ def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None
         more = yield from read(range(1, parts))
         # Another driver may have decided between two reads. It writes the first part first, so that one that is still
         # there, and stable, says that none of the others was new.
-        again = (yield from read([0]))[0] if more else first
+        (again,) = (yield from read([0])) if more else (first,)
         if (again.offset, again.metadata) == (first.offset, first.metadata):
             return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
         first = again
@@ -226,7 +226,7 @@ def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
     for pause_ms in (*PAUSES_MS, None):
         (driver,) = yield from described(sink, [sink.names.driver])
         current = Ids(driver.producer_id, driver.producer_epoch)
-        if driver.error_code == ErrorCode.NONE and current == generation:
+        if current == generation:
             return
         # Of before this run, by a coordinator that stood still; epochs do not go back.
         is_later = current.producer_id == generation.producer_id and current.producer_epoch > generation.producer_epoch

@@ -101,7 +101,7 @@ def end_hanging(
 
     Raises VerificationRefused, HangingTransaction.
     """
-    hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
+    hanging = (yield from _still_open(sink, ours, touched, micro_batch_id)) if touched else []
     for pause_ms in PAUSES_MS:
         if not hanging:
             return
@@ -161,8 +161,6 @@ def _still_open(
     sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
     """Which of `ours` the leaders have open. Raises VerificationRefused."""
-    if not touched:
-        return []
     answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
     return [
         Hanging(

@@ -182,11 +182,10 @@ def _commit(sink: Sink, transactional_id: str, ids: Ids, version: int) -> ToCoor
 def _is_over(description: TransactionDescription, ids: Ids) -> bool:
     """Whether a transaction that was prepared with these ids is, for certain. Another producer id, or none, is of
     before, or of long after."""
-    if description.error_code != ErrorCode.NONE or description.producer_id != ids.producer_id:
+    if description.producer_id != ids.producer_id:
         return False
-    if description.producer_epoch != ids.producer_epoch:
-        return description.producer_epoch > ids.producer_epoch
-    return description.state not in ("Empty", "Ongoing")
+    is_it = description.producer_epoch == ids.producer_epoch
+    return description.producer_epoch > ids.producer_epoch or (is_it and description.state not in ("Empty", "Ongoing"))
 
 
 def list_open(sink: Sink) -> Steps[list[str]]:
@@ -445,7 +444,7 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, n
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
         age_ms = now_ms - description.start_time_ms
-        is_open = description.error_code == ErrorCode.NONE and description.state == "Ongoing" and ids == each.ids
+        is_open = description.state == "Ongoing" and ids == each.ids
         if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
             (driver,) = yield from described(sink, [sink.names.driver])
             if Ids(driver.producer_id, driver.producer_epoch) != decision.generation:
@@ -476,7 +475,7 @@ def _described_since_begun(sink: Sink, slots: Sequence[SlotPrepared]) -> Steps[l
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:
     """Also where the id is another, or none: one that was spent since, or was not in use; and where nothing was written
     yet."""
-    is_same = description.error_code == ErrorCode.NONE and description.producer_id == slot.ids.producer_id
+    is_same = description.producer_id == slot.ids.producer_id
     return not is_same or description.producer_epoch < slot.ids.producer_epoch or description.state == "Empty"
 
 

@@ -1310,8 +1310,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a slot that is open counts as this attempt's, whosever it is",
         TWO_PHASE,
-        ' and description.state == "Ongoing" and ids == each.ids\n',
-        ' and description.state == "Ongoing"\n',
+        '        is_open = description.state == "Ongoing" and ids == each.ids\n',
+        '        is_open = description.state == "Ongoing"\n',
         f"{TESTS_TWO_PHASE}::test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun",
     ),
     Mutant(

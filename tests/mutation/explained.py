@@ -125,6 +125,13 @@ EXPLAINED: tuple[Explained, ...] = (
     ),
     Explained(
         HANGING,
+        "end_hanging",
+        "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}",
+        "refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=False)}",
+        "there is a reason for each, or an empty one",
+    ),
+    Explained(
+        HANGING,
         "write_commit_markers",
         "codes = [answer.results[0].error_code for answer in answers]",
         "codes = [answer.results[-1].error_code for answer in answers]",

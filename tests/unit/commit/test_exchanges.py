@@ -16,8 +16,10 @@ from exchange import (
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS
 from kafka_sink.commit.exchanges import check_generation, read_decision, read_markers
+from kafka_sink.commit.markers import Ids
 from kafka_sink.errors import (
     AttemptFenced,
+    DriverFenced,
     TransactionRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode
@@ -177,3 +179,47 @@ def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own() -> None:
     decision = exchange.run(steps, of_the_rest)
     assert decision is not None
     assert decision.micro_batch_id == 1
+
+
+def test_what_is_decided_on_is_read_once_it_is_stable() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange.micro_batch(5)
+    exchange.requests.clear()
+    for barrier in (None, "b"):
+        exchange.run(read_decision(exchange.sink, barrier=barrier))
+        exchange.run(read_markers(exchange.sink, range(5), barrier=barrier))
+    fetches = [request for request in exchange.requests if isinstance(request, OffsetFetchRequest)]
+    assert fetches and all(request.require_stable for request in fetches)
+    exchange.run(read_markers(exchange.sink, [0], stable=False))
+    assert not exchange.requests[-1].require_stable
+    # A place that an offset can have.
+    assert all(request.offset == 0 for request in exchange.requests if isinstance(request, OffsetCommitRequest))
+
+
+def told_of_the_driver(producer_id: int, producer_epoch: int) -> DescribeTransactionsResponse:
+    known = producer_id >= 0
+    code, state = (0, "Empty") if known else (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "")
+    said = TransactionDescription("orders.driver", code, state, 0, -1, producer_id, producer_epoch, ())
+    return DescribeTransactionsResponse(0, (said,))
+
+
+# Of before, of an id that was spent, of a coordinator that does not know it.
+OF_BEFORE = [(7, 3), (8, 5), (6, 9), (-1, -1)]
+
+
+@pytest.mark.parametrize(("producer_id", "producer_epoch"), OF_BEFORE)
+def test_a_run_is_not_overtaken_by_what_was_before_it(producer_id: int, producer_epoch: int) -> None:
+    exchange = Exchange()
+    answers = iter([told_of_the_driver(producer_id, producer_epoch)] * 2 + [told_of_the_driver(7, 4)])
+    exchange.answer = lambda request: next(answers)
+    exchange.run(check_generation(exchange.sink, Ids(7, 4)))
+    assert exchange.pauses_ms == list(PAUSES_MS[:2])
+
+
+@pytest.mark.parametrize(("producer_id", "producer_epoch"), [*OF_BEFORE, (7, 5)])
+def test_a_run_that_was_overtaken_is_told_so(producer_id: int, producer_epoch: int) -> None:
+    exchange = Exchange(answer=lambda request: told_of_the_driver(producer_id, producer_epoch))
+    with pytest.raises(DriverFenced):
+        exchange.run(check_generation(exchange.sink, Ids(7, 4)))
+    assert exchange.pauses_ms == ([] if (producer_id, producer_epoch) == (7, 5) else list(PAUSES_MS))

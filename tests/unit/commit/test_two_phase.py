@@ -26,7 +26,7 @@ from exchange import (
     refused,
 )
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import Effect, Result, Steps, ToCoordinator, ToEveryBroker
+from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import read_decision
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import Marker, Names
@@ -511,6 +511,65 @@ def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     with pytest.raises(DriverFenced):
         exchange.run(late, listing)
     assert exchange.kafka.holding_back() == ["orders.0"]
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("state", ["CompleteAbort", "PrepareAbort"])
+def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
+    exchange = Exchange(version)
+    exchange.decided(1)
+    decision = exchange.run(read_decision(exchange.sink))
+    assert decision is not None
+    (pinned,) = decision.pinned
+    assert pinned is not None
+    told = TransactionDescription("orders.0", 0, state, 60_000, 0, pinned.producer_id, pinned.producer_epoch, ())
+    exchange.kafka.abort_by_hand("orders.0")
+    exchange.answer = lambda request: (
+        DescribeTransactionsResponse(0, (told,)) if getattr(request, "transactional_ids", ()) == ("orders.0",) else None
+    )
+    exchange.pauses_ms.clear()
+    exchange.asked.clear()
+    exchange.run(two_phase.plan(exchange.sink))
+    assert (exchange.pauses_ms, exchange.asked["EndTxn"]) == ([], 1)
+
+
+def test_a_slot_that_is_visible_already_is_not_pinned_again() -> None:
+    exchange = Exchange()
+    exchange.decided(2, but_one=True)
+    exchange.kafka.abort_by_hand("orders.1")
+    found, done = exchange.tasks(2)
+    assert [each.visible is None for each in done] == [False, True]
+    exchange.commit(found, done)
+    decision = exchange.run(read_decision(exchange.sink))
+    assert decision is not None
+    assert decision.pinned == (None, done[1].ids)
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "epochs_before", "state", "code"),
+    [(0, 1, "CompleteCommit", 0), (1, 0, "Ongoing", 0), (0, 0, "Empty", 0), (None, 0, "", 105)],
+)
+def test_a_slot_that_a_coordinator_describes_as_it_was_before_is_asked_about_again(
+    producer_id: int | None, epochs_before: int, state: str, code: int
+) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    ids = done[0].ids
+    epoch = -1 if producer_id is None else ids.producer_epoch - epochs_before
+    said = TransactionDescription(
+        "orders.0", code, state, 60_000, 0, -1 if producer_id is None else ids.producer_id + producer_id, epoch, ()
+    )
+    times = iter([True, True])
+
+    def told(request: Any) -> Any:
+        is_it = isinstance(request, DescribeTransactionsRequest) and request.transactional_ids == ("orders.0",)
+        return DescribeTransactionsResponse(0, (said,)) if is_it and next(times, False) else None
+
+    exchange.answer = told
+    exchange.pauses_ms.clear()
+    exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0"]
+    assert exchange.pauses_ms == list(PAUSES_MS[:2])
 
 
 @BOTH_VERSIONS
