@@ -128,7 +128,7 @@ def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") 
 
 
 def _offsets(
-    sink: Sink, group_ids: Sequence[str], *, stable: bool = True, barrier: str | None = None
+    sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str | None
 ) -> Steps[list[GroupOffset]]:
     """The offsets of the groups; if `stable`, once no transaction is about to change one. With a `barrier`, which no
     step before has written, they are the last ones of a moment after this was asked. Raises TransactionRefused."""

@@ -52,7 +52,10 @@ SUBJECTS: tuple[Subject, ...] = (
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
     Subject(
         "kafka_sink/commit/two_phase.py",
-        ("tests/unit/commit/test_two_phase.py", "tests/unit/commit/test_hanging.py", *_EXPLORATIONS),
+        (
+            *(f"tests/unit/commit/test_{name}.py" for name in ("two_phase", "hanging", "survey")),
+            *_EXPLORATIONS,
+        ),
     ),
     Subject(
         "kafka_sink/commit/exchanges.py",

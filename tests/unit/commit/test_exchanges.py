@@ -119,9 +119,9 @@ def test_an_earlier_barrier_of_ones_own_proves_nothing() -> None:
 
 def test_a_coordinator_that_never_has_the_barrier_is_not_believed() -> None:
     exchange = Exchange()
-    exchange.micro_batch(1)
+    exchange.micro_batch(2)
     exchange.kafka.stand_still(changes=1, reads=1_000)
-    error = refused(exchange, read_markers(exchange.sink, [0], barrier="b"))
+    error = refused(exchange, read_markers(exchange.sink, [0, 1], barrier="b"))
     assert (error.api, error.code, error.transactional_id) == ("OffsetFetch", ErrorCode.NOT_COORDINATOR, "orders.0")
     assert exchange.pauses_ms[-len(PAUSES_MS):] == list(PAUSES_MS)
 

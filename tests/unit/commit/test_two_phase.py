@@ -533,6 +533,48 @@ def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
     assert (exchange.pauses_ms, exchange.asked["EndTxn"]) == ([], 1)
 
 
+@BOTH_VERSIONS
+def test_what_was_decided_and_aborted_by_others_is_not_shown_because_a_leader_has_it_open(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.decided(1)
+    exchange.kafka.lose_marker(0, committed=False)
+    exchange.kafka.abort_by_hand("orders.0")
+    found = exchange.run(two_phase.plan(exchange.sink))
+    assert found.missing == [0]
+    exchange.run(two_phase.end_what_hangs(exchange.sink, found, [("t", 0)]))
+    assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
+
+
+def test_other_rows_of_a_slot_that_is_visible_are_refused_though_the_decision_is_gone() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
+    found, (done,) = exchange.tasks(1)
+    assert (found.decision, done.visible) == (None, Marker(0, "q", "0/0"))
+    with pytest.raises(NonDeterministicReplay):
+        exchange.commit(found, [replace(done, fingerprint="others")])
+
+
+@pytest.mark.parametrize(("epochs_later", "error"), [(1, TransactionTimedOut), (2, DriverFenced)])
+def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: int, error: type[Exception]) -> None:
+    """By the brokers' timeout it is one epoch later; by another run's Init and its own abort more."""
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    generation = found.generation
+    epoch = generation.producer_epoch + epochs_later
+    said = TransactionDescription("orders.driver", 0, "CompleteAbort", 60_000, 0, generation.producer_id, epoch, ())
+    answers: dict[type, Any] = {
+        TxnOffsetCommitRequest: TxnOffsetCommitResponse(0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        DescribeTransactionsRequest: DescribeTransactionsResponse(0, (said,)),
+    }
+    exchange.answer = lambda request: (
+        answers.get(type(request)) if "driver" in str(getattr(request, "transactional_ids", request)) else None
+    )
+    with pytest.raises(error):
+        exchange.commit(found, done)
+    assert exchange.kafka.visible == []
+
+
 def test_a_slot_that_is_visible_already_is_not_pinned_again() -> None:
     exchange = Exchange()
     exchange.decided(2, but_one=True)
