@@ -440,6 +440,38 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
+def test_rows_that_no_batch_was_closed_for_are_counted_when_their_time_is_over() -> None:
+    c = make_core(leaders=[-1], delivery_timeout_ms=40_000)
+    c.append(routed([b"a", b"b", b"c"], [0] * 3))
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert c.receipts.failure.records == 3
+
+
+def test_a_batch_that_rows_are_being_written_into_does_not_expire_under_the_writers_hands() -> None:
+    c = make_core(leaders=[-1], delivery_timeout_ms=40_000)
+    c.append(routed([b"a"], [0]))
+    (batch,) = c.accumulator.queued()
+    assert batch.filling is not None
+    batch.filling.checked_out[batch.place] = True
+    c.run(advance_ms=40_000)
+    assert c.receipts.failure is None
+    batch.filling.checked_out[batch.place] = False
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+
+
+def test_how_long_rows_waited_is_measured_from_their_batchs_first() -> None:
+    c = make_core()
+    c.run(advance_ms=1_000)
+    c.append(routed([b"a"], [0]))
+    c.run(advance_ms=250)
+    c.flush()
+    c.answer_producer_id()
+    assert len(c.network.produce()) == 1
+    assert c.metrics.snapshot(0).producer["queue_ms_max"] == 250
+
+
 def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
     """It has a reason; those behind it waited for no other."""
     c = make_core(leaders=[0, 1], delivery_timeout_ms=40_000)
