@@ -132,6 +132,13 @@ EXPLAINED: tuple[Explained, ...] = (
     ),
     Explained(
         PRODUCER_BATCH,
+        "ProducerBatch.__init__",
+        "self.retry_at_ms = 0",
+        "pass",
+        "it is looked at once the batch was tried, and that failed, which sets it",
+    ),
+    Explained(
+        PRODUCER_BATCH,
         "ProducerBatch.close",
         "self.checksum = crc32c(records) if self.records_crc is None else self.records_crc",
         "self.checksum = crc32c(records) if True else self.records_crc",
