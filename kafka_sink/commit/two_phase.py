@@ -190,6 +190,10 @@ def _is_over(description: TransactionDescription, ids: Ids) -> bool:
 
 def list_open(sink: Sink) -> Steps[list[str]]:
     """The transactional ids of the slots, of any, that have something open. Raises TransactionRefused."""
+    return _list(sink, "Ongoing")
+
+
+def _list(sink: Sink, state: str) -> Steps[list[str]]:
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         check_answer(listing.error_code, "ListTransactions", sink.names.sink)
@@ -197,7 +201,7 @@ def list_open(sink: Sink) -> Steps[list[str]]:
         listed.transactional_id
         for listing in listings
         for listed in listing.transactions
-        if listed.state == "Ongoing" and sink.names.is_slot(listed.transactional_id)
+        if listed.state == state and sink.names.is_slot(listed.transactional_id)
     })  # fmt: skip
 
 
@@ -568,9 +572,22 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
     """
     try:
         yield from check_generation(sink, generation)
-        yield from plan(sink)
+        facts = yield from plan(sink)
+        yield from _fence_begun(sink, facts.generation)
     except DriverFenced:
         # Of version 2, also the end of its own decision's transaction raises the driver's epoch.
         decision = yield from read_decision(sink, barrier=f"abort {generation}")
         if decision is not None and decision.generation == generation:
             yield from finish(sink, decision)
+
+
+def _fence_begun(sink: Sink, generation: Ids) -> Steps[None]:
+    """Attempts that have begun and written nothing yet: Spark ends a task only a moment after its job has failed, and
+    what they write in it would stay open. One that begins later finds another generation."""
+    begun = yield from _list(sink, "Empty")
+    if not begun:
+        return
+    yield from check_generation(sink, generation)
+    answers = yield [init_producer_id(sink, transactional_id) for transactional_id in begun]
+    for transactional_id, answer in zip(begun, answers, strict=True):
+        check_answer(answer.error_code, "InitProducerId", transactional_id)

@@ -198,6 +198,7 @@ def test_limits_of_all_tasks_together(
         assert (len(read(kafka, name)), len(read(kafka, letters))) == (198, 2)
 
 
+@pytest.mark.long
 def test_a_version_with_dead_letters_is_known_again_and_other_bad_rows_are_not(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:

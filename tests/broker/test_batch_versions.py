@@ -145,6 +145,7 @@ def once(version: int, tasks: int = 2) -> tuple[str, ...]:
     return "once", str(version), str(ROWS), str(tasks)
 
 
+@pytest.mark.chaos
 def test_a_write_that_is_killed_after_its_decision_is_finished_by_a_rerun_which_sends_nothing(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

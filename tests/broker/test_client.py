@@ -309,6 +309,7 @@ def leader_of(kafka: LocalKafka, topic: str) -> int:
         consumer.close()
 
 
+@pytest.mark.chaos
 def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
     with LocalKafka(nodes=3) as cluster:
         for name, partitions in (("t", 3), ("idle", 1)):

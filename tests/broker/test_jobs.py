@@ -138,6 +138,7 @@ def test_a_stream_that_is_held_at_any_moment_has_committed_what_is_in_the_topic(
         query.stop()
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_stream_that_waits_for_its_next_trigger(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_sigterm_ends_a_stream_that_waits_for_its_next_trigger(
     assert "ended by SIGTERM" in said
 
 
+@pytest.mark.long
 def test_sigterm_cancels_an_export_and_tells_what_is_known(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_no_topic_by_writing_to_it() -> None:
         assert "nowhere" not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics().topics
 
 
+@pytest.mark.long
 def test_three_nodes_are_one_cluster_and_one_of_them_comes_back() -> None:
     with LocalKafka(nodes=3) as kafka:
         addresses = kafka.bootstrap_servers.split(",")

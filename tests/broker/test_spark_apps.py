@@ -38,6 +38,7 @@ def run(application: str, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.long
 def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name = topic(1)
     run("spark_retry_app.py", kafka.bootstrap_servers, name)

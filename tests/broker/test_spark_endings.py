@@ -476,6 +476,7 @@ def test_a_worker_whose_connections_the_broker_ended_while_it_was_idle_writes_on
     assert numbers_in(strict_kafka, "idle") == [*range(ROWS), *range(ROWS)]
 
 
+@pytest.mark.long
 def test_workers_that_spark_ends_after_a_minute_without_a_task_are_replaced(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:

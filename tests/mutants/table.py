@@ -1527,17 +1527,23 @@ COMMIT: tuple[Mutant, ...] = (
         "an abort fences the run that has begun since",
         TWO_PHASE,
         "        yield from check_generation(sink, generation)\n"
-        "        yield from plan(sink)\n",
-        "        yield from plan(sink)\n",
+        "        facts = yield from plan(sink)\n",
+        "        facts = yield from plan(sink)\n",
         f"{TESTS_TWO_PHASE}::test_an_abort_touches_nothing_once_another_run_has_begun",
     ),
     Mutant(
         "abort leaves all that is prepared to the next plan",
         TWO_PHASE,
-        "        yield from check_generation(sink, generation)\n"
-        "        yield from plan(sink)\n",
-        "        yield from check_generation(sink, generation)\n",
+        "        facts = yield from plan(sink)\n",
+        "        facts = Facts(generation, None, {})\n",
         f"{TESTS_TWO_PHASE}::test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not",
+    ),
+    Mutant(
+        "abort lets attempts write that have begun",
+        TWO_PHASE,
+        "        yield from _fence_begun(sink, facts.generation)\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_more",
     ),
 )
 

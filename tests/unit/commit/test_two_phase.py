@@ -62,6 +62,7 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from model.logical_kafka import Produce
 
 # --- versions: micro-batches whose ids users choose -------------------------------------------------------------------
 
@@ -704,6 +705,23 @@ def test_an_abort_commits_what_was_decided(version: int) -> None:
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
     assert exchange.kafka.aborted == exchange.kafka.holding_back() == []
+
+
+@BOTH_VERSIONS
+def test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_more(version: int) -> None:
+    exchange = Exchange(version)
+    for micro_batch_id in (0, 1):
+        found = exchange.run(two_phase.plan(exchange.sink))
+        begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=micro_batch_id, query_id="q")
+        begun = exchange.run(begin)
+        exchange.run(two_phase.abort(exchange.sink, found.generation))
+        ids = begun.ids
+        late = exchange.kafka.execute(Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("late",)))
+        assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert exchange.kafka.holding_back() == []
+        if not micro_batch_id:
+            exchange.micro_batch(1)
+    assert exchange.kafka.visible == ["0/0"]
 
 
 # A barrier is nobody's state.
