@@ -24,10 +24,11 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed
+from kafka_sink.registry.unmapped import not_mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -90,12 +91,7 @@ def _derived_type(data_type: T.DataType, name: str, namespace: str, path: str) -
     try:
         avro_type, _, logical = next(iter(FITS[type(data_type)])).partition(":")
     except KeyError:
-        hint = (
-            "Cast its keys to string, or make it an array with map_entries."
-            if isinstance(data_type, T.MapType)
-            else "Cast it, e.g. to string."
-        )
-        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint) from None
+        raise not_mapped(data_type, path, FORM) from None
     return {"type": avro_type, "logicalType": logical} if logical else avro_type
 
 

@@ -22,7 +22,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, TypeNotMapped, ValueNotInSchema
+from kafka_sink.errors import ColumnNotInSchema, SchemaUnreadable, ValueNotInSchema
+from kafka_sink.registry.unmapped import not_mapped
 
 FORM = "JSON"
 SCHEMA_TYPE = "JSON"
@@ -87,12 +88,7 @@ def _written(data_type: T.DataType, path: str) -> dict[str, Any]:
     try:
         return dict(WRITTEN[type(data_type)])
     except KeyError:
-        hint = (
-            "Cast its keys to string, or make it an array with map_entries."
-            if isinstance(data_type, T.MapType)
-            else "Cast it, e.g. to string."
-        )
-        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint) from None
+        raise not_mapped(data_type, path, FORM) from None
 
 
 def _or_null(schema: dict[str, Any], has_null: bool) -> dict[str, Any]:

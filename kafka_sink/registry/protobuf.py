@@ -27,11 +27,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable, TypeNotMapped
+from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
 from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed
 from kafka_sink.registry.proto_text import compiled
+from kafka_sink.registry.unmapped import not_mapped
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -146,8 +147,7 @@ def _message(
 def _entry(entry: DescriptorProto, data_type: T.MapType, path: str) -> FieldDescriptorProto:
     """What stands for `map<key, value>`; gives the value's field. A struct's message cannot be within it."""
     if not isinstance(data_type.keyType, KEYS):
-        hint = "Cast its keys to string, or make it an array with map_entries."
-        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint)
+        raise not_mapped(data_type, path, FORM)
     entry.options.map_entry = True
     _set_type(entry.field.add(name="key", number=1, label=SINGLE), data_type.keyType, path)
     value: FieldDescriptorProto = entry.field.add(name="value", number=2, label=SINGLE)
@@ -161,8 +161,8 @@ def _set_type(proto: FieldDescriptorProto, data_type: T.DataType, path: str) -> 
         kind = next(iter(FITS[type(data_type)]))
     else:
         within = isinstance(data_type, T.ArrayType | T.MapType)
-        hint = "Put it into a struct: arrays and maps hold none directly." if within else "Cast it, e.g. to string."
-        raise TypeNotMapped(column=path, found=data_type.simpleString(), form=FORM, hint=hint)
+        hint = "Put it into a struct: arrays and maps hold none directly." if within else None
+        raise not_mapped(data_type, path, FORM, hint)
     if kind in KNOWN_FILES:
         proto.type, proto.type_name = MESSAGE, f".{kind}"
     else:

@@ -1,10 +1,11 @@
-"""What the tests of security share: a cluster that lets some in and turns others away, of each version."""
+"""What modules here share: a cluster that lets some in and turns others away, and a session of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from secure_kafka import VERSIONS, SecureKafka, secure_kafka
 
@@ -13,3 +14,15 @@ from secure_kafka import VERSIONS, SecureKafka, secure_kafka
 def secure(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
     with secure_kafka(request.param) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session to register data sources in, made the calling thread's, where Spark looks formats up."""
+    session = spark.newSession()
+    in_jvm = spark.sparkContext._jvm.SparkSession
+    in_jvm.setActiveSession(session._jsparkSession)
+    try:
+        yield session
+    finally:
+        in_jvm.setActiveSession(spark._jsparkSession)

@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 import export_to_kafka
 import kafka_sink
 import stream_to_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
+from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
 from read_back import read_topic
 from waiting import wait_until
 
 DEADLINE_S = 120
-PARTITION_EOF = -191
 ROWS = 60
 FILES = 3
 
@@ -45,41 +44,8 @@ def finish(spark: SparkSession) -> None:
         query.stop()
 
 
-@pytest.fixture
-def own_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session to register data sources in, made the calling thread's, where Spark looks formats up."""
-    session = spark.newSession()
-    in_jvm = spark.sparkContext._jvm.SparkSession
-    in_jvm.setActiveSession(session._jsparkSession)
-    try:
-        yield session
-    finally:
-        in_jvm.setActiveSession(spark._jsparkSession)
-
-
 def committed(kafka: LocalKafka, topic: str) -> Counter[str]:
-    consumer = Consumer({
-        "bootstrap.servers": kafka.bootstrap_servers, "group.id": "documentation", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
-        "fetch.wait.max.ms": 10,
-    })  # fmt: skip
-    partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    rows: Counter[str] = Counter()
-    ended: set[int | None] = set()
-    try:
-        while len(ended) < len(partitions):
-            message = consumer.poll(DEADLINE_S)
-            assert message is not None, "the topic could not be read to its end"
-            error = message.error()
-            if error is None:
-                rows[(message.value() or b"").decode()] += 1
-            else:
-                assert error.code() == PARTITION_EOF, error
-                ended.add(message.partition())
-    finally:
-        consumer.close()
-    return rows
+    return Counter({value.decode(): times for value, times in read_values(kafka, topic).items()})
 
 
 def arriving(spark: SparkSession, folder: Path) -> DataFrame:

@@ -179,18 +179,6 @@ def test_sigterm_cancels_an_export_and_tells_what_is_known(
     assert known % 50 == 0, "only whole tasks are known"
 
 
-@pytest.fixture
-def own_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session to register data sources in, made the calling thread's, where Spark looks formats up."""
-    session = spark.newSession()
-    in_jvm = spark.sparkContext._jvm.SparkSession
-    in_jvm.setActiveSession(session._jsparkSession)
-    try:
-        yield session
-    finally:
-        in_jvm.setActiveSession(spark._jsparkSession)
-
-
 def test_a_typed_export_of_a_table_gives_each_tenant_a_partition(
     own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,11 @@ OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 
 def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[int]:
     """How often each row can be read, of those that are numbers."""
+    return Counter({int(value): times for value, times in read_values(kafka, topic, isolation).items()})
+
+
+def read_values(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[bytes]:
+    """How often each value can be read."""
     consumer = Consumer({
         "bootstrap.servers": kafka.bootstrap_servers, "group.id": f"reader-{isolation}", "enable.auto.commit": False,
         "auto.offset.reset": "earliest", "isolation.level": isolation, "enable.partition.eof": True,
@@ -26,7 +31,7 @@ def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Co
     })  # fmt: skip
     partitions = consumer.list_topics(topic, DEADLINE_S).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    rows: Counter[int] = Counter()
+    rows: Counter[bytes] = Counter()
     ended: set[int] = set()
     try:
         while len(ended) < len(partitions):
@@ -34,7 +39,7 @@ def read(kafka: LocalKafka, topic: str, isolation: str = "read_committed") -> Co
             assert message is not None, "the topic could not be read to its end"
             error = message.error()
             if error is None:
-                rows[int(message.value() or b"")] += 1
+                rows[message.value() or b""] += 1
             elif error.code() == PARTITION_EOF:
                 ended.add(message.partition() or 0)
             else:
