@@ -154,6 +154,10 @@ bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with pla
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
 	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_shapes.py $(ARGS)
 
+.PHONY: bench-confs
+bench-confs: java $(WHEEL)  ## measure settings of Spark that every Python sink may go by
+	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_confs.py $(ARGS)
+
 .PHONY: bench-latency
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
 	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_latency.py $(ARGS)

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,8 +42,9 @@ class Cost:
     log_bytes: int = 0
 
 
-def session(sockets: str, jars: str, scratch: Path) -> SparkSession:
-    spark = (
+def session(sockets: str, jars: str, scratch: Path, confs: Sequence[str] = ()) -> SparkSession:
+    """`confs`: name=value, of Spark."""
+    builder = (
         SparkSession.builder.master(f"local[{TASKS}]")
         .appName("pykafka benchmark")
         .config("spark.driver.memory", "2g")
@@ -53,8 +55,11 @@ def session(sockets: str, jars: str, scratch: Path) -> SparkSession:
         .config("spark.sql.files.maxPartitionBytes", "16g")
         .config("spark.python.daemon.module", "counting_daemon")
         .config("spark.python.unix.domain.socket.enabled", str(sockets == UNIX).lower())
-        .getOrCreate()
     )
+    for conf in confs:
+        name, _, value = conf.partition("=")
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.dataSource.register(DiscardingDataSource)
     return spark
 
@@ -64,7 +69,7 @@ def make_rows(spark: SparkSession, folder: Path, rows: int, value_bytes: int, *,
     token of hex digits that takes what room is left, in which only every other bit is news."""
     hex_digits = f"array_join(transform(sequence(0, {value_bytes // 32}), i -> md5(string(id * 1000 + i))), '')"
     value = (
-        "concat('{\"order\":', id, ',\"tenant\":', id % 97, ',\"event\":\"', "
+        'concat(\'{"order":\', id, \',"tenant":\', id % 97, \',"event":"\', '
         f"element_at(array('view', 'cart', 'order'), int(id % 3 + 1)), '\",\"token\":\"', {hex_digits})"
     )
     frame = spark.range(0, rows, 1, files).selectExpr(
@@ -91,10 +96,11 @@ def main() -> None:
     parser.add_argument("--value-bytes", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="of the rows, and of what Spark leaves behind")
     parser.add_argument("--make-rows", action="store_true")
+    parser.add_argument("--conf", action="append", default=[], help="of Spark, as spark-submit has it")
     options = parser.parse_args()
     same = SameSettings(**json.loads(options.same))
     servers = Servers(**json.loads(options.servers))
-    spark = session(options.sockets, options.jars, options.folder)
+    spark = session(options.sockets, options.jars, options.folder, options.conf)
     counts = {"small": SMALL_ROWS, "all": options.rows}
     if options.make_rows:
         for name, rows in counts.items():

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import bench_confs
 import bench_exactly_once
 import bench_latency
 import bench_memory
@@ -380,3 +381,17 @@ def test_a_latency_is_shown_with_what_is_more_than_discarding_takes() -> None:
     shown = bench_latency.table([line]).splitlines()[2]
     cells = [cell.strip() for cell in shown.strip("|").split("|")]
     assert cells == ["one row", "61.2 ms", "57.0 ms", "4.2 ms", "<= 5 ms"]
+
+
+# --- bench_confs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_compared_with_the_defaults_of_its_round() -> None:
+    conf = "spark.buffer.size=1"
+    rounds = {"": [(1.0, 4.0), (2.0, 6.0), (9.0, 9.0)], conf: [(2.0, 2.0), (2.0, 9.0), (3.0, 18.0)]}
+    costs = {(name, bench_confs.OURS): [Cost(*each) for each in of_conf] for name, of_conf in rounds.items()}
+    defaults, found = bench_confs.effects(costs)
+    assert (defaults.rows_per_s, defaults.cpu_per_row) == (1.0, 1.0)
+    # 0.5, 1, 3 times the rows/s; 0.5, 1.5, 2 times the CPU.
+    assert (found.conf, found.sink, found.rows_per_s, found.cpu_per_row) == (conf, PYKAFKA, 1.0, 1.5)
+    assert f"| {conf} | {PYKAFKA} | 1.00 x | 1.50 x " in bench_confs.table([found])
