@@ -3,7 +3,7 @@
     ask ─> coordinator known? ── no ──> FindCoordinator, for all keys of a kind that need it
                │ yes  <────────────────────────┘
                └──> sent to it ─> definite answer ─> done
-                       └─ 14, 3, 7, 89: the same again after a backoff ── 51, 88: after 1-5 ms
+                       └─ 14, 3, 7, 89: the same again after a backoff ── 51, 88: after 1-2 ms
                        └─ 15, 16, no answer: coordinator found anew, then the same again
                        └─ none of it before the deadline: done, with the last reason
 
@@ -53,8 +53,8 @@ from kafka_sink.protocol.transactions import (
 )
 
 # While markers are written: so many tries in a row come this soon, about 60 ms of them; then the usual backoff begins.
-QUICK_TRIES = 20
-QUICK_BACKOFF_MS = (1, 5)
+QUICK_TRIES = 40
+QUICK_BACKOFF_MS = (1, 2)
 
 
 class Next(IntEnum):

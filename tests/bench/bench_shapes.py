@@ -10,6 +10,9 @@ a topic made for the write and deleted after its end offsets were compared with 
 batches of 16 KiB in 32 MiB, do not get through 2,000 partitions on two cores: its requests time out, their batches come
 back out of order, and it sends them again.)
 
+A write begins when the files of the one before are gone from the broker's disk, and after a few rows, untimed: Spark
+ends Python workers that were idle for a minute, which the JVM sink's writes to thousands of partitions are.
+
 Memory is the peak of what is resident in a Python worker during the write (VmHWM, reset before), over what is resident
 when it has imported the sink and written nothing: at most `kafka.buffer.memory` and 100 MB, as bench_memory.py says.
 Arrow batches have up to 16 MiB, of which a worker has two. Results: a table and build/bench/shapes.json.
@@ -38,7 +41,7 @@ from process_tree import cpu_s, memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
 from spark_jars import resolve_spark_jars
 from spark_peers import DISCARD, JVM, PYKAFKA, SAME, UNIX, Peer, SameSettings, Servers, kafka_settings
-from spark_process import SparkProcess, Topics
+from spark_process import DELETE_SOON, SparkProcess, Topics
 from spark_report import markdown
 
 if TYPE_CHECKING:
@@ -76,14 +79,14 @@ def rows_of(value_bytes: int, key: str = KEY) -> dict[str, str]:
 HEADERS = "transform(sequence(1, 10), i -> struct('header-' || i AS key, binary(string(id % 1000 + i)) AS value))"
 SHAPES = (
     Shape("100-byte values", 2_000_000, rows_of(100)),
-    Shape("2,000 partitions", 1_000_000, rows_of(100), partitions=2_000),
     Shape("10 headers a row", 1_000_000, rows_of(100) | {"headers": HEADERS}),
     Shape("string columns", 2_000_000, {"key": f"hex({KEY})", "value": filler(100)}),
     Shape("null keys", 2_000_000, rows_of(100, "binary(NULL)")),
-    Shape("50 topics in the rows", 2_000_000, rows_of(100), topics=50),
     Shape("10-byte values", 4_000_000, rows_of(10)),
     Shape("1 KB values", 400_000, rows_of(1_000)),
     Shape("100 KB values", 4_000, rows_of(100_000)),
+    Shape("50 topics in the rows", 2_000_000, rows_of(100), topics=50),
+    Shape("2,000 partitions", 1_000_000, rows_of(100), partitions=2_000),
 )
 
 
@@ -129,6 +132,11 @@ class Application:
         """Spark would see through `limit(0)`."""
         self._save(self._rows(shape).where("rand() > 1"), shape, OURS, topic)
         self._base_bytes = max(memory_of(pid)["VmRSS"] for pid in python_workers(os.getpid()))
+
+    def write_a_few(self, peer: Peer, topic: str) -> None:
+        few = Shape("a few", 100, {"value": "binary(string(id))"})
+        rows = self._spark.range(0, few.rows, 1, TASKS).selectExpr(f"{few.columns['value']} AS value")
+        self._save(rows, few, peer, topic)
 
     def write(self, shape: Shape, peer: Peer, topic: str) -> Cost:
         rows = self._rows(shape)
@@ -179,6 +187,7 @@ def drive(arguments: argparse.Namespace) -> None:
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
+        application.write_a_few(PEERS[asked["peer"]], arguments.first_topic)
         cost = application.write(SHAPES[asked["shape"]], PEERS[asked["peer"]], asked["topic"])
         print(json.dumps(asdict(cost)), flush=True)
     spark.stop()
@@ -202,6 +211,7 @@ def write(spark: SparkProcess, broker_pid: int, topics: Topics, shape: Shape, pe
         raise SystemExit(f"{peer} wrote {shape.rows} rows of {shape.name}, and there are {found}")
     cost = replace(cost, broker_cpu_s=cpu_s(broker_pid) - before_s)
     topics.delete(names)
+    topics.await_no_files(names)
     return cost
 
 
@@ -286,7 +296,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pykafka-bench-"))
-        kafka = stack.enter_context(LocalKafka())
+        kafka = stack.enter_context(LocalKafka(config=DELETE_SOON))
         topics = stack.enter_context(contextlib.closing(Topics(kafka)))
         kafka.create_topic("nothing", 1)
         arguments = [

@@ -29,6 +29,8 @@ from waiting import wait_until
 
 ANSWER_TIMEOUT_S = 900.0
 ADMIN_TIMEOUT_S = 60.0
+# For brokers: how long after a topic's end its files go.
+DELETE_SOON = {"log.segment.delete.delay.ms": 1_000}
 
 
 class SparkProcess:
@@ -120,6 +122,15 @@ class Topics:
     def delete(self, names: Sequence[str]) -> None:
         for deleted in self._admin.delete_topics(list(names), operation_timeout=ADMIN_TIMEOUT_S).values():
             deleted.result(ADMIN_TIMEOUT_S)
+
+    def await_no_files(self, names: Sequence[str]) -> None:
+        """Of topics that are deleted. The broker removes them afterwards, and 2,000 logs are work that the next write
+        would share cores with; `DELETE_SOON` has it done within seconds and not after a minute."""
+        beginnings = tuple(f"{name}-" for name in names)
+        wait_until(lambda: not self._has_files(beginnings), ADMIN_TIMEOUT_S, f"no files of {names[0]}")
+
+    def _has_files(self, beginnings: tuple[str, ...]) -> bool:
+        return any(log.name.startswith(beginnings) for log in self._kafka.dir.glob("*/*"))
 
     def close(self) -> None:
         self._consumer.close()
