@@ -94,9 +94,11 @@ def main() -> None:
             "--value-bytes=100",
             f"--folder={folder}",
         ]
+        # By an application of its own: one that has done something else is compiled for that, too.
+        Driver(TCP, [*arguments, "--make-rows"], options.output / "spark-rows.log").stop()
         drivers: dict[str, Driver] = {}
         for conf in CONFS:
-            more = [f"--conf={conf}"] if conf else ["--make-rows"]
+            more = [f"--conf={conf}"] if conf else []
             drivers[conf] = Driver(TCP, [*arguments, *more], options.output / f"spark-conf-{len(drivers)}.log")
             stack.callback(drivers[conf].stop)
         costs = measure(drivers, kafka.pid(1), topics, options.rounds, options.rows)
