@@ -54,7 +54,8 @@ def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(kind: 
     started = time.monotonic()
     with pytest.raises(BrokersUnreachable) as failure, lease(config(port)) as producer:
         producer.begin(topic="t").append(rows(1))
-    assert 0.299 <= time.monotonic() - started < 5
+    # And the doctor's look at a host that says nothing, some 4 s; not request.timeout.ms.
+    assert 0.299 <= time.monotonic() - started < 20
     assert failure.value.bootstrap_servers == f"127.0.0.1:{port}"
     assert failure.value.waited_ms == 300
     if kind == "closed":

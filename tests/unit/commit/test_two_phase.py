@@ -30,7 +30,7 @@ from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordi
 from kafka_sink.commit.exchanges import read_decision
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import Marker, Names
-from kafka_sink.commit.sink import Facts, SlotPrepared
+from kafka_sink.commit.sink import Facts, SlotBegun, SlotPrepared
 from kafka_sink.errors import (
     AttemptFenced,
     CheckpointBehind,
@@ -503,6 +503,18 @@ def test_a_plan_leaves_another_sinks_transactions_alone() -> None:
     assert exchange.kafka.holding_back() == ["orders.2024.0"]
 
 
+@BOTH_VERSIONS
+def test_all_that_a_coordinator_refused_which_stood_still_are_told_again_at_once(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.decided(3)
+    refusals = iter([EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1)] * 3)
+    exchange.answer = lambda request: next(refusals, None) if isinstance(request, EndTxnRequest) else None
+    exchange.pauses_ms.clear()
+    exchange.run(two_phase.plan(exchange.sink))
+    assert exchange.pauses_ms == [PAUSES_MS[0]]
+    assert exchange.kafka.visible == ["0/0", "0/1", "0/2"]
+
+
 def test_a_plan_that_is_overtaken_while_it_looks_aborts_nothing() -> None:
     exchange = Exchange()
     exchange.tasks(1)
@@ -722,6 +734,25 @@ def test_an_attempt_that_had_begun_when_its_run_was_aborted_opens_nothing_any_mo
         if not micro_batch_id:
             exchange.micro_batch(1)
     assert exchange.kafka.visible == ["0/0"]
+
+
+@BOTH_VERSIONS
+def test_an_abort_that_is_overtaken_fences_no_attempt_of_the_other_run(version: int) -> None:
+    exchange = Exchange(version)
+
+    def begun(found: Facts) -> SlotBegun:
+        return exchange.run(two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q"))
+
+    found = exchange.run(two_phase.plan(exchange.sink))
+    begun(found)
+    late = two_phase.abort(exchange.sink, found.generation)
+    # What is open it lists first, as every plan does.
+    lists = iter([False, True])
+    listing = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker) and next(lists))
+    ids = begun(exchange.run(two_phase.plan(exchange.sink))).ids
+    exchange.run(late, listing)
+    written = exchange.kafka.execute(Produce("orders.0", ids.producer_id, ids.producer_epoch, 0, ("new",)))
+    assert written.error_code == ErrorCode.NONE
 
 
 # A barrier is nobody's state.

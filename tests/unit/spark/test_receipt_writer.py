@@ -127,6 +127,13 @@ def test_a_replay_of_some_slots_keeps_the_others(tmp_path: Path) -> None:
     assert told(tmp_path, "slot", "base_offset", "rows") == [(0, 10, 30), (1, 80, 30), (2, 30, 30)]
 
 
+def test_a_replay_of_what_was_visible_replaces_a_file_of_other_rows(tmp_path: Path) -> None:
+    """A run between the two left it, which was not decided."""
+    write_receipt([message(tmp_path, 0, 10), message(tmp_path, 1, 20, 30)])
+    write_receipt([message(tmp_path, slot, visible=True, count=10) for slot in (0, 1)])
+    assert told(tmp_path, "slot", "base_offset", "record_count") == [(0, 10, 10), (1, None, 10)]
+
+
 @pytest.mark.parametrize("old", [None, b"cut", "of other rows"])
 def test_rows_that_no_file_tells_of_are_told_without_offsets(tmp_path: Path, old: bytes | str | None) -> None:
     if old is not None:
