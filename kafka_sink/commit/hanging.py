@@ -38,6 +38,9 @@ def check_leaders(
     along. Where it begins later or not at all, acknowledged rows are in no transaction any more: somebody aborted it on
     the leader alone, which the coordinator does not know, or an unclean election took them.
 
+    A leader that stood still while another took its place says what it knew before, until it hears of that: what may be
+    such an answer is asked again for half a minute.
+
     Raises AbortedRowsOpen or PreparedRowsGone, after which the rest is aborted; VerificationRefused; DriverFenced.
     """
     written = {
@@ -47,6 +50,65 @@ def check_leaders(
     }
     if not written:
         return
+    wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
+    for pause_ms in PAUSES_MS:
+        if not any(map(_may_be_from_before, wrong)):
+            break
+        yield [Pause(pause_ms)]
+        wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
+    if wrong:
+        if wrong[0].are_rows_gone:
+            # Another run's driver may have ended it, which is no loss to be told of.
+            yield from check_generation(sink, generation)
+        raise wrong[0].error(sink, micro_batch_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Where a leader has a slot's transaction begin, NOTHING_OPEN or `since`, and not with its `first` row; None: which
+    that is was not said."""
+
+    topic: str
+    partition: int
+    slot: int
+    first: int | None
+    since: int
+
+    @property
+    def are_rows_gone(self) -> bool:
+        return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)
+
+    def error(self, sink: Sink, micro_batch_id: int) -> PreparedRowsGone | AbortedRowsOpen:
+        transactional_id = sink.names.slot(self.slot)
+        if self.are_rows_gone:
+            return PreparedRowsGone(
+                micro_batch_id=micro_batch_id,
+                topic=self.topic,
+                partition=self.partition,
+                transactional_id=transactional_id,
+                open_since_offset=None if self.since == NOTHING_OPEN else self.since,
+                first_offset=self.first,
+            )
+        return AbortedRowsOpen(
+            micro_batch_id=micro_batch_id,
+            topic=self.topic,
+            partition=self.partition,
+            transactional_id=transactional_id,
+            open_since_offset=self.since,
+            first_offset=self.first,
+        )
+
+
+def _may_be_from_before(begun: _Begun) -> bool:
+    """Whether a leader can have said so before the slot's first row came to it."""
+    return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)
+
+
+def _begun_elsewhere(
+    sink: Sink, written: Mapping[tuple[str, int, int], tuple[SlotPrepared, int | None]], micro_batch_id: int
+) -> Steps[list[_Begun]]:
+    """Of what slots have `written`, by topic, partition and producer id, with the first offset. Raises
+    VerificationRefused."""
     touched = sorted({(topic, partition) for topic, partition, _ in written})
     answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
     began = {
@@ -54,30 +116,11 @@ def check_leaders(
         for found in answer.partitions
         for producer in found.producers
     }
-    for (topic, partition, producer_id), (slot, first) in written.items():
-        since = began.get((topic, partition, producer_id), NOTHING_OPEN)
-        transactional_id = sink.names.slot(slot.slot)
-        if since == first:
-            continue
-        if since == NOTHING_OPEN or (first is not None and since > first):
-            # Another run's driver may have ended it, which is no loss to be told of.
-            yield from check_generation(sink, generation)
-            raise PreparedRowsGone(
-                micro_batch_id=micro_batch_id,
-                topic=topic,
-                partition=partition,
-                transactional_id=transactional_id,
-                open_since_offset=None if since == NOTHING_OPEN else since,
-                first_offset=first,
-            )
-        raise AbortedRowsOpen(
-            micro_batch_id=micro_batch_id,
-            topic=topic,
-            partition=partition,
-            transactional_id=transactional_id,
-            open_since_offset=since,
-            first_offset=first,
-        )
+    return [
+        _Begun(*where[:2], slot.slot, first, since)
+        for where, (slot, first) in written.items()
+        if (since := began.get(where, NOTHING_OPEN)) != first
+    ]
 
 
 @dataclass(frozen=True, slots=True)

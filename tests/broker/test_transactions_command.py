@@ -449,7 +449,10 @@ def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, mo
     assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 
-def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows_with_the_next(query: Query) -> None:
+def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows_with_the_next(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
     facts = run(query.client, two_phase.plan(query.sink))
     begin = two_phase.begin(query.sink, facts, slot=1, micro_batch_id=0, query_id="q")
     begun = run(query.client, begin)

@@ -1370,16 +1370,23 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a leader that says where a slot's rows begin is taken to have nothing open before them",
         HANGING,
-        "        raise AbortedRowsOpen(\n",
-        "        if first is not None:\n            continue\n        raise AbortedRowsOpen(\n",
+        "        if (since := began.get(where, NOTHING_OPEN)) != first\n",
+        "        if (since := began.get(where, NOTHING_OPEN)) != first and (first is None or not 0 <= since < first)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_leader_may_hear_neither_of_an_abort_nor_of_the_next_commit",
     ),
     Mutant(
         "rows that their leader has in no transaction any more are taken for committed",
         HANGING,
-        "        if since == first:\n            continue\n        if since == NOTHING_OPEN or",
-        "        if since == first or since == NOTHING_OPEN:\n            continue\n        if",
+        "        if (since := began.get(where, NOTHING_OPEN)) != first\n",
+        "        if (since := began.get(where, NOTHING_OPEN)) not in (first, NOTHING_OPEN)\n",
         f"{TESTS_HANGING}::test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed",
+    ),
+    Mutant(
+        "a leader that stood still while another took its place is believed that rows are gone",
+        HANGING,
+        "        if not any(map(_may_be_from_before, wrong)):\n            break\n",
+        "        break\n",
+        f"{TESTS_HANGING}::test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor",
     ),
     Mutant(
         "a run writes behind rows that a leader hides, and its abort takes them away",

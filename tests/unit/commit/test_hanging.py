@@ -209,6 +209,8 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.open_since_offset, error.first_offset) == (since, first_offset)
+    # Where the first row's offset is not known no other answer would help.
+    assert exchange.pauses_ms == ([] if first_offset is None else list(PAUSES_MS))
     nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
@@ -238,7 +240,24 @@ def test_rows_that_are_in_no_transaction_any_more_are_not_taken_for_committed(si
     error = raised.value
     assert (error.topic, error.partition, error.transactional_id) == ("t", 1, "orders.1")
     assert (error.open_since_offset, error.first_offset) == (18 if since == 18 else None, 17)
+    assert exchange.pauses_ms == ([] if since == 18 else list(PAUSES_MS))
     nothing_was_committed_and_the_next_run_is(exchange, found)
+
+
+@pytest.mark.parametrize("since", [None, -1, 3])
+@pytest.mark.parametrize("stale_answers", [1, len(PAUSES_MS)])
+def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
+    since: int | None, stale_answers: int
+) -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, ()),))
+    before = nothing if since is None else open_on(1, done[1].ids, since)
+    answers = iter([*[before] * stale_answers, open_on(1, done[1].ids, 17)])
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
+    assert exchange.pauses_ms == list(PAUSES_MS[:stale_answers])
+    assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
