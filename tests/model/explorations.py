@@ -40,6 +40,7 @@ from model.schedules import (
     GiveUp,
     GoBack,
     Late,
+    LeadersStandStill,
     Lose,
     LoseMarker,
     Resume,
@@ -316,6 +317,15 @@ def stale_coordinators(version: int) -> Iterator[Told]:
             yield quiet, ((crash, Crash()), (crash + 1 + later, CoordinatorsStandStill(changes, requests)))
 
 
+def stale_leaders(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, and at any later time leaders that stood still and were replaced tell what
+    they knew of producers."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for crash, later, changes, requests in product(steps, range(len(steps)), (1, 2, 3, 5), (1, 2, 4)):
+        yield quiet, ((crash, Crash()), (crash + 1 + later, LeadersStandStill(changes, requests)))
+
+
 def lost_state(version: int) -> Iterator[Told]:
     """The driver dies before any two effects; after the first, groups are gone, or the checkpoint is an older one."""
     events: tuple[Event, ...] = (
@@ -423,7 +433,7 @@ FAMILIES: tuple[Family, ...] = (
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
     lost_aborts_and_commits, stale_reads, stale_reads_and_attempts, stale_reads_of_batches, stale_reads_of_parts,
-    stale_coordinators, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    stale_coordinators, stale_leaders, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip

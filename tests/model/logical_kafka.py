@@ -101,6 +101,8 @@ class _Transaction:
 
 
 Transactions = dict[str, _Transaction]
+# By partition.
+Producers = dict[int, tuple[ActiveProducer, ...]]
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class _Leader:
 
 class LogicalKafka:
     """`transaction_version`: 1 or 2. `visible`: what a read_committed reader has seen, in order. `last_epoch`: after
-    it a producer id is spent. `remembers`: how transactions were, for coordinators that stand still."""
+    it a producer id is spent. `remembers`: how transactions were, for coordinators and leaders that stand still."""
 
     def __init__(self, transaction_version: int, last_epoch: int = LAST_EPOCH, *, remembers: bool = False) -> None:
         self._version = transaction_version
@@ -139,6 +141,9 @@ class LogicalKafka:
         # As they were before each change; and what the next requests are answered by.
         self._earlier_transactions: list[Transactions] = []
         self._stale_requests: list[Transactions] = []
+        # The same of what leaders know of producers.
+        self._earlier_producers: list[Producers] = []
+        self._stale_producers: list[Producers] = []
         self._next_producer_id = 1000
         # By partition.
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
@@ -175,6 +180,12 @@ class LogicalKafka:
         since so many changes of transactions ago."""
         earlier = self._earlier_transactions[-changes:]
         self._stale_requests = [earlier[0]] * requests if earlier else []
+
+    def leaders_stand_still(self, changes: int, requests: int) -> None:
+        """The next `requests` for producers come to leaders that have stood still since so many changes of these ago,
+        and were replaced."""
+        earlier = self._earlier_producers[-changes:]
+        self._stale_producers = [earlier[0]] * requests if earlier else []
 
     def stand_still(self, changes: int, reads: int) -> None:
         """The next `reads` OffsetFetch requests come to group coordinators that have stood still since so many changes
@@ -223,9 +234,12 @@ class LogicalKafka:
                     return answer
         if self._remembers:
             before = {name: replace(each) for name, each in self._transactions.items()}
+            producers_before = self._all_producers()
             answer = self._execute(effect)
             if before != self._transactions:
                 self._earlier_transactions.append(before)
+            if producers_before != self._all_producers():
+                self._earlier_producers.append(producers_before)
             return answer
         return self._execute(effect)
 
@@ -253,8 +267,9 @@ class LogicalKafka:
             case ToEveryBroker(request=ListTransactionsRequest()):
                 return [self._list()]
             case ToLeaders(request=DescribeProducersRequest(partitions=partitions)):
+                known = self._stale_producers.pop() if self._stale_producers else self._all_producers()
                 return DescribeProducersResponse(
-                    0, tuple(ProducersOfPartition(topic, n, 0, None, self._producers(n)) for topic, n in partitions)
+                    0, tuple(ProducersOfPartition(topic, n, 0, None, known.get(n, ())) for topic, n in partitions)
                 )
             case ToLeaders(request=WriteTxnMarkersRequest() as marker):
                 return WriteTxnMarkersResponse(
@@ -370,6 +385,9 @@ class LogicalKafka:
     def _list(self) -> ListTransactionsResponse:
         listed = (ListedTransaction(name, each.producer_id, each.state) for name, each in self._transactions.items())
         return ListTransactionsResponse(0, ErrorCode.NONE, tuple(listed))
+
+    def _all_producers(self) -> Producers:
+        return {partition: self._producers(partition) for partition in list(self._leaders)}
 
     def _producers(self, partition: int) -> tuple[ActiveProducer, ...]:
         producers = self._leaders[partition].producers.items()

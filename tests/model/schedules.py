@@ -98,6 +98,14 @@ class CoordinatorsStandStill:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadersStandStill:
+    """The same of requests to leaders, for what these know of producers."""
+
+    changes: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lose:
     """Spark gives the task's attempt up and begins another; the old one stands still."""
 
@@ -141,7 +149,7 @@ class GiveUp:
 
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | StandStill | CoordinatorsStandStill
+    | GoBack | GiveUp | StandStill | CoordinatorsStandStill | LeadersStandStill
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------

@@ -165,6 +165,11 @@ def test_transaction_coordinators_that_stood_still_may_answer_for_a_moment(versi
 
 
 @VERSIONS
+def test_leaders_that_stood_still_may_answer_for_a_moment(version: int) -> None:
+    explore(explorations.stale_leaders, version, 3 * WORLDS)
+
+
+@VERSIONS
 def test_they_may_answer_of_parts_of_a_decision(version: int) -> None:
     explore(explorations.stale_reads_of_parts, version, 4 * WORLDS)
 

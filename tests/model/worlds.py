@@ -44,6 +44,7 @@ from model.schedules import (
     GiveUp,
     GoBack,
     Late,
+    LeadersStandStill,
     Lose,
     LoseMarker,
     Resume,
@@ -97,7 +98,7 @@ class World:
     def __init__(self, schedule: Schedule, watcher: Watcher | None = None) -> None:
         self.schedule = schedule
         self._watcher = watcher
-        stands_still = CoordinatorsStandStill in schedule.kinds()
+        stands_still = bool(schedule.kinds() & {CoordinatorsStandStill, LeadersStandStill})
         self.kafka = LogicalKafka(schedule.version, schedule.last_epoch, remembers=stands_still)
         self.step = 0
         self.errors: list[type[Exception]] = []
@@ -212,6 +213,8 @@ class World:
                 self.kafka.stand_still(changes, reads)
             case CoordinatorsStandStill(changes=changes, requests=requests):
                 self.kafka.coordinators_stand_still(changes, requests)
+            case LeadersStandStill(changes=changes, requests=requests):
+                self.kafka.leaders_stand_still(changes, requests)
             case Resume(effects=effects):
                 self._resume(effects)
             case ForgetIds():
