@@ -348,6 +348,7 @@ def delete_topic(kafka: LocalKafka, topic: str) -> None:
     wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, DEADLINE_S, f"{topic} is gone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["3.9.2"])
 def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
     with LocalKafka(nodes=1, kafka_version=version) as cluster:

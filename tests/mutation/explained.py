@@ -118,10 +118,17 @@ EXPLAINED: tuple[Explained, ...] = (
     ),
     Explained(
         HANGING,
-        "check_leaders",
-        "if since == NOTHING_OPEN or (first is not None and since > first):",
-        "if since == NOTHING_OPEN or (first is not None and since >= first):",
-        "where they are equal the loop has gone on before",
+        "_Begun.are_rows_gone",
+        "return self.since == NOTHING_OPEN or (self.first is not None and self.since > self.first)",
+        "return self.since == NOTHING_OPEN or (self.first is not None and self.since >= self.first)",
+        "where they are equal it is not made",
+    ),
+    Explained(
+        HANGING,
+        "_may_be_from_before",
+        "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since < begun.first)",
+        "return begun.since == NOTHING_OPEN or (begun.first is not None and begun.since <= begun.first)",
+        "where they are equal it is not asked",
     ),
     Explained(
         PRODUCER_BATCH,
