@@ -31,7 +31,7 @@ NOTHING_OPEN = -1
 
 def check_leaders(
     sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int
-) -> Steps[None]:
+) -> Steps[int]:
     """That each transaction begins, on every leader, with the first row of the slot's.
 
     Where it begins before, the leader did not hear of the end of an aborted attempt, whose rows a commit would take
@@ -39,7 +39,8 @@ def check_leaders(
     the leader alone, which the coordinator does not know, or an unclean election took them.
 
     A leader that stood still while another took its place says what it knew before, until it hears of that: what may be
-    such an answer is asked again for half a minute.
+    such an answer is asked again for half a minute. Returns the milliseconds that this was waited for: what others have
+    looked at meanwhile is so old.
 
     Raises AbortedRowsOpen or PreparedRowsGone, after which the rest is aborted; VerificationRefused; DriverFenced.
     """
@@ -49,18 +50,21 @@ def check_leaders(
         for (topic, partition), first in each.first_offsets.items()
     }
     if not written:
-        return
+        return 0
+    waited_ms = 0
     wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
     for pause_ms in PAUSES_MS:
         if not any(map(_may_be_from_before, wrong)):
             break
         yield [Pause(pause_ms)]
+        waited_ms += pause_ms
         wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
     if wrong:
         if wrong[0].are_rows_gone:
             # Another run's driver may have ended it, which is no loss to be told of.
             yield from check_generation(sink, generation)
         raise wrong[0].error(sink, micro_batch_id)
+    return waited_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -415,11 +415,14 @@ def commit(
             pinned=tuple(None if each.visible else each.ids for each in prepared),
             topics=tuple(sorted({topic for each in prepared for topic, _ in each.partitions})),
         )
-        yield from at_once(
+        _, _, waited_ms = yield from at_once(
             _write_decision(sink, decision),
             _check_open(sink, open_slots, decision, now_ms),
             check_leaders(sink, open_slots, generation=facts.generation, micro_batch_id=micro_batch_id),
         )
+        if waited_ms:
+            # What was open, and for long enough, may be so no more.
+            yield from _check_open(sink, open_slots, decision, now_ms + waited_ms)
         yield from _decide(sink, decision)
         # Not one is aborted after this, whatever happens.
         pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
@@ -444,10 +447,10 @@ def commit(
 def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
     """Raises TransactionTimedOut unless every transaction is still open, for long enough; DriverFenced where another
     run has ended it."""
-    found = yield from _described_since_begun(sink, slots)
+    found, waited_ms = yield from _described_since_begun(sink, slots)
     for each, description in zip(slots, found, strict=True):
         ids = Ids(description.producer_id, description.producer_epoch)
-        age_ms = now_ms - description.start_time_ms
+        age_ms = now_ms + waited_ms - description.start_time_ms
         is_open = description.state == "Ongoing" and ids == each.ids
         if not is_open or age_ms > sink.timeout_ms - LEAST_TIME_LEFT_MS:
             (driver,) = yield from described(sink, [sink.names.driver])
@@ -462,18 +465,22 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, n
             )
 
 
-def _described_since_begun(sink: Sink, slots: Sequence[SlotPrepared]) -> Steps[list[TransactionDescription]]:
-    """What the coordinators know of the slots' transactions, once that is not from before these began: a coordinator
-    that stood still while another took its place answers by what it knew then, until it hears of it. Epochs do not go
-    back."""
+def _described_since_begun(
+    sink: Sink, slots: Sequence[SlotPrepared]
+) -> Steps[tuple[list[TransactionDescription], int]]:
+    """What the coordinators know of the slots' transactions, once that is not from before these began, and how many
+    milliseconds that was waited for: a coordinator that stood still while another took its place answers by what it
+    knew then, until it hears of it. Epochs do not go back."""
     names = [sink.names.slot(each.slot) for each in slots]
+    waited_ms = 0
     found = yield from described(sink, names)
     for pause_ms in PAUSES_MS:
         if not any(map(_is_from_before, slots, found)):
             break
         yield [Pause(pause_ms)]
+        waited_ms += pause_ms
         found = yield from described(sink, names)
-    return found
+    return found, waited_ms
 
 
 def _is_from_before(slot: SlotPrepared, description: TransactionDescription) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from kafka_sink.errors import (
     DriverFenced,
     HangingTransaction,
     PreparedRowsGone,
+    TransactionTimedOut,
     VerificationRefused,
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -258,6 +260,21 @@ def test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor(
     exchange.commit(found, [done[0], replace(done[1], first_offsets={("t", 1): 17})])
     assert exchange.pauses_ms == list(PAUSES_MS[:stale_answers])
     assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize(("age_ms", "is_in_time"), [(22_234, True), (22_235, False)])
+def test_what_is_open_is_looked_at_again_after_waiting_for_a_leader(age_ms: int, is_in_time: bool) -> None:
+    """A transaction of 60 s has 5 of them left when it is decided, and what the leader took are 32.766."""
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    nothing = DescribeProducersResponse(0, (ProducersOfPartition("t", 0, 0, None, ()),))
+    answers = iter([*[nothing] * len(PAUSES_MS), open_on(0, done[0].ids, 17)])
+    exchange.answer = lambda request: next(answers, None) if isinstance(request, DescribeProducersRequest) else None
+    slots = [replace(done[0], first_offsets={("t", 0): 17})]
+    with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut):
+        exchange.commit(found, slots, now_ms=age_ms)
+    assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
+    assert (exchange.asked["EndTxn"] == 0) is not is_in_time
 
 
 def test_rows_that_another_run_has_ended_are_no_loss_to_be_told_of() -> None:
