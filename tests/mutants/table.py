@@ -1389,6 +1389,20 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_HANGING}::test_a_leader_that_stood_still_is_asked_until_it_has_heard_of_its_successor",
     ),
     Mutant(
+        "what was open before a leader was waited for is decided, though it may have timed out",
+        TWO_PHASE,
+        "        if waited_ms:\n",
+        "        if waited_ms < 0:\n",
+        f"{TESTS_HANGING}::test_what_is_open_is_looked_at_again_after_waiting_for_a_leader",
+    ),
+    Mutant(
+        "a transaction does not grow older while its coordinator is waited for",
+        TWO_PHASE,
+        "        age_ms = now_ms + waited_ms - description.start_time_ms\n",
+        "        age_ms = now_ms - description.start_time_ms\n",
+        f"{TESTS_TWO_PHASE}::test_a_transaction_grows_older_while_its_coordinator_is_waited_for",
+    ),
+    Mutant(
         "a run writes behind rows that a leader hides, and its abort takes them away",
         TWO_PHASE,
         "    yield from end_hanging(sink, ours, sorted(touched), decision.micro_batch_id)\n",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -1079,34 +1079,42 @@ def test_nothing_is_decided_of_a_slot_that_somebody_else_has_begun() -> None:
     assert exchange.kafka.visible == ["0/0", "0/1"]
 
 
+def from_before(done: SlotPrepared, times: int) -> Callable[[Any], DescribeTransactionsResponse | None]:
+    """Describes slot 0 so often as it was before it began."""
+    before = TransactionDescription(
+        transactional_id="orders.0",
+        error_code=ErrorCode.NONE,
+        state="PrepareCommit",
+        timeout_ms=60_000,
+        start_time_ms=0,
+        producer_id=done.ids.producer_id,
+        producer_epoch=done.ids.producer_epoch - 1,
+        partitions=(),
+    )
+    left = iter([DescribeTransactionsResponse(0, (before,))] * times)
+    return lambda request: (
+        next(left, None)
+        if isinstance(request, DescribeTransactionsRequest) and request.transactional_ids == ("orders.0",)
+        else None
+    )
+
+
+@pytest.mark.parametrize(("age_ms", "is_in_time"), [(22_234, True), (22_235, False)])
+def test_a_transaction_grows_older_while_its_coordinator_is_waited_for(age_ms: int, is_in_time: bool) -> None:
+    """Of its 60 s 5 are to be left, and 32.766 are waited."""
+    exchange = Exchange()
+    found, done = exchange.tasks(1)
+    exchange.answer = from_before(done[0], len(PAUSES_MS))
+    with contextlib.nullcontext() if is_in_time else pytest.raises(TransactionTimedOut, match="Ongoing"):
+        exchange.commit(found, done, now_ms=age_ms)
+    assert exchange.kafka.visible == (["0/0"] if is_in_time else [])
+
+
 @pytest.mark.parametrize("stale_answers", [1, 3, 1_000])
 def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(stale_answers: int) -> None:
     exchange = Exchange()
     found, done = exchange.tasks(1)
-    left = iter(range(stale_answers))
-
-    def from_before(request: Any) -> DescribeTransactionsResponse | None:
-        if not isinstance(request, DescribeTransactionsRequest) or request.transactional_ids != ("orders.0",):
-            return None
-        if next(left, None) is None:
-            return None
-        return DescribeTransactionsResponse(
-            0,
-            (
-                TransactionDescription(
-                    transactional_id="orders.0",
-                    error_code=ErrorCode.NONE,
-                    state="PrepareCommit",
-                    timeout_ms=60_000,
-                    start_time_ms=0,
-                    producer_id=done[0].ids.producer_id,
-                    producer_epoch=done[0].ids.producer_epoch - 1,
-                    partitions=(),
-                ),
-            ),
-        )
-
-    exchange.answer = from_before
+    exchange.answer = from_before(done[0], stale_answers)
     if stale_answers < 1_000:
         exchange.commit(found, done)
         assert exchange.kafka.visible == ["0/0"]
