@@ -459,8 +459,16 @@ class Sender:
             elapsed_ms=now_ms - batch.created_ms,
             attempts=batch.attempts,
             was_sent=batch.base_sequence != NO_SEQUENCE,
-            last_error=batch.last_error or self._producer_id_error or self._network.last_error,
+            last_error=self._why_undelivered(batch),
         )
+
+    def _why_undelivered(self, batch: ProducerBatch) -> str:
+        """How its last attempt ended; where its leader has not been reached since, why not, too."""
+        reason, trouble = batch.last_error or self._producer_id_error, self._network.last_error
+        if not reason or reason == trouble:
+            return trouble
+        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        return f"{reason}; since then: {trouble}" if trouble and self._network.is_down(leader) else reason
 
     def fail(self, error: KafkaSinkError) -> None:
         """Ends the producer from outside: `close`, or a defect of the thread that runs it."""

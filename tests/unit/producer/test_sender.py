@@ -501,6 +501,30 @@ def test_why_there_was_no_answer_is_told_when_the_time_is_over() -> None:
     assert c.receipts.failure.last_error == words
 
 
+@pytest.mark.parametrize("down", [True, False])
+def test_what_kept_a_leader_out_of_reach_since_the_last_attempt_is_told_too(down: bool) -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    (request,) = sending(c)
+    c.answer(request, None, "broker 0: the peer closed the connection")
+    c.network.last_error = "broker 0: Connection refused"
+    c.network.down = {0} if down else set()
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    since_then = "; since then: broker 0: Connection refused" if down else ""
+    assert c.receipts.failure.last_error == "broker 0: the peer closed the connection" + since_then
+
+
+def test_a_broker_that_only_hung_up_is_told_of_once() -> None:
+    c = make_core(delivery_timeout_ms=40_000)
+    (request,) = sending(c)
+    c.network.last_error = "broker 0: the peer closed the connection"
+    c.network.down = {0}
+    c.answer(request, None, c.network.last_error)
+    c.run(advance_ms=40_000)
+    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert c.receipts.failure.last_error == c.network.last_error
+
+
 @pytest.mark.parametrize("delivery_timeout_ms", [40_000, 2**31 - 1])
 def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once(delivery_timeout_ms: int) -> None:
     c = make_core(delivery_timeout_ms=delivery_timeout_ms)
