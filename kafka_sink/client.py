@@ -227,7 +227,8 @@ class Producer:
             seen = self._changes
             left_before = rows.unplaced_count()
             placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())
-            self._network.wakeup()
+            if self._accumulator.take_news() or not placed_all:
+                self._network.wakeup()
             if placed_all:
                 return
             now_ms, available = monotonic_ms(), self._accumulator.pool.available_bytes

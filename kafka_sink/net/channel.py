@@ -36,7 +36,8 @@ _TLS_TURN_BYTES = 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """`outgoing`: buffers left to write. `sends`: how many of them each `send` call has left, oldest first."""
+    """`outgoing`: buffers left to write. `sends`: how many of them each `send` call has left, oldest first, and
+    `tell_at_once`: whether the last of them ends a poll."""
 
     key: int
     sock: socket.socket
@@ -44,6 +45,7 @@ class Channel:
     writing: bool = False
     outgoing: deque[memoryview] = field(default_factory=deque)
     sends: deque[int] = field(default_factory=deque)
+    tell_at_once: deque[bool] = field(default_factory=deque)
 
     def establish(self) -> int | None:
         """Goes on with what comes before bytes of ours. None when they may flow, else the event (of `selectors`) to

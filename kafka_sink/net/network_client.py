@@ -282,11 +282,13 @@ class NetworkClient:
             self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
             return
         node.used_ms = now_ms
-        self._transmit(node, connection.send(request, pending, expect_response=expect_response))
+        buffers = connection.send(request, pending, expect_response=expect_response)
+        self._transmit(node, buffers, tell_at_once=not expect_response)
 
-    def _transmit(self, node: Node, buffers: Sequence[Buffer]) -> None:
+    def _transmit(self, node: Node, buffers: Sequence[Buffer], *, tell_at_once: bool = False) -> None:
+        """`tell_at_once`: that it is sent, which is nobody's business where an answer will follow."""
         self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
-        self._transport.send(node.key, buffers)
+        self._transport.send(node.key, buffers, tell_at_once=tell_at_once)
 
     def _no_common_version(self, node: Node, request: Request) -> str:
         api = api_of(request)

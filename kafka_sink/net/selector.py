@@ -92,24 +92,26 @@ class Selector:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         return sock
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         channel = self._channels.get(key)
         if channel is None:
             return
         views = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
         channel.outgoing.extend(views)
         channel.sends.append(len(views))
+        channel.tell_at_once.append(tell_at_once)
         self._queued[key] = None
 
     def poll(self, timeout_ms: int) -> list[Event]:
         started_ns = time.monotonic_ns()
         events, self._staged = self._staged, []
         queued, self._queued = self._queued, {}
+        told = bool(events)
         for key in queued:
             if key in self._channels:
-                self._write(self._channels[key], events)
+                told |= self._write(self._channels[key], events)
         waiting_ns = time.monotonic_ns()
-        ready = self._selector.select(0 if events else max(0, timeout_ms) / 1000)
+        ready = self._selector.select(0 if told else max(0, timeout_ms) / 1000)
         waited_ns = time.monotonic_ns()
         for selected, mask in ready:
             channel: Channel | None = selected.data
@@ -158,27 +160,31 @@ class Selector:
             events.append(Received(channel.key, bytes(self._chunk[:received])))
         return received
 
-    def _write(self, channel: Channel, events: list[Event]) -> None:
-        """One turn. What remains goes on when the socket is writable again."""
+    def _write(self, channel: Channel, events: list[Event]) -> bool:
+        """One turn. What remains goes on when the socket is writable again. Whether there is something to tell at
+        once."""
         if channel.outgoing:
             try:
                 written = channel.write()
             except ConnectionError as error:
                 self._lost(channel, self._read_to_the_end(channel, events) or error, events)
-                return
+                return True
             except OSError as error:
                 self._lost(channel, error, events)
-                return
+                return True
             if written:
                 self._metrics.bytes_sent(written)
                 channel.advance(written)
+        told = False
         while channel.sends and channel.sends[0] == 0:
             channel.sends.popleft()
+            told |= channel.tell_at_once.popleft()
             events.append(Sent(channel.key))
         if channel.writing != bool(channel.outgoing):
             channel.writing = not channel.writing
             interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.writing else 0)
             self._selector.modify(channel.sock, interest, channel)
+        return told
 
     def _read_to_the_end(self, channel: Channel, events: list[Event]) -> OSError | None:
         """The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read. What ended

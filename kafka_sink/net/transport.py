@@ -73,8 +73,9 @@ class Transport(Protocol):
         """Begins to connect, and where that is asked for, a TLS handshake. Connected, once the peer is verified, or
         Disconnected will tell."""
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
-        """Queues `buffers` behind what is queued already. They must not change until Sent, or the end.
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
+        """Queues `buffers` behind what is queued already. They must not change until Sent, or the end. Unless that is
+        to be told at once, it ends no poll: it is told with what happens next.
 
         Nothing happens if the connection has ended, as Disconnected will tell or has told.
         """

@@ -9,7 +9,9 @@ RoutedRows.
 
 With thousands of partitions nothing may cost a look at each of them once an Arrow batch: open batches are columns
 (filling.py), and the Sender's side looks only at partitions that have a full batch, one behind another, a retry, or
-one that has lingered long enough. Those take turns: who was drained goes to the end.
+one that has lingered long enough. Those take turns: who was drained goes to the end. And the Sender thread, which takes
+the interpreter from the writer, is woken only for what it does not know of: a batch that was opened (behind one that is
+full there is another, or memory is short), or one that it passed over while it was checked out.
 
 Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool.
 """
@@ -70,6 +72,8 @@ class RecordAccumulator:
         self._pressing: dict[TopicPartition, None] = {}
         # Batches that have not lingered long enough, oldest first; some have been sent since.
         self._lingering: deque[ProducerBatch] = deque()
+        # What `take_news` tells.
+        self._has_news = False
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
         self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
@@ -92,6 +96,12 @@ class RecordAccumulator:
                 filling.release(without_room)
                 self._check_in(filling, places, full)
         return True
+
+    def take_news(self) -> bool:
+        """Whether the Sender thread should look, for something that it has not seen, or passed over; once."""
+        with self._lock:
+            has_news, self._has_news = self._has_news, False
+            return has_news
 
     def _check_out(
         self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, codec: Codec, now_ms: int
@@ -147,6 +157,7 @@ class RecordAccumulator:
             limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
         self._lingering += batches
+        self._has_news = True
         filling.receipts.opened(len(batches))
         filling.adopt(places, batches, limits)
 
@@ -222,7 +233,9 @@ class RecordAccumulator:
                 del self._pressing[topic_partition]
             elif wait_ms > 0:
                 waits_ms.append(wait_ms)
-            elif not queue[0].checked_out:
+            elif queue[0].checked_out:
+                self._has_news = True
+            else:
                 leader = snapshot.leader(*topic_partition)
                 if leader == NO_LEADER:
                     leaderless.add(topic_partition.topic)
@@ -286,9 +299,10 @@ class RecordAccumulator:
         self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int
     ) -> bool:
         first = queue[0]
-        return (
-            self._wait_ms(queue, now_ms) == 0 and not first.checked_out and sequences.may_send(first, max_in_flight)
-        )
+        if first.checked_out:
+            self._has_news = True
+            return False
+        return self._wait_ms(queue, now_ms) == 0 and sequences.may_send(first, max_in_flight)
 
     def requeue(self, batch: ProducerBatch) -> None:
         """Puts a batch that will be sent again back in its place: before all with a later sequence."""

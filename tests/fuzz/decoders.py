@@ -229,7 +229,7 @@ class _Script:
     def connect(self, key: int, address: Address) -> None:
         self.key = key
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         self.events.append(Sent(key))
 
     def poll(self, timeout_ms: int) -> list[Event]:

@@ -194,6 +194,29 @@ FROM_HISTORY: tuple[Mutant, ...] = (
 
 ACCUMULATOR: tuple[Mutant, ...] = (
     Mutant(
+        "a batch that was opened while the sender thread slept lingers for as long as that sleeps",
+        f"{PRODUCER}/accumulator.py",
+        "        self._lingering += batches\n        self._has_news = True\n",
+        "        self._lingering += batches\n",
+        f"{TESTS_CLIENT}::test_rows_go_out_when_they_have_lingered_and_nobody_flushes",
+    ),
+    Mutant(
+        "a batch that the sender thread passed over while it was filled is not looked at again",
+        f"{PRODUCER}/accumulator.py",
+        "            elif queue[0].checked_out:\n                self._has_news = True\n",
+        "            elif queue[0].checked_out:\n                pass\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::"
+        "test_news_is_what_was_passed_over_as_rows_were_being_written_into_it",
+    ),
+    Mutant(
+        "a batch that was checked out between a look and a drain is not looked at again",
+        f"{PRODUCER}/accumulator.py",
+        "        if first.checked_out:\n            self._has_news = True\n            return False\n",
+        "        if first.checked_out:\n            return False\n",
+        f"{TESTS_PRODUCER}/test_accumulator.py::"
+        "test_news_is_what_was_passed_over_as_rows_were_being_written_into_it",
+    ),
+    Mutant(
         "a batch that its writer compresses is sent meanwhile",
         f"{PRODUCER}/filling.py",
         "            batch.being_closed = to_close\n",

@@ -155,7 +155,8 @@ def _nowhere(data: bytes | None) -> None:
 
 @dataclass(slots=True, eq=False)
 class Wire:
-    """One connection. `unsent`: per `send`, the views left to write and the bytes that they had when it was called."""
+    """One connection. `unsent`: per `send`, the views left to write, the bytes that they had when it was called, and
+    whether its Sent ends a poll."""
 
     key: int
     connection_id: int
@@ -169,7 +170,7 @@ class Wire:
     writing: bool = False
     garbled: bool = False
     last_answer: bytes = b""
-    unsent: deque[tuple[deque[memoryview], bytes]] = field(default_factory=deque)
+    unsent: deque[tuple[deque[memoryview], bytes, bool]] = field(default_factory=deque)
     at_broker: bytearray = field(default_factory=bytearray)
 
     def __str__(self) -> str:
@@ -350,7 +351,7 @@ class Network:
             room = self._rng.randint(1, room)
         data = bytearray()
         while wire.unsent and len(data) < room:
-            views, expected = wire.unsent[0]
+            views, expected, tell_at_once = wire.unsent[0]
             start = len(expected) - sum(map(len, views))
             taken = _take(views, room - len(data))
             if taken != expected[start : start + len(taken)]:
@@ -358,7 +359,7 @@ class Network:
             data += taken
             if not views:
                 wire.unsent.popleft()
-                wire.transport.stage(Sent(wire.key))
+                wire.transport.stage(Sent(wire.key), ends_poll=tell_at_once)
         self._note(wire, b">", bytes(data))
         wire.to_broker.push(bytes(data))
         if wire.unsent:
@@ -371,8 +372,8 @@ class Network:
             wire.writing = True
             self.scheduler.after(delay_ms, self.write, wire)
 
-    def send(self, wire: Wire, views: deque[memoryview]) -> None:
-        wire.unsent.append((views, b"".join(views)))
+    def send(self, wire: Wire, views: deque[memoryview], tell_at_once: bool) -> None:
+        wire.unsent.append((views, b"".join(views), tell_at_once))
         self._plan_write(wire, 0)
 
     def close(self, wire: Wire) -> None:
@@ -509,11 +510,11 @@ class SimulatedTransport:
     def connect(self, key: int, address: Address) -> None:
         self._wires[key] = self._network.connect(self, key, address)
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         wire = self._wires.get(key)
         if wire is not None and wire.client_open:
             views = (memoryview(buffer).cast("B") for buffer in buffers)
-            self._network.send(wire, deque(view for view in views if view.nbytes))
+            self._network.send(wire, deque(view for view in views if view.nbytes), tell_at_once)
 
     def poll(self, timeout_ms: int) -> list[Event]:
         self.asked_wait_ms = timeout_ms
@@ -521,9 +522,10 @@ class SimulatedTransport:
         self.told_something = bool(staged)
         return staged
 
-    def stage(self, event: Event) -> None:
+    def stage(self, event: Event, *, ends_poll: bool = True) -> None:
         self._staged.append(event)
-        self._on_event()
+        if ends_poll:
+            self._on_event()
 
     def close(self, key: int) -> None:
         self._staged = [event for event in self._staged if event.key != key]

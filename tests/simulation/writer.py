@@ -143,7 +143,8 @@ class VirtualWrite:
             placed_all = producer.accumulator.try_append(
                 rows, self._receipts, self._codec, self._scheduler.now_ms
             )
-            producer.wakeup()
+            if producer.accumulator.take_news() or not placed_all:
+                producer.wakeup()
             if placed_all:
                 return
             available = producer.accumulator.pool.available_bytes

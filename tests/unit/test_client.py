@@ -28,6 +28,7 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.producer import sender
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.records.compression import codec_for
@@ -190,6 +191,32 @@ def test_finish_raises_what_the_broker_refused(producing: Make, network: Loopbac
     write.append(rows(3))
     with pytest.raises(ProduceRejected):
         write.finish()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender thread does not look of its own accord."""
+    monkeypatch.setattr(sender, "LONGEST_POLL_MS", 600_000)
+
+
+@pytest.mark.usefixtures("patient")
+def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing(linger_ms=20)
+    write = producer.begin(topic="t")
+    for _ in range(5):
+        before = len(network.produced)
+        write.append(rows(1))
+        wait_until(lambda before=before: len(network.produced) > before, 10, "a batch that has lingered")
+
+
+@pytest.mark.usefixtures("patient")
+def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing(batch_size=1_024, linger_ms=60_000)
+    write = producer.begin(topic="t")
+    for count in range(1, 61):
+        write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
+        # Three rows a batch; the last of them is full when there is a next row for it.
+        wait_until(lambda full=(count - 1) // 3: len(network.produced) == full, 10, "full batches")
 
 
 def test_rows_linger_again_after_a_flush(producing: Make, network: LoopbackNetwork) -> None:
@@ -493,6 +520,9 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
             now[0] += 40_000
             self.pool.available_bytes = min(available[0], 5_000)
             available[0] += 1_000
+            return False
+
+        def take_news(self) -> bool:
             return False
 
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])

@@ -43,6 +43,7 @@ class FakeTransport:
         self.open: set[int] = set()
         self.outbox: dict[int, list[bytes]] = {}
         self.events: list[Event] = []
+        self.told_at_once: list[bool] = []
         self.waited_ms: list[int] = []
         self.woken = 0
         self.ended = False
@@ -55,8 +56,9 @@ class FakeTransport:
         self.open.add(key)
         self.outbox[key] = []
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         self.outbox[key].append(b"".join(buffers))
+        self.told_at_once.append(tell_at_once)
 
     def poll(self, timeout_ms: int) -> list[Event]:
         assert timeout_ms >= 0
@@ -394,6 +396,7 @@ class TestSend:
         world = World()
         key = world.open()
         world.client.send(-1, NO_ACKS, 0, "token", expect_response=False)
+        assert world.transport.told_at_once == [False, True]  # ApiVersions, which is answered, and this
         assert world.poll() == []
         assert world.poll(Sent(key)) == [ClientResponse(-1, NO_ACKS, "token", None, None, 0)]
 

@@ -166,6 +166,31 @@ class TestSend:
         assert time.monotonic() - started < DEADLINE_S / 2
         peer.close()
 
+    def test_is_told_with_what_happens_next_where_that_does(
+        self, selector: Selector, listener: socket.socket
+    ) -> None:
+        """An answer follows as a rule, and a poll for each request would take the interpreter from whoever writes."""
+        peer = connected(selector, listener)
+        selector.send(1, [b"question"], tell_at_once=False)
+        answering = threading.Thread(target=lambda: peer.sendall(peer.recv(8)[::-1]))
+        answering.start()
+        assert selector.poll(1000 * DEADLINE_S) == [Sent(1), Received(1, b"noitseuq")]
+        answering.join(DEADLINE_S)
+        selector.send(1, [b"x"], tell_at_once=False)
+        assert selector.poll(1) == [Sent(1)]
+        peer.close()
+
+    def test_one_that_is_to_be_told_ends_the_poll_behind_one_that_is_not(
+        self, selector: Selector, listener: socket.socket
+    ) -> None:
+        peer = connected(selector, listener)
+        selector.send(1, [b"a"], tell_at_once=False)
+        selector.send(1, [b"b"])
+        started = time.monotonic()
+        assert selector.poll(1000 * DEADLINE_S) == [Sent(1), Sent(1)]
+        assert time.monotonic() - started < DEADLINE_S / 2
+        peer.close()
+
     def test_to_a_peer_that_reset(self, selector: Selector, listener: socket.socket) -> None:
         reset(connected(selector, listener))
         selector.send(1, [bytes(1000)])

@@ -347,6 +347,35 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
     assert ready(c) == {0}
 
 
+def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
+    c = make_core(batch_size=1_024)
+    assert not c.accumulator.take_news()
+    c.append(routed([bytes(300)], [0]))
+    assert c.accumulator.take_news()
+    c.append(routed([bytes(300)], [0]))
+    assert not c.accumulator.take_news()
+    c.append(routed([bytes(600)], [0]))  # a second one, as the first is full
+    assert c.accumulator.take_news()
+    assert not c.accumulator.take_news()
+
+
+def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> None:
+    c = make_core(linger_ms=0)
+    c.append(routed([b"a"], [0]))
+    c.accumulator.take_news()
+    led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
+    rows = routed([b"b"], [0])
+    filling, places = c.accumulator._check_out(rows, rows.unplaced(), c.receipts, c.codec, c.now_ms)
+    assert not c.accumulator.take_news()
+    assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
+    assert c.accumulator.take_news()
+    assert ready(c) == set()
+    assert c.accumulator.take_news()
+    c.accumulator._check_in(filling, places, [])
+    assert ready(c) == {0}
+    assert not c.accumulator.take_news()
+
+
 def test_the_next_look_is_when_the_oldest_batch_has_lingered() -> None:
     c = make_core(leaders=[0, 1, 0], linger_ms=10, batch_size=1_024)
     c.append(routed([bytes(400)], [0]))

@@ -806,7 +806,7 @@ class OneBroker:
         self.key = key
         self.events.append(Connected(key))
 
-    def send(self, key: int, buffers: Sequence[Buffer]) -> None:
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
         api, _, correlation_id = struct.unpack_from(">hhi", b"".join(buffers), 4)
         self.events.append(NetworkSent(key))
         if api == 0:
