@@ -8,10 +8,11 @@ thousands of buffers a call, and since the system backs it by huge pages, where 
 touched cost nothing.
 
 `try_allocate` never waits: it says no, and remembers that somebody was turned away, which makes every partition ready
-to be drained until memory comes back. A row that finds enough memory but no neighbours is turned away, too: what comes
-back then comes back altogether, and the whole memory is one piece again. `overdraw` never says no: it is for rows that
-are in the pool already and change their shape (the parts of a split batch), for which waiting would be waiting for
-themselves. It takes from beside the memory, and nothing more is handed out until that is paid back.
+to be drained until memory comes back, and enough of it that who waits need not come for each buffer. A row that finds
+enough memory but no neighbours is turned away, too: what comes back then comes back altogether, and the whole memory is
+one piece again. `overdraw` never says no: it is for rows that are in the pool already and change their shape (the parts
+of a split batch), for which waiting would be waiting for themselves. It takes from beside the memory, and nothing more
+is handed out until that is paid back.
 
 A buffer returns only when no request that carries it can still be on its way: reuse while in flight wrote rows to wrong
 topics in the Java client for ten years (KAFKA-19012).
@@ -23,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 OUTSIDE = -1
+# The part of the memory that is enough.
+_RELIEF = 16
 
 
 class Buffer:
@@ -125,7 +128,8 @@ class BufferPool:
     def deallocate(self, buffer: Buffer) -> None:
         """Takes back a buffer that `try_allocate` or `overdraw` gave."""
         self._allocated_bytes -= buffer.size
-        self.exhausted = False
+        if self.available_bytes >= self.total_bytes // _RELIEF:
+            self.exhausted = False
         if buffer.start == OUTSIDE:
             return
         if buffer.size == self.buffer_bytes:

@@ -320,9 +320,16 @@ ACCUMULATOR: tuple[Mutant, ...] = (
     Mutant(
         "once exhausted, the pool stays so",
         f"{PRODUCER}/buffer_pool.py",
-        "        self._allocated_bytes -= buffer.size\n        self.exhausted = False\n",
-        "        self._allocated_bytes -= buffer.size\n",
+        "        if self.available_bytes >= self.total_bytes // _RELIEF:\n            self.exhausted = False\n",
+        "",
         f"{TESTS_PRODUCER}/test_buffer_pool.py::test_exhausted_from_a_refusal_until_memory_comes_back",
+    ),
+    Mutant(
+        "who waits for memory waits on when there is enough",
+        CLIENT,
+        "            self._changed.wait_for(lambda: not pool.exhausted, min(GATHER_MS, timeout_ms) / 1000)\n",
+        "            self._changed.wait_for(lambda: False, min(GATHER_MS, timeout_ms) / 1000)\n",
+        f"{TESTS_CLIENT}::test_who_waits_for_memory_goes_on_when_there_is_enough_or_a_moment_after_there_is_some",
     ),
     Mutant(
         "a large row's neighbours are none: it overwrites other batches",

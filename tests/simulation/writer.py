@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 
+from kafka_sink.client import GATHER_MS
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -159,6 +160,9 @@ class VirtualWrite:
                 )
             while producer.changes == seen and self._scheduler.now_ms < deadline_ms:
                 yield deadline_ms
+            gathered_ms = min(self._scheduler.now_ms + GATHER_MS, deadline_ms)
+            while producer.accumulator.pool.exhausted and self._scheduler.now_ms < gathered_ms:
+                yield gathered_ms
 
     def finish(self) -> Waits:
         producer, receipts = self._producer, self._receipts

@@ -529,12 +529,32 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
     producer = Producer.__new__(Producer)
     producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
     producer._accumulator, producer._network = Waiting(), SimpleNamespace(wakeup=lambda: None)  # type: ignore[assignment]
-    monkeypatch.setattr(producer, "_await_change", lambda seen, timeout_ms: None)
+    monkeypatch.setattr(producer, "_await_memory", lambda seen, timeout_ms: None)
     rows = routed([bytes(100)], [0])
     with pytest.raises(BufferExhausted):
         producer.place(rows, Receipts(), codec_for("none"), 0)
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
+
+
+@pytest.mark.parametrize("gather_ms", [600_000, 0])
+def test_who_waits_for_memory_goes_on_when_there_is_enough_or_a_moment_after_there_is_some(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
+) -> None:
+    monkeypatch.setattr(client, "GATHER_MS", gather_ms)
+    producer = producing()
+    pool = producer._accumulator.pool
+    pool.exhausted = True
+    seen = producer._changes
+    thread, outcome = in_background(lambda: producer._await_memory(seen, 600_000))
+    producer._notify()
+    if gather_ms:
+        thread.join(0.1)
+        assert outcome == []
+        pool.exhausted = False
+        producer._notify()
+    thread.join(10)
+    assert outcome == [None]
 
 
 def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LoopbackNetwork) -> None:

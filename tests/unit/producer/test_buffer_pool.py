@@ -83,6 +83,16 @@ def test_exhausted_from_a_refusal_until_memory_comes_back() -> None:
     assert not pool.exhausted
 
 
+def test_exhausted_until_there_is_enough_for_more_than_one_batch() -> None:
+    pool = BufferPool(total_bytes=32_000, buffer_bytes=1_000)
+    buffers = [pool.try_allocate(1_000) for _ in range(32)]
+    assert pool.try_allocate(1) is None
+    for buffer, is_exhausted in zip(buffers[:3], [True, False, False], strict=True):
+        assert buffer is not None
+        pool.deallocate(buffer)
+        assert pool.exhausted == is_exhausted
+
+
 def test_an_overdraft_is_granted_and_paid_back_before_anything_is_handed_out() -> None:
     pool = BufferPool(total_bytes=1_000, buffer_bytes=500)
     held = [pool.try_allocate(500), pool.try_allocate(500)]
