@@ -96,9 +96,11 @@ def chosen(words: Sequence[str]) -> list[Shape]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one write. `peak_bytes`: of the largest worker, over one that has written nothing; 0 where none has a part."""
+    """Of one write. `cpu_s`: of Spark, its workers included. `peak_bytes`: of the largest worker, over one that has
+    written nothing; 0 where none has a part."""
 
     wall_s: float
+    cpu_s: float
     peak_bytes: int
     broker_cpu_s: float = 0.0
 
@@ -142,13 +144,13 @@ class Application:
         rows = self._rows(shape)
         for pid in python_workers(os.getpid()):
             reset_peak(pid)
-        started_s = time.perf_counter()
+        started_s, cpu_before_s = time.perf_counter(), cpu_s(os.getpid())
         self._save(rows, shape, peer, topic)
-        wall_s = time.perf_counter() - started_s
+        wall_s, used_s = time.perf_counter() - started_s, cpu_s(os.getpid()) - cpu_before_s
         if not peer.has_workers:
-            return Cost(wall_s, 0)
+            return Cost(wall_s, used_s, 0)
         peaks = [memory_of(pid)["VmHWM"] for pid in python_workers(os.getpid())]
-        return Cost(wall_s, max(peaks) - self._base_bytes)
+        return Cost(wall_s, used_s, max(peaks) - self._base_bytes)
 
     def _rows(self, shape: Shape) -> DataFrame:
         return self._spark.read.parquet(str(self._folder_of(shape)))
@@ -217,11 +219,13 @@ def write(spark: SparkProcess, broker_pid: int, topics: Topics, shape: Shape, pe
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of one shape: medians of rows/s, by sink, and of the rounds' ratios; how many cores the broker had work for while
-    ours wrote; the largest peak of a worker, in MB, and the bound on it."""
+    """Of one shape: medians of rows/s and of the cores that Spark and its workers had work for, by sink, and of the
+    rounds' ratios; how many cores the broker had work for while ours wrote; the largest peak of a worker, in MB, and
+    the bound on it."""
 
     shape: str
     rows_per_s: Mapping[str, float]
+    cores: Mapping[str, float]
     ratio: float
     broker_cores: float
     peak_mb: float
@@ -234,6 +238,9 @@ def line_of(shape: Shape, rounds: Sequence[Round], buffer_memory: int) -> Line:
         rows_per_s={
             peer.sink: statistics.median(shape.rows / costs[peer].wall_s for costs in rounds) for peer in PEERS
         },
+        cores={
+            peer.sink: statistics.median(costs[peer].cpu_s / costs[peer].wall_s for costs in rounds) for peer in PEERS
+        },
         ratio=statistics.median(costs[THEIRS].wall_s / costs[OURS].wall_s for costs in rounds),
         broker_cores=statistics.median(costs[OURS].broker_cpu_s / costs[OURS].wall_s for costs in rounds),
         peak_mb=max(costs[OURS].peak_bytes for costs in rounds) / MB,
@@ -242,13 +249,16 @@ def line_of(shape: Shape, rounds: Sequence[Round], buffer_memory: int) -> Line:
 
 
 def table(lines: Sequence[Line]) -> str:
-    head = ("thousand rows/s", *lines[0].rows_per_s, "ratio", "goal", "broker", "worker's peak", "bound")
+    sinks = tuple(lines[0].rows_per_s)
+    cores = f"cores of Spark: {', '.join(sinks)}"
+    head = ("thousand rows/s", *sinks, "ratio", "goal", cores, "broker's", "worker's peak", "bound")
     cells = [
         (
             line.shape,
             *(f"{rate / 1e3:,.1f}" for rate in line.rows_per_s.values()),
             f"{line.ratio:.2f} x",
             ">= 1 x",
+            ", ".join(f"{used:.1f}" for used in line.cores.values()),
             f"{line.broker_cores:.1f} cores",
             f"{line.peak_mb:.0f} MB",
             f"<= {line.peak_bound_mb:.0f} MB",
