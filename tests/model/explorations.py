@@ -468,10 +468,17 @@ def of_seed(seed: int) -> Schedule:
     if chance.random() >= 0.97:
         schedule = _while_rows_hang(schedule, chance)
     if chance.random() < 0.3:
-        kind = chance.choice((StandStill, CoordinatorsStandStill))
-        still = chance.randint(0, step + 40), kind(chance.randint(1, 6), chance.randint(1, 6))
+        still = chance.randint(0, step + 40), _still(chance, schedule)
         schedule = replace(schedule, events=(*schedule.events, still))
     return schedule
+
+
+def _still(chance: random.Random, schedule: Schedule) -> Event:
+    kinds: list[type[StandStill | CoordinatorsStandStill | LeadersStandStill]] = [StandStill, CoordinatorsStandStill]
+    if not schedule.kinds() & {LoseMarker, AbortByHand}:
+        # Beside what leaders did not hear of, or heard of from somebody else, nobody promises anything (DESIGN.md).
+        kinds.append(LeadersStandStill)
+    return chance.choice(kinds)(chance.randint(1, 6), chance.randint(1, 6))
 
 
 def _of_batches(schedule: Schedule, chance: random.Random, step: int) -> Schedule:
@@ -503,7 +510,9 @@ def _while_rows_hang(schedule: Schedule, chance: random.Random) -> Schedule:
     step = chance.choice(steps)
     may_give_up = bool(schedule.versions) and _is_known(schedule)
     event = GiveUp() if may_give_up and chance.random() < 0.3 else _any_event(chance, step)
-    return replace(schedule, events=(lost, (step, event)))
+    lost_schedule = replace(schedule, events=(lost,))
+    event = _still(chance, lost_schedule) if chance.random() < 0.2 else event
+    return replace(lost_schedule, events=(lost, (step, event)))
 
 
 @dataclass(slots=True)

@@ -129,7 +129,22 @@ def make_plan(seed: int) -> Plan:
         faults=_faults(rng, nodes, topics, len(writers), faults_end_ms),
         faults_end_ms=faults_end_ms,
     )
-    return _of_stopping_leaders(plan, rng) if len(nodes) > 1 and rng.random() < 0.05 else plan
+    if len(nodes) > 1 and rng.random() < 0.05:
+        plan = _of_stopping_leaders(plan, rng)
+    return replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
+
+
+def _given_time(writer: WriterPlan, plan: Plan) -> WriterPlan:
+    """All of a producer's memory may be batches that a small `max.message.bytes` makes many of, sent one after the
+    other: on the healthiest cluster that takes longer than a short `delivery.timeout.ms`."""
+    config = writer.config
+    parts = config.buffer_memory / min(topic.max_message_bytes for topic in plan.topics)
+    # There and back, and over to the replicas.
+    part_ms = 4 * plan.latency_ms + 2 * plan.replica_fetch_ms[1]
+    lingers_ms = 0 if config.linger_ms > config.delivery_timeout_ms else config.linger_ms
+    if config.delivery_timeout_ms >= parts * part_ms + lingers_ms + 2 * config.request_timeout_ms:
+        return writer
+    return replace(writer, config=replace(config, delivery_timeout_ms=120_000))
 
 
 def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:

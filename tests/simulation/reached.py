@@ -41,6 +41,11 @@ _IDS_EXPIRE_IDLE = (
     "each of its crashes (lost_state)"
 )
 
+_STALE_AND_HANGING = (
+    "markers are written where a leader did not hear of a commit; one that stands still beside that is not explored "
+    "(what is open, below)"
+)
+
 UNREACHED: dict[str, str] = {
     "connection IDLE x RECEIVE": _CONNECTED_FIRST,
     "connection IDLE x ERROR": _CONNECTED_FIRST,
@@ -54,6 +59,7 @@ UNREACHED: dict[str, str] = {
     "transaction IDLE x begin": _NO_TRANSACTION,
     "transaction OPEN x end": _NO_TRANSACTION,
     **{f"commit {step} x ForgetIds": _IDS_EXPIRE_IDLE for step in two_phase.STEPS},
+    "commit WriteTxnMarkers x LeadersStandStill": _STALE_AND_HANGING,
 }
 
 
