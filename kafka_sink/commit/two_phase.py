@@ -208,15 +208,25 @@ def _list(sink: Sink, state: str) -> Steps[list[str]]:
 def _open_since(
     sink: Sink, decision: Decision | None, listed: Sequence[str]
 ) -> Steps[list[TransactionDescription]]:
-    """What is open of what was `listed`, and was begun since the decision, all of which is committed by now: what is
-    said to be open of that, or of before, a coordinator says that stood still."""
-    found = yield from open_ones(sink, listed)
+    """What is open of what was `listed`, and was begun since the decision, all of which is committed by now."""
+    found = yield from described(sink, listed)
     for pause_ms in PAUSES_MS:
-        if decision is None or not any(is_decided(sink, decision, each) for each in found):
+        if not (yield from _is_of_before(sink, decision, found)):
             break
         yield [Pause(pause_ms)]
-        found = yield from open_ones(sink, listed)
-    return [each for each in found if decision is None or not is_decided(sink, decision, each)]
+        found = yield from described(sink, listed)
+    are_open = [each for each in found if each.state == "Ongoing"]
+    return [each for each in are_open if decision is None or not is_decided(sink, decision, each)]
+
+
+def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[TransactionDescription]) -> Steps[bool]:
+    """Whether a coordinator that stood still says some of it: that what was decided is open, or that something has
+    ended which is listed as open after that, as every broker is asked for the list, the true coordinator too."""
+    are_open = [each for each in found if each.state == "Ongoing"]
+    if decision is not None and any(is_decided(sink, decision, each) for each in are_open):
+        return True
+    ended = {each.transactional_id for each in found} - {each.transactional_id for each in are_open}
+    return bool(ended) and not ended.isdisjoint((yield from list_open(sink)))
 
 
 def is_decided(sink: Sink, decision: Decision, description: TransactionDescription) -> bool:
