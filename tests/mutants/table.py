@@ -1087,6 +1087,14 @@ COMMIT: tuple[Mutant, ...] = (
         f"{TESTS_TWO_PHASE}::test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say",
     ),
     Mutant(
+        "what is open is left open where a coordinator that stood still describes its end",
+        TWO_PHASE,
+        "    return bool(ended) and not ended.isdisjoint((yield from list_open(sink)))\n",
+        "    return False\n",
+        f"{TESTS_TWO_PHASE}::"
+        "test_a_plan_aborts_what_is_listed_as_open_though_a_coordinator_that_stood_still_describes_its_end",
+    ),
+    Mutant(
         "a driver is fenced by what a coordinator knew before its Init",
         EXCHANGES,
         "        if is_later or pause_ms is None:\n",

@@ -27,7 +27,7 @@ from exchange import (
 )
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
-from kafka_sink.commit.exchanges import read_decision
+from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.sink import Facts, SlotBegun, SlotPrepared
@@ -656,6 +656,32 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
     inits = [each.transactional_id for each in exchange.requests if isinstance(each, InitProducerIdRequest)]
     assert inits == ["orders.driver"]
     assert all(each.committed for each in exchange.requests if isinstance(each, EndTxnRequest))
+
+
+@BOTH_VERSIONS
+@pytest.mark.parametrize("stale", [1, 3])
+def test_a_plan_aborts_what_is_listed_as_open_though_a_coordinator_that_stood_still_describes_its_end(
+    version: int, stale: int
+) -> None:
+    """It knows the last micro-batch, and not the attempt that has begun since. `stale`: its answers."""
+    exchange = Exchange(version)
+    exchange.micro_batch(1)
+    (before,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    assert before.state == "CompleteCommit"
+    exchange.tasks(1, 1)
+    left = iter(range(stale))
+
+    def answer(request: Any) -> Any:
+        if getattr(request, "transactional_ids", ()) == ("orders.0",) and next(left, None) is not None:
+            return DescribeTransactionsResponse(0, (before,))
+        return None
+
+    exchange.answer = answer
+    exchange.run(two_phase.plan(exchange.sink))
+    assert next(left, None) is None
+    (after,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    assert after.state != "Ongoing"
+    assert exchange.kafka.visible == ["0/0"]
 
 
 @BOTH_VERSIONS
