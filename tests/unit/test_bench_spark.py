@@ -342,9 +342,9 @@ def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
 
     def costs(our_s: float, their_s: float, peak_bytes: int) -> bench_shapes.Round:
         return {
-            ours: bench_shapes.Cost(our_s, peak_bytes, our_s / 2),
-            theirs: bench_shapes.Cost(their_s, 0),
-            nobody: bench_shapes.Cost(1.0, 0),
+            ours: bench_shapes.Cost(our_s, our_s * 1.5, peak_bytes, our_s / 2),
+            theirs: bench_shapes.Cost(their_s, their_s * 2, 0),
+            nobody: bench_shapes.Cost(1.0, 1.0, 0),
         }
 
     shape = bench_shapes.Shape("a few", 1_000, {"value": "binary(string(id))"})
@@ -355,7 +355,7 @@ def test_a_line_has_the_rounds_median_ratio_and_the_largest_peak() -> None:
     assert (line.ratio, line.peak_mb, line.peak_bound_mb) == (2.0, 9.0, 164.0)
     (_, _, cells) = bench_shapes.table([line]).splitlines()
     assert [cell.strip() for cell in cells.strip("|").split("|")] == [
-        "a few", "0.5", "0.3", "1.0", "2.00 x", ">= 1 x", "0.5 cores", "9 MB", "<= 164 MB",
+        "a few", "0.5", "0.3", "1.0", "2.00 x", ">= 1 x", "1.5, 2.0, 1.0", "0.5 cores", "9 MB", "<= 164 MB",
     ]  # fmt: skip
 
 
