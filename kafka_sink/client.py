@@ -229,7 +229,7 @@ class Producer:
             seen = self._changes
             left_before = rows.unplaced_count()
             placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())
-            if self._accumulator.take_news() or not placed_all:
+            if self._accumulator.take_news():
                 self._network.wakeup()
             if placed_all:
                 return

@@ -11,7 +11,7 @@ With thousands of partitions nothing may cost a look at each of them once an Arr
 (filling.py), and the Sender's side looks only at partitions that have a full batch, one behind another, a retry, or
 one that has lingered long enough. Those take turns: who was drained goes to the end. And the Sender thread, which takes
 the interpreter from the writer, is woken only for what it does not know of: a batch that was opened (behind one that is
-full there is another, or memory is short), or one that it passed over while it was checked out.
+full there is another), or that there was no memory for, or one that it passed over while it was checked out.
 
 Source: Kafka's RecordAccumulator (ready conditions, drain order) and BufferPool.
 """
@@ -157,6 +157,7 @@ class RecordAccumulator:
             limit = self._limits.get(topic_partition.topic) if self._limits else None
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
         self._lingering += batches
+        # Also where there was no memory for one: whatever is queued is urgent then.
         self._has_news = True
         filling.receipts.opened(len(batches))
         filling.adopt(places, batches, limits)

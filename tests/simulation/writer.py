@@ -144,7 +144,7 @@ class VirtualWrite:
             placed_all = producer.accumulator.try_append(
                 rows, self._receipts, self._codec, self._scheduler.now_ms
             )
-            if producer.accumulator.take_news() or not placed_all:
+            if producer.accumulator.take_news():
                 producer.wakeup()
             if placed_all:
                 return

@@ -166,6 +166,18 @@ class TestSend:
         assert time.monotonic() - started < DEADLINE_S / 2
         peer.close()
 
+    def test_what_happened_outside_of_a_poll_ends_the_next_one(
+        self, selector: Selector, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(family: int) -> socket.socket:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        monkeypatch.setattr(selector, "_socket", refuse)
+        selector.connect(7, Address(socket.AF_INET, ("127.0.0.1", 1)))
+        started = time.monotonic()
+        assert selector.poll(1000 * DEADLINE_S) == [Disconnected(7, os.strerror(errno.EMFILE))]
+        assert time.monotonic() - started < DEADLINE_S / 2
+
     def test_is_told_with_what_happens_next_where_that_does(
         self, selector: Selector, listener: socket.socket
     ) -> None:

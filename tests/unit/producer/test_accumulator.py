@@ -359,6 +359,14 @@ def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
     assert not c.accumulator.take_news()
 
 
+def test_news_is_that_there_was_no_memory_for_a_batch() -> None:
+    c = make_core(leaders=[0, 0], batch_size=1_024, buffer_memory=1_024)
+    c.append(routed([b"a"], [0]))
+    assert c.accumulator.take_news()
+    assert not c.append(routed([b"b"], [1]))
+    assert c.accumulator.take_news()
+
+
 def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> None:
     c = make_core(linger_ms=0)
     c.append(routed([b"a"], [0]))
