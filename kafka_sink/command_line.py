@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 
 
-def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
+def parser_of(module_doc: str | None, command: str) -> argparse.ArgumentParser:
     """A parser whose help is the module's docstring, examples and all."""
     assert module_doc is not None
     summary, _, rest = module_doc.partition("\n\n")
     return argparse.ArgumentParser(
-        prog=prog, description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"pykafka {command}",
+        description=summary,
+        epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 
@@ -42,6 +45,14 @@ def say(text: str, status: int) -> int:
     """To whoever reads errors; the exit status."""
     print(text, file=sys.stderr, flush=True)
     return status
+
+
+def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:
+    """What a command that reads says where the client it reads with is not installed. Raises `missing` if that is
+    another module."""
+    if missing.name != "confluent_kafka":
+        raise missing
+    return 'error: records are read with confluent-kafka: pip install "pyspark-pykafka[verify]"'
 
 
 # --- argparse's types -------------------------------------------------------------------------------------------------

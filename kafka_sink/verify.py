@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from kafka_sink.command_line import add_options, options_of, parser_of, say
+from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.receipt_file import filesystem_of
@@ -59,11 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from kafka_sink.verification.cluster import Cluster
     except ModuleNotFoundError as missing:
-        if missing.name != "confluent_kafka":
-            raise
-        return say(
-            'error: records are read with confluent-kafka: pip install "pyspark-pykafka[verify]"', WRONG_USAGE
-        )
+        return say(needs_confluent_kafka(missing), WRONG_USAGE)
     try:
         with closing(Cluster(config.producer)) as cluster:
             return verify(receipts, cluster)
@@ -75,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "python -m kafka_sink.verify")
+    made = parser_of(__doc__, "verify")
     made.add_argument(
         "--receipts", required=True, metavar="PATH",
         help="the write's receiptsPath, a query's folder in it, or one file",

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     main_parser = argparse.ArgumentParser(
-        prog="python -m kafka_sink.broker",
+        prog="pykafka broker",
         description="A Kafka cluster on this machine, for development and tests only.",
         epilog=EXIT_STATUS_HELP,
     )

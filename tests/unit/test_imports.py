@@ -20,9 +20,10 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 # From the top to the bottom of the house. A component imports from itself and from lower layers; in a layer,
 # siblings never import each other, neighbours may.
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"__main__"}), "siblings"),
     (frozenset({"exporting"}), "siblings"),
     (frozenset({"check", "monitoring"}), "siblings"),
-    (frozenset({"duplicates", "functions", "registry", "spark", "transactions", "verify"}), "siblings"),
+    (frozenset({"duplicates", "functions", "read", "registry", "spark", "transactions", "verify"}), "siblings"),
     (
         frozenset(
             {"checkpoint", "client", "clock", "commit", "doctor", "oauth", "security", "verification", "write"}

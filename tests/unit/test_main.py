@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.__main__ import COMMANDS, main
+
+SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_under_its_own_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: pykafka {command}")
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert all(f"  {command} " in said for command in [*COMMANDS, "version"])
+
+
+def test_a_command_that_there_is_not_names_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["chekc"])
+    assert end.value.code == 2
+    assert "'check', 'read', 'verify'" in capsys.readouterr().err
+
+
+def test_the_exit_status_is_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check"]) == 2
+    assert "kafka.bootstrap.servers" in capsys.readouterr().err
+
+
+def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert main(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == lines
+    assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_closed_pipe_is_the_readers_wish() -> None:
+    command = [sys.executable, "-m", "kafka_sink", "version"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_the_script_that_pip_installs_is_this() -> None:
+    assert "pykafka = kafka_sink.__main__:main" in SETUP.read_text(encoding="utf-8")
