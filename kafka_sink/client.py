@@ -176,7 +176,9 @@ class Producer:
     ) -> Mapping[str, TopicSnapshot]:
         """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms` if that takes a request.
 
-        It does for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
+        It waits less for a topic of which the cluster says that it does not exist (`Metadata.patience_ends_ms`).
+
+        It asks for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
         `metadata.max.age.ms` or the cluster has since denied it; with `ask_again`, for each of them. Topics in use are
         otherwise refreshed without waiting.
 
@@ -201,17 +203,20 @@ class Producer:
                 self._raise_failure()
                 if answered:
                     _raise_hopeless(missing, snapshot)
-                remaining_ms = started_ms + self.config.max_block_ms - monotonic_ms()
+                ends_ms = started_ms + self.config.max_block_ms
+                if answered and (patience_ends_ms := self._metadata.patience_ends_ms(missing)) is not None:
+                    ends_ms = min(ends_ms, patience_ends_ms)
+                remaining_ms = ends_ms - monotonic_ms()
                 if remaining_ms <= 0:
-                    raise self._not_known_in_time(missing if answered else [])
+                    raise self._not_known_in_time(missing if answered else [], started_ms)
                 self._network.wakeup()
                 with _timed(self.metrics.waited_for_metadata):
                     self._changed.wait(remaining_ms / 1000)
 
-    def _not_known_in_time(self, missing: Sequence[str]) -> KafkaSinkError:
+    def _not_known_in_time(self, missing: Sequence[str], started_ms: int) -> KafkaSinkError:
         """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
         if missing:
-            return TopicNotFound(topic=missing[0], waited_ms=self.config.max_block_ms)
+            return TopicNotFound(topic=missing[0], waited_ms=monotonic_ms() - started_ms)
         return BrokersUnreachable(
             bootstrap_servers=self.config.bootstrap_servers_text,
             waited_ms=self.config.max_block_ms,
@@ -284,7 +289,7 @@ class Producer:
         """
         if not receipts.takers_by_name:
             return
-        check = TopicCheck(topic_ids, receipts.takers_by_name)
+        check, started_ms = TopicCheck(topic_ids, receipts.takers_by_name), monotonic_ms()
         with self._changed:
             self._sender.topic_check = check
             self._network.wakeup()
@@ -294,7 +299,7 @@ class Producer:
                 raise check.recreated
             self._raise_failure()
             if not check.settled:
-                raise self._not_known_in_time([])
+                raise self._not_known_in_time([], started_ms)
 
     def rest(self) -> None:
         """Its write is over; until the next one it asks the cluster for nothing."""

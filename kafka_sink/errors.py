@@ -671,13 +671,15 @@ class TokenUnavailable(ClusterError):
 
 
 class TopicNotFound(ClusterError):
+    """`waited_ms`: for how long the write waited for it."""
+
     def __init__(self, *, topic: str, waited_ms: int) -> None:
         self.topic = topic
         self.waited_ms = waited_ms
         super().__init__(
-            f"topic {topic!r} does not exist on the cluster (asked for {waited_ms} ms, kafka.max.block.ms). Create "
-            f"it, or "
-            f"correct the 'topic' option or column. No row of this Arrow batch was sent. {REPLAY}"
+            f"topic {topic!r} does not exist on the cluster, which was asked for {waited_ms} ms. Create it, or set the "
+            f"option createTopics=true, which creates the topic of the 'topic' option, or correct the 'topic' option "
+            f"or column. No row of this Arrow batch was sent. {REPLAY}"
         )
 
 

@@ -24,8 +24,11 @@ from kafka_sink.protocol.requests import Broker, MetadataRequest, MetadataRespon
 
 NO_LEADER = -1
 NO_ERROR = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
 # Java's default of metadata.max.idle.ms.
 MAX_IDLE_MS = 300_000
+# A topic that was just created is known to every broker within a second; a broker that starts may lag for longer.
+ABSENT_PATIENCE_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Metadata:
         self.answered = 0
         # Of each topic on its own: an answer speaks of the topics that it was asked for.
         self._fresh_until_ms: dict[str, int] = {}
+        # Since when every answer has said that there is no such topic.
+        self._absent_since_ms: dict[str, int] = {}
         self._not_before_ms = 0
         self._attempts_without_success = 0
 
@@ -123,7 +128,14 @@ class Metadata:
     def want_nothing(self) -> None:
         """The write is over: an idle producer asks for nothing, and so cannot bring a deleted topic back to life."""
         self._wanted.clear()
+        self._absent_since_ms.clear()
         self._update_requested = False
+
+    def patience_ends_ms(self, topics: Collection[str]) -> int | None:
+        """When waiting for `topics` makes no sense any more, as the cluster has said for ABSENT_PATIENCE_MS that one of
+        them does not exist. None while it does not say so: a topic that is being created has another error."""
+        absent_since_ms = [self._absent_since_ms[topic] for topic in topics if topic in self._absent_since_ms]
+        return min(absent_since_ms) + ABSENT_PATIENCE_MS if absent_since_ms else None
 
     def request_update(self) -> int:
         """A leader was wrong or missing, or a topic may have grown: ask again as soon as the backoff allows.
@@ -195,7 +207,11 @@ class Metadata:
                 # a batch under way must not lose its partition (and its sequence) over that.
                 errors[answer.name] = answer.error_code
                 self._fresh_until_ms.pop(answer.name, None)
+            if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                self._absent_since_ms.setdefault(answer.name, now_ms)
             else:
+                self._absent_since_ms.pop(answer.name, None)
+            if answer.error_code == NO_ERROR:
                 topics[answer.name] = _merge(topics.get(answer.name), answer)
                 self._fresh_until_ms[answer.name] = now_ms + self._max_age_ms
                 self._ever_seen.add(answer.name)

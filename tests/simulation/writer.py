@@ -111,6 +111,8 @@ class VirtualWrite:
             if answered:
                 _raise_hopeless(missing, snapshot.errors)
             deadline_ms = started_ms + self._config.max_block_ms
+            if answered and (patience_ends_ms := producer.metadata.patience_ends_ms(missing)) is not None:
+                deadline_ms = min(deadline_ms, patience_ends_ms)
             if deadline_ms <= self._scheduler.now_ms:
                 raise self._not_known_in_time(missing if answered else [])
             producer.wakeup()

@@ -28,7 +28,7 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
-from kafka_sink.producer import sender
+from kafka_sink.producer import metadata, sender
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.records.compression import codec_for
@@ -303,6 +303,17 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, networ
     with pytest.raises(TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
+
+
+def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
+    network.topic_error = 3
+    producer = producing(max_block_ms=60_000)
+    with pytest.raises(TopicNotFound) as failure:
+        producer.begin(topic="t").append(rows(1))
+    assert 200 <= failure.value.waited_ms < 10_000
 
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (17, TopicNameInvalid)])

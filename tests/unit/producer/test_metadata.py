@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.producer.metadata import MAX_IDLE_MS, NO_LEADER, Metadata
+from kafka_sink.producer.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
 from kafka_sink.protocol.requests import MetadataResponse
 from producer_core import TOPIC, metadata_response
 
@@ -90,6 +90,35 @@ def test_a_partition_without_a_leader_is_asked_about_again() -> None:
     metadata.request((), 0)
     metadata.update(metadata_response([0, NO_LEADER]), 0)
     assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+@pytest.mark.parametrize(("code", "ends_ms"), [(3, 1_000 + ABSENT_PATIENCE_MS), (5, None), (29, None)])
+def test_patience_ends_for_a_topic_that_the_cluster_keeps_denying(code: int, ends_ms: int | None) -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for now_ms in (1_000, 2_000):
+        metadata.request((), now_ms)
+        metadata.update(metadata_response([], error_code=code), now_ms)
+        assert metadata.patience_ends_ms([TOPIC]) == ends_ms
+    assert metadata.patience_ends_ms([]) is None
+
+
+@pytest.mark.parametrize("event", ["known", "being created", "next write"])
+def test_patience_begins_anew(event: str) -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    if event == "next write":
+        metadata.want_nothing()
+    else:
+        metadata.request((), 1_000)
+        metadata.update(metadata_response([0]) if event == "known" else metadata_response([], error_code=5), 1_000)
+    assert metadata.patience_ends_ms([TOPIC]) is None
+    metadata.want([TOPIC], 2_000)
+    metadata.request((), 2_000)
+    metadata.update(metadata_response([], error_code=3), 2_000)
+    assert metadata.patience_ends_ms([TOPIC]) == 2_000 + ABSENT_PATIENCE_MS
 
 
 def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
