@@ -45,6 +45,7 @@ from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, DecisionPending, KafkaSinkError, MissingOption
+from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -167,6 +168,7 @@ def describe(session: Session) -> int:
     nothing."""
     found = session.survey(session.sink(session.prefix), session.partitions())
     tell_decision(found)
+    tell_topics(session, found)
     tell_sink(found)
     return OK
 
@@ -180,6 +182,7 @@ def status(session: Session) -> int:
         return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
     found = session.survey(session.sink(session.prefix), session.partitions())
     tell_decision(found)
+    tell_topics(session, found)
     print(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
     if session.args.receipts is not None:
         tell_receipt(session.args.receipts, checkpoint.query_id)
@@ -193,6 +196,7 @@ def repair(session: Session) -> int:
     sink, partitions = session.sink(session.prefix), session.partitions()
     before = session.survey(sink, partitions)
     tell_decision(before)
+    tell_topics(session, before)
     if session.args.dry_run:
         for each in before.decided:
             print(f"Would commit {each.transactional_id} ({each.ids}).")
@@ -269,6 +273,22 @@ def tell_decision(found: Survey) -> None:
         print(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
     else:
         print("          carried out: every slot is visible")
+
+
+def tell_topics(session: Session, found: Survey) -> None:
+    """Those that took rows of the decision with them."""
+    decision = found.decision
+    if decision is None or not decision.topic_ids:
+        return
+    topics = tuple(decision.topic_ids)
+    for topic, (old_id, new_id) in decision.created_again(session.client.topic_ids(topics)).items():
+        print(
+            f"Topic {topic} was deleted and created again since (topic id {old_id} is now {new_id}): rows that were in "
+            "the old topic are gone, and a restart does not write them again where it finds them visible."
+        )
+    for topic, told in session.client.topics(topics).items():
+        if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            print(f"Topic {topic} (topic id {decision.topic_ids[topic]}) is not there any more, nor are its rows.")
 
 
 def tell_receipt(receipts_path: str, query_id: str) -> None:

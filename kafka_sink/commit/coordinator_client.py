@@ -247,14 +247,7 @@ class CoordinatorClient:
 
         Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
         """
-        deadline_ms = self._deadline_ms()
-        said = None if topics is None else self._said_of(topics)
-        answer = said or self._metadata(topics, deadline_ms).topics
-        is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
-        # A broker that has just started may know of none yet.
-        if is_unknown and self._pause(1, deadline_ms):
-            answer = self._metadata(topics, deadline_ms).topics
-        of = {topic.name: topic for topic in answer}
+        of = self.topics(topics)
         for name in topics or ():
             if of[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise TopicNotFound(topic=name, waited_ms=0)
@@ -263,6 +256,25 @@ class CoordinatorClient:
         every = [(name, each) for name, topic in of.items() for each in topic.partitions]
         led = sorted((name, each.partition) for name, each in every if each.leader_id >= 0)
         return tuple(led), tuple(sorted((name, each.partition) for name, each in every if each.leader_id < 0))
+
+    def topics(self, names: tuple[str, ...] | None) -> dict[str, TopicMetadata]:
+        """What brokers say of topics (None: of every topic that the principal may describe), by name. Raises
+        BrokersUnreachable."""
+        deadline_ms = self._deadline_ms()
+        said = None if names is None else self._said_of(names)
+        answer = said or self._metadata(names, deadline_ms).topics
+        is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
+        # A broker that has just started may know of none yet.
+        if is_unknown and self._pause(1, deadline_ms):
+            answer = self._metadata(names, deadline_ms).topics
+        return {topic.name: topic for topic in answer}
+
+    def topic_ids(self, names: tuple[str, ...]) -> dict[str, str | None]:
+        """None where brokers have no ids, or no such topic. Raises BrokersUnreachable."""
+        return {
+            name: None if topic.topic_id is None else str(topic.topic_id)
+            for name, topic in (self.topics(names) if names else {}).items()
+        }
 
     def _said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
         """What was said of these topics a moment ago, if all of them are there, led and known."""

@@ -18,8 +18,10 @@ Pure values; reading fails with `UnreadableState` rather than with a guess.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
 
 from kafka_sink.errors import UnreadableState
 
@@ -30,6 +32,8 @@ METADATA_MAX_CHARACTERS = 4096
 NO_OFFSET = -1
 # What tells a topic from a pin: no topic's name has one.
 TOPIC_SIGN = "@"
+# What tells the id of the topic before it. Code without ids takes it for one more topic, of a name that no broker has.
+TOPIC_ID_SIGN = "@@"
 # Of 150 slots or more each: far beyond any micro-batch, so that somebody else's text has not us ask for a billion.
 MAX_PARTS = 99_999
 # What the fields of a request hold.
@@ -111,7 +115,8 @@ class Decision:
 
     `pinned`: a slot's ids, None for one whose rows were visible before. `generation`: the driver's own ids, which make
     two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time. `topics`: all that rows of
-    the micro-batch are in.
+    the micro-batch are in. `topic_ids`: theirs, by name, as far as brokers have ids: a topic that is created again has
+    another.
     """
 
     micro_batch_id: int
@@ -121,12 +126,24 @@ class Decision:
     decided_ms: int
     pinned: tuple[Ids | None, ...]
     topics: tuple[str, ...] = ()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def created_again(self, topic_ids: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
+        """The topics that have another id by now, as `topic_ids` says: old and new one, by name."""
+        return {
+            topic: (old_id, new_id)
+            for topic, old_id in self.topic_ids.items()
+            if (new_id := topic_ids.get(topic)) is not None and new_id != old_id
+        }
 
     def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
         """The metadata of each of its groups. All but pins and topics is in every one, so that none stands for
         another's."""
         items = ["-" if ids is None else str(ids) for ids in self.pinned]
-        items += [f"{TOPIC_SIGN}{topic}" for topic in self.topics]
+        for topic in self.topics:
+            items.append(f"{TOPIC_SIGN}{topic}")
+            if topic in self.topic_ids:
+                items.append(f"{TOPIC_ID_SIGN}{_id_text(self.topic_ids[topic])}")
         # As long as a head can get.
         room = max_characters - len(self._head(MAX_PARTS, MAX_PARTS))
         parts: list[list[str]] = [[]]
@@ -178,9 +195,10 @@ class Decision:
         if len(found) != 1:
             raise UnreadableState(group=group_id, found=text)
         offset_text, query_id, generation, transaction_version, decided_ms = found.pop()
-        topics = tuple(item.removeprefix(TOPIC_SIGN) for item in items if item.startswith(TOPIC_SIGN))
-        pins = items[: len(items) - len(topics)]
+        of_topics = [item for item in items if item.startswith(TOPIC_SIGN)]
+        pins = items[: len(items) - len(of_topics)]
         try:
+            topics, topic_ids = _read_topics(of_topics)
             return cls(
                 micro_batch_id=int(offset_text),
                 query_id=query_id,
@@ -189,6 +207,34 @@ class Decision:
                 decided_ms=int(decided_ms),
                 pinned=tuple(None if pin == "-" else Ids.read(pin) for pin in pins),
                 topics=topics,
+                topic_ids=topic_ids,
             )
         except ValueError:
             raise UnreadableState(group=group_id, found=text) from None
+
+
+def _read_topics(items: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Raises ValueError."""
+    topics: list[str] = []
+    topic_ids: dict[str, str] = {}
+    for item in items:
+        if not item.startswith(TOPIC_ID_SIGN):
+            topics.append(item.removeprefix(TOPIC_SIGN))
+        elif not topics or topics[-1] in topic_ids:
+            raise ValueError(item)
+        else:
+            topic_ids[topics[-1]] = _read_id(item.removeprefix(TOPIC_ID_SIGN))
+    return tuple(topics), topic_ids
+
+
+def _id_text(topic_id: str) -> str:
+    """As Kafka's tools print it (Uuid.toString): 22 characters, and a decision has few."""
+    return urlsafe_b64encode(UUID(topic_id).bytes).rstrip(b"=").decode()
+
+
+def _read_id(text: str) -> str:
+    """Raises ValueError."""
+    topic_id = str(UUID(bytes=urlsafe_b64decode(text.encode("ascii") + b"==")))
+    if _id_text(topic_id) != text:
+        raise ValueError(text)
+    return topic_id

@@ -40,6 +40,7 @@ Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from kafka_sink.commit.effects import PAUSES_MS, BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
@@ -399,8 +400,10 @@ def commit(
     micro_batch_id: int,
     now_ms: int,
     allow_lost_state: bool = False,
+    topic_ids: Mapping[str, str | None] = MappingProxyType({}),
 ) -> Steps[None]:
-    """Makes a micro-batch visible, whole. `prepared` has one for each slot, in order; `now_ms` is wall-clock time.
+    """Makes a micro-batch visible, whole. `prepared` has one for each slot, in order; `now_ms` is wall-clock time;
+    `topic_ids`: as the slots' tasks found them.
 
     Raises one of the errors of exactly-once; Spark then does not record the micro-batch, and runs it again.
     """
@@ -416,6 +419,7 @@ def commit(
         len(prepared),
     )
     if open_slots or not is_decided:
+        topics = sorted({topic for each in prepared for topic, _ in each.partitions})
         decision = Decision(
             micro_batch_id=micro_batch_id,
             query_id=prepared[0].query_id,
@@ -423,7 +427,8 @@ def commit(
             transaction_version=sink.transaction_version,
             decided_ms=now_ms,
             pinned=tuple(None if each.visible else each.ids for each in prepared),
-            topics=tuple(sorted({topic for each in prepared for topic, _ in each.partitions})),
+            topics=tuple(topics),
+            topic_ids={topic: topic_id for topic in topics if (topic_id := topic_ids.get(topic)) is not None},
         )
         _, _, waited_ms = yield from at_once(
             _write_decision(sink, decision),

@@ -22,7 +22,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,7 +35,7 @@ from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.lineage import check_decision, check_replay
-from kafka_sink.commit.markers import Ids, Marker, Names
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import EXACTLY_ONCE, FAIL, GivenOptions, SinkConfig, complete, given_conf
@@ -317,6 +317,7 @@ def _write_slot(
             # Which of them its rows are in only the attempt knew that wrote them.
             led, leaderless = client.partitions(topics)
             touched, first_offsets = led + leaderless, {}
+            rows = replace(rows, topic_ids=client.topic_ids(topics))
     return PreparedReceipt(
         spark_partition_id=slot,
         attempt_number=context.attemptNumber(),
@@ -441,6 +442,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         told_of_a_transaction(plan.batch, committing=plan.sink),
         lease_client(_planned_config(given).producer) as client,
     ):
+        _tell_created_again(plan, messages)
         if messages[0].proof is not None:
             _prove(client, plan, messages)
         run(
@@ -452,8 +454,32 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
                 micro_batch_id=messages[0].micro_batch_id,
                 now_ms=wall_clock_ms(),
                 allow_lost_state=plan.allow_lost_state,
+                topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),
         )
+
+
+def _tell_created_again(plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+    """Warns of topics that took rows with them which are not written again, as their slots were visible before."""
+    decision = plan.facts.decision
+    ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}
+    decided = messages[0].micro_batch_id, messages[0].prepared.query_id
+    if decision is not None and (decision.micro_batch_id, decision.query_id) == decided:
+        _warn_created_again(plan, decision, ids)
+
+
+def _warn_created_again(plan: Plan, decision: Decision, topic_ids: Mapping[str, str | None]) -> None:
+    name, sink = f"micro-batch {decision.micro_batch_id}", plan.sink.names.sink
+    advice = f"If the new topic is to have them, write them with a batch write, from what {name} read"
+    if plan.sink.is_versioned:
+        name = f"txnVersion {decision.micro_batch_id} of txnAppId {sink!r}"
+        advice = "If the new topic is to have them, write them under a higher txnVersion"
+    for topic, (old_id, new_id) in decision.created_again(topic_ids).items():
+        log.warning(
+            "topic %r was deleted and created again after %s was decided (topic id %s is now %s). Rows of %s that were "
+            "in the old topic are gone with it, and are not written again, as they were committed. %s.",
+            topic, name, old_id, new_id, name, advice,
+        )  # fmt: skip
 
 
 def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
@@ -482,7 +508,9 @@ def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
             told_of_a_transaction(plan.batch, committing=plan.sink),
             lease_client(_planned_config(given).producer) as client,
         ):
-            led, leaderless = client.partitions(tuple(sorted({topic for each in counted for topic in each.topics})))
+            topics = tuple(sorted({topic for each in counted for topic in each.topics}))
+            led, leaderless = client.partitions(topics)
+            _warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))
             fingerprints = [each.fingerprint for each in counted]
             check = two_phase.check_written(plan.sink, plan.facts, fingerprints, total=_total, touched=led + leaderless)
             run(client, check)

@@ -1451,7 +1451,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a decision does not say in which topics its rows are, and nobody looks there for what hangs",
         TWO_PHASE,
-        "        topics=tuple(sorted({topic for each in prepared for topic, _ in each.partitions})),\n",
+        "            topics=tuple(topics),\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_a_version_that_a_leader_hides_is_not_passed_over_as_written",
     ),
@@ -1669,6 +1669,46 @@ BY_HAND: tuple[Mutant, ...] = (
         "test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet",
     ),
 )
+
+TOPIC_IDS = (
+    Mutant(
+        "topic ids: a decision forgets them, and a replay passes rows over that went with an old topic",
+        TWO_PHASE,
+        "for topic in topics if (topic_id := topic_ids.get(topic)) is not None}",
+        "for topic, topic_id in ()}",
+        f"{TESTS_TWO_PHASE}::test_a_decision_says_which_topics_those_were",
+    ),
+    Mutant(
+        "topic ids: a decision tells them so that code without ids takes them for pins",
+        "kafka_sink/commit/markers.py",
+        'TOPIC_ID_SIGN = "@@"\n',
+        'TOPIC_ID_SIGN = "="\n',
+        "tests/unit/commit/test_markers.py::test_code_without_ids_reads_a_decision_that_has_some",
+    ),
+    Mutant(
+        "topic ids: a replay that writes its rows is said to have lost them",
+        SPARKS_PART,
+        "for each in messages if each.prepared.visible for topic",
+        "for each in messages for topic",
+        f"{TESTS_SPARKS_PART}::test_a_replay_warns_of_topics_that_took_its_rows_with_them",
+    ),
+    Mutant(
+        "topic ids: the next micro-batch is taken for a replay",
+        SPARKS_PART,
+        "    if decision is not None and (decision.micro_batch_id, decision.query_id) == decided:\n"
+        "        _warn_created_again",
+        "    if decision is not None:\n        _warn_created_again",
+        f"{TESTS_SPARKS_PART}::test_a_replay_warns_of_topics_that_took_its_rows_with_them",
+    ),
+    Mutant(
+        "topic ids: a version that is passed over does not warn",
+        SPARKS_PART,
+        "            _warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))\n",
+        "",
+        f"{TESTS_SPARKS_PART}::test_a_version_again_warns_of_topics_that_took_its_rows_with_them",
+    ),
+)
+
 
 BATCH_VERSIONS = (
     Mutant(
@@ -1943,5 +1983,5 @@ ROW_IDENTITY: tuple[Mutant, ...] = (
 
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
+    *BY_HAND, *TOPIC_IDS, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
 )  # fmt: skip

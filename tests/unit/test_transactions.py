@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable
+from kafka_sink.protocol.requests import TopicMetadata
 from kafka_sink.transactions import at, configuration, main, parser
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -100,6 +103,13 @@ class Client:
     def partitions(self, topics: Any) -> Any:
         assert topics in (None, ("t",))
         return (("t", 0),), (("t", 1),)
+
+    def topics(self, names: tuple[str, ...]) -> dict[str, TopicMetadata]:
+        ids = {"t": uuid.UUID(int=2), "u": uuid.UUID(int=1)}
+        return {name: TopicMetadata(0 if name in ids else 3, name, ids.get(name), ()) for name in names}
+
+    def topic_ids(self, names: tuple[str, ...]) -> dict[str, str | None]:
+        return {name: str(topic.topic_id) for name, topic in self.topics(names).items() if topic.topic_id}
 
     def transaction_version(self) -> int:
         return 2
@@ -188,6 +198,22 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
         "1     visible before  yes      micro-batch 4  forgotten",
         "",
         "No transaction is open.",
+    ]
+
+
+def test_topics_that_took_rows_of_the_decision_with_them_are_told(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    survey = found(markers=WHOLE)
+    assert survey.decision is not None
+    old = str(uuid.UUID(int=1))
+    decision = replace(survey.decision, topics=("t", "u", "v"), topic_ids=dict.fromkeys(("t", "u", "v"), old))
+    ran["survey"] = replace(survey, decision=decision)
+    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[4:6] == [
+        f"Topic t was deleted and created again since (topic id {old} is now {uuid.UUID(int=2)}): rows that were in "
+        "the old topic are gone, and a restart does not write them again where it finds them visible.",
+        f"Topic v (topic id {old}) is not there any more, nor are its rows.",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -73,6 +74,7 @@ class Cluster:
     silent: set[int] = field(default_factory=set)
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     topic_codes: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
     coordinator: int = 1
     refuse: int = 0
     # What a broker answers first, request type by request type, before it answers as it should.
@@ -189,7 +191,8 @@ class Cluster:
             for (topic, number), leader in sorted(self.leaders.items())
             if topic == name
         )
-        return TopicMetadata(self.topic_codes.get(name, 0 if partitions else UNKNOWN), name, None, partitions)
+        code = self.topic_codes.get(name, 0 if partitions else UNKNOWN)
+        return TopicMetadata(code, name, self.topic_ids.get(name), partitions)
 
     def _found(self, key: str) -> FoundCoordinator:
         if self.refuse:
@@ -467,6 +470,31 @@ class TestPartitions:
 
         monkeypatch.setattr(client, "_pause", pause)
         assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
+
+
+class TestTopicIds:
+    def test_are_known_from_the_answer_that_told_of_partitions(
+        self, cluster: Cluster, client: CoordinatorClient
+    ) -> None:
+        cluster.leaders = {("a", 0): 2, ("b", 0): 1}
+        cluster.topic_ids = {"a": uuid.UUID(int=7)}
+        client.partitions(("a", "b"))
+        asked = len(cluster.asked(MetadataRequest))
+        # Brokers before 2.8 have none.
+        assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
+        assert client.topic_ids(()) == {}
+        assert len(cluster.asked(MetadataRequest)) == asked
+
+    def test_are_asked_for_again_after_a_second(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.leaders, cluster.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
+        client.partitions(("a",))
+        cluster.topic_ids = {"a": uuid.UUID(int=8)}
+        cluster.now_ms += TOPICS_FRESH_MS
+        assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
+
+    def test_of_a_topic_that_is_gone(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        assert client.topic_ids(("a",)) == {"a": None}
+        assert client.topics(("a",))["a"].error_code == UNKNOWN
 
 
 class TestBrokerSetting:

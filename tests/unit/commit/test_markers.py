@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +17,10 @@ QUERY = "9f1c6a2e-6a53-4a0b-8a4e-3c1d4f0f2c11"
 IDS = st.builds(Ids, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))
 
 
-def decision(*pinned: Ids | None, topics: tuple[str, ...] = ()) -> Decision:
-    return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned, topics)
+def decision(
+    *pinned: Ids | None, topics: tuple[str, ...] = (), topic_ids: Mapping[str, str] = {}
+) -> Decision:
+    return Decision(7, QUERY, Ids(4000, 3), 2, 1_760_000_000_000, pinned, topics, topic_ids)
 
 
 def groups(texts: list[str], offset: int = 7) -> list[tuple[str, int, str]]:
@@ -75,6 +80,47 @@ def test_a_decision_reads_back_from_as_many_groups_as_it_takes(pinned: list[Ids 
     assert Decision.read(groups(texts)) == decided
 
 
+@given(
+    st.lists(st.none() | IDS, min_size=1, max_size=600),
+    st.dictionaries(TOPICS, st.none() | st.uuids(), max_size=100),
+)
+def test_a_decision_reads_back_with_the_ids_that_brokers_have_for_its_topics(
+    pinned: list[Ids | None], topics: dict[str, uuid.UUID | None]
+) -> None:
+    topic_ids = {topic: str(topic_id) for topic, topic_id in topics.items() if topic_id is not None}
+    decided = decision(*pinned, topics=tuple(topics), topic_ids=topic_ids)
+    texts = decided.texts()
+    assert all(len(text) <= METADATA_MAX_CHARACTERS for text in texts)
+    assert Decision.read(groups(texts)) == decided
+
+
+ID, ID_TEXT = "cc48e446-b679-45fc-8813-6a1897626f02", "zEjkRrZ5RfyIE2oYl2JvAg"
+
+
+def test_topic_ids_are_as_kafkas_tools_print_them_and_a_decision_without_ids_is_as_it_was() -> None:
+    (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"b": ID}).texts()
+    assert text.endswith("|0/1|1:2,-,@a,@b,@@" + ID_TEXT)
+    (text,) = decision(Ids(1, 2), None, topics=("a", "b")).texts()
+    assert text.endswith("|0/1|1:2,-,@a,@b")
+
+
+def test_code_without_ids_reads_a_decision_that_has_some() -> None:
+    """As it was released: what begins with the sign is a topic, and all before it are pins."""
+    (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"a": ID, "b": ID}).texts()
+    items = text.split("|")[6].split(",")
+    topics = [item.removeprefix("@") for item in items if item.startswith("@")]
+    pins = items[: len(items) - len(topics)]
+    assert pins == ["1:2", "-"]
+    # No broker has a topic of this name (Topic.LEGAL_CHARS), so that nobody is asked what it has open.
+    assert topics == ["a", f"@{ID_TEXT}", "b", f"@{ID_TEXT}"]
+
+
+def test_a_topic_was_created_again_where_both_ids_are_known_and_differ() -> None:
+    decided = decision(Ids(1, 2), topics=("a", "b", "c", "d"), topic_ids={"a": "1", "b": "2", "c": "3"})
+    assert decided.created_again({"a": "1", "b": "9", "c": None, "d": "4"}) == {"b": ("2", "9")}
+    assert decided.created_again({}) == {}
+
+
 def test_a_long_decision_is_spread_over_few_groups() -> None:
     texts = decision(*[Ids(2**63 - 1, 2**15 - 1)] * 1000).texts()
     # 26 characters a slot and 4,096 a group, less a head of about a hundred.
@@ -109,7 +155,13 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
         Decision.read([*groups(one)[:1], ("orders.decision-1", 7, one[0])])
 
 
-@pytest.mark.parametrize("pins", ["x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3"])
+@pytest.mark.parametrize(
+    "pins",
+    [
+        "x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3", f"1:2,@@{ID_TEXT}", "1:2,@t,@@", "1:2,@t,@@short",
+        f"1:2,@t,@@\u00e4{ID_TEXT[1:]}", f"1:2,@t,@@{ID_TEXT[:-1]}h", f"1:2,@t,@@{ID_TEXT},@@{ID_TEXT}",
+    ],
+)  # fmt: skip
 def test_pins_that_nobody_wrote(pins: str) -> None:
     with pytest.raises(UnreadableState):
         Decision.read([("orders.decision", 7, f"1|q|1:0|2|3|0/1|{pins}")])

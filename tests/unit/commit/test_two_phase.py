@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -307,6 +308,20 @@ def test_a_decision_says_in_which_topics_the_rows_are_also_of_slots_that_are_vis
     decided = exchange.run(read_decision(exchange.sink))
     assert decided is not None
     assert decided.topics == ("u",)
+
+
+def test_a_decision_says_which_topics_those_were() -> None:
+    exchange = Exchange()
+    found, done = exchange.tasks(2)
+    written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
+    # The tasks asked for more, and brokers have no id for one of them.
+    topic_ids = {"t": str(uuid.UUID(int=1)), "u": None, "v": str(uuid.UUID(int=2))}
+    exchange.run(
+        two_phase.commit(exchange.sink, found, written, micro_batch_id=0, now_ms=0, topic_ids=topic_ids)
+    )
+    decided = exchange.run(read_decision(exchange.sink))
+    assert decided is not None
+    assert (decided.topics, decided.topic_ids) == (("t", "u"), {"t": str(uuid.UUID(int=1))})
 
 
 def test_a_replay_of_what_is_visible_writes_nothing() -> None:

@@ -304,6 +304,44 @@ def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(ran
     assert list(tmp_path.iterdir()) == []
 
 
+TOLD = "topic 't' was deleted and created again after micro-batch 4 was decided (topic id old is now new)"
+
+
+@pytest.mark.parametrize(
+    ("query_id", "micro_batch_id", "visible", "topic_ids", "warned"),
+    [
+        ("q", 4, True, {"t": "new"}, True),
+        ("q", 4, True, {"t": "old"}, False),
+        # Brokers without ids; a decision without.
+        ("q", 4, True, {"t": None}, False),
+        ("q", 4, True, {"u": "new"}, False),
+        # Its rows are written now.
+        ("q", 4, False, {"t": "new"}, False),
+        # Another's.
+        ("q", 3, True, {"t": "new"}, False),
+        ("r", 4, True, {"t": "new"}, False),
+    ],
+)
+def test_a_replay_warns_of_topics_that_took_its_rows_with_them(
+    ran: list[Any], caplog: pytest.LogCaptureFixture, query_id: str, micro_batch_id: int, visible: bool,
+    topic_ids: dict[str, str | None], warned: bool,
+) -> None:  # fmt: skip
+    decision = Decision(micro_batch_id, query_id, Ids(9, 0), 2, 0, (Ids(0, 0),), ("t", "u"), {"t": "old"})
+    message = receipt(0)
+    marker = Marker(4, "q", "f") if visible else None
+    plan = replace(PLAN, facts=replace(PLAN.facts, decision=decision))
+    prepared = replace(message.prepared, visible=marker)
+    KafkaStreamWriter(GIVEN).commit([replace(message, plan=plan, prepared=prepared, topic_ids=topic_ids)], 4)
+    assert [TOLD in each.getMessage() for each in caplog.records] == [True] * warned
+
+
+def test_a_decision_is_told_which_topics_its_rows_are_in(ran: list[Any]) -> None:
+    told = [replace(receipt(0), topic_ids={"t": "1"}), replace(receipt(1), topic_ids={"t": "1", "u": None})]
+    KafkaStreamWriter(GIVEN).commit(told, 4)
+    ((_, given),) = ran
+    assert given["topic_ids"] == {"t": "1", "u": None}
+
+
 def test_tasks_of_two_plans_are_not_committed_together(ran: list[Any]) -> None:
     with pytest.raises(DriverFenced):
         KafkaStreamWriter(GIVEN).commit([receipt(0), receipt(1, Ids(9, 2))], 4)
@@ -574,6 +612,9 @@ def leaders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[()]]:
             return tuple((topic, 0) for topic in topics), ()
 
+        def topic_ids(self, topics: tuple[str, ...]) -> dict[str, str]:
+            return dict.fromkeys(topics, "new")
+
     @contextmanager
     def lease(config: object) -> Iterator[Client]:
         yield Client()
@@ -601,6 +642,17 @@ def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
     assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
     assert "it was written before" in record.getMessage()
     assert leaders == [("t", 0)]
+
+
+def test_a_version_again_warns_of_topics_that_took_its_rows_with_them(
+    leaders: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    facts = after(7, digest("x"))
+    assert facts.decision is not None
+    facts = replace(facts, decision=replace(facts.decision, topics=("t",), topic_ids={"t": "old"}))
+    KafkaBatchWriter(VERSIONED).commit(counted(Plan(ORDERS, facts, False, VERSION_7, is_written=True), digest("x")))
+    warned, _ = (each.getMessage() for each in caplog.records)
+    assert "created again after txnVersion 7 of txnAppId 'orders' was decided (topic id old is now new)" in warned
 
 
 @pytest.mark.parametrize(
