@@ -22,7 +22,9 @@
     │   ├── RecordTooLarge
     │   ├── PartitionOutOfRange
     │   ├── TopicNull
+    │   ├── TopicNameInvalid
     │   ├── HeaderKeyNull
+    │   ├── HeaderKeyNotUtf8
     │   ├── TimestampOutOfRange
     │   └── ValueNotInSchema         ... found where it is encoded, before the sink has it
     ├── TooManyBadRows               more of them than maxBadRows or maxBadRowFraction allow
@@ -41,7 +43,6 @@
     │   ├── TokenUnavailable
     │   ├── TopicNotFound
     │   ├── TopicNotCreated
-    │   ├── TopicNameInvalid
     │   ├── TopicAuthorizationFailed
     │   ├── ProducerIdRefused
     │   ├── CoordinatorUnavailable
@@ -106,6 +107,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
+
+from kafka_sink.topic_name import LONGEST
 
 NOTHING_SENT = "No row of this write was sent."
 REPLAY = (
@@ -435,12 +438,32 @@ class TopicNull(BadRow):
         )
 
 
+class TopicNameInvalid(BadRow):
+    """`topic`: as much of it as a name can have, with escapes for what is not UTF-8."""
+
+    def __init__(self, *, topic: str) -> None:
+        self.topic = topic[:LONGEST]
+        super().__init__(
+            f"{self.topic!r} is not a name a Kafka topic can have: 1 to {LONGEST} letters, digits, '.', '_' or '-', "
+            f"and not '.' or '..'. Correct the 'topic' column, or filter such rows out. {REPLAY}"
+        )
+
+
 class HeaderKeyNull(BadRow):
     def __init__(self) -> None:
         super().__init__(
             "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
             "header "
             f"values are fine. {REPLAY}"
+        )
+
+
+class HeaderKeyNotUtf8(BadRow):
+    def __init__(self) -> None:
+        super().__init__(
+            "a row has a header whose key is not UTF-8. Kafka's header keys are text, and some consumers cannot read "
+            "past a record whose keys are not; header values may be any bytes. Make the key of text, or filter such "
+            f"rows out. {REPLAY}"
         )
 
 
@@ -692,16 +715,6 @@ class TopicNotCreated(ClusterError):
         self.remedy = remedy
         super().__init__(
             f"createTopics=true, and topic {topic!r} is not there: {reason}. To mend it: {remedy}. {NOTHING_SENT}"
-        )
-
-
-class TopicNameInvalid(ClusterError):
-    def __init__(self, *, topic: str) -> None:
-        self.topic = topic
-        super().__init__(
-            f"{topic!r} is not a name a Kafka topic can have: 1 to 249 letters, digits, '.', '_' or '-', and not '.' "
-            f"or "
-            f"'..'. Correct the 'topic' column. No row of this Arrow batch was sent. {REPLAY}"
         )
 
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.jaas import JaasProblem, parse_jaas
+from kafka_sink.topic_name import is_topic_name
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -110,12 +111,8 @@ def _bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(servers)
 
 
-# Kafka's own rule: org.apache.kafka.common.internals.Topic.
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
 def _topic(text: str) -> str:
-    if not _TOPIC.fullmatch(text) or text in (".", ".."):
+    if not is_topic_name(text):
         raise ValueError
     return text
 
@@ -359,9 +356,9 @@ be, that is tried three times, then logged, and the write goes on, as failing it
 
 _BAD_ROWS = """\
 A row is bad if it alone is to blame: it is larger than `kafka.max.request.size`, or, compressed, than its topic's
-`max.message.bytes` (to know that takes the ACL TOPIC DESCRIBE_CONFIGS); its topic is null or empty; it names a
-partition that its topic does not have; its time is before 1970; a header has no key. Bad rows are found before anything
-of them is sent."""
+`max.message.bytes` (to know that takes the ACL TOPIC DESCRIBE_CONFIGS); its topic is null, empty or a name that no
+topic can have; it names a partition that its topic does not have; its time is before 1970; a header has no key, or one
+that is not UTF-8. Bad rows are found before anything of them is sent."""
 
 
 _RATE = """\

@@ -15,13 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from kafka_sink.errors import TopicNull
+from kafka_sink.errors import TopicNameInvalid, TopicNull
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import PARTITIONERS, RowPartitioner, Spreader
+from kafka_sink.topic_name import is_topic_name, shown
 
 Int64s = npt.NDArray[np.int64]
 
@@ -68,18 +70,27 @@ class Router:
         self._topic_ids: list[uuid.UUID | None] = []
 
     def topics_of(self, columns: RecordColumns) -> RowTopics:
-        """The topics that the rows go to. Raises TopicNull."""
+        """The topics that the rows go to. Raises TopicNull, TopicNameInvalid."""
         if self._topic is not None:
             return RowTopics((self._topic,), None)
         if columns.topic is None or columns.topic.null_count:
             raise TopicNull
         encoded = columns.topic.dictionary_encode()
-        names = tuple(encoded.dictionary.to_pylist())
-        if "" in names:
-            raise TopicNull
+        names = self._names(encoded.dictionary)
         if len(names) == 1:
             return RowTopics(names, None)
         return RowTopics(names, encoded.indices.to_numpy().astype(np.int64, copy=False))
+
+    def _names(self, distinct: pa.Array) -> tuple[str, ...]:
+        try:
+            names = tuple(distinct.to_pylist())
+        except UnicodeDecodeError as not_utf8:
+            raise TopicNameInvalid(topic=shown(not_utf8.object)) from None
+        # A topic that rows went to needs no second look.
+        for name in [name for name in names if name not in self._memories]:
+            if not is_topic_name(name):
+                raise TopicNameInvalid(topic=name) if name else TopicNull
+        return names
 
     def route(self, columns: RecordColumns, topics: RowTopics, states: Mapping[str, TopicSnapshot]) -> RoutedRows:
         """`states`: each topic of `topics` as it is now. Raises PartitionOutOfRange."""

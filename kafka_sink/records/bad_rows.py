@@ -9,12 +9,12 @@ that say the same and can be looked at as records, for the fingerprint. A slot's
 Spark delivered, bad ones too, whatever became of them: a partition that is out of range today may be there in a replay.
 
 A header without a key has the key `pykafka.null.key` from here on, in dead letters too: Kafka has no other way to keep
-its place and its value.
+its place and its value. One whose key is not UTF-8 has `pykafka.bytes.key.` and the key's bytes in hexadecimal digits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.errors import BadRow
 from kafka_sink.records.columns import RecordColumns, are_outside, as_binary, as_string, decoded
+from kafka_sink.topic_name import is_topic_name
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -31,6 +32,7 @@ Reasons = npt.NDArray[np.uint8]
 
 GOOD = 0
 NULL_KEY = "pykafka.null.key"
+BYTES_KEY = "pykafka.bytes.key."
 TIMESTAMP = "pykafka.timestamp"
 
 
@@ -39,9 +41,11 @@ class Reason(IntEnum):
 
     TimestampOutOfRange = 1
     HeaderKeyNull = 2
-    TopicNull = 3
-    PartitionOutOfRange = 4
-    RecordTooLarge = 5
+    HeaderKeyNotUtf8 = 3
+    TopicNull = 4
+    TopicNameInvalid = 5
+    PartitionOutOfRange = 6
+    RecordTooLarge = 7
 
 
 # --- rows that can be chosen of ---------------------------------------------------------------------------------------
@@ -88,10 +92,15 @@ def judge_values(rows: pa.RecordBatch, *, topic_option: bool) -> Reasons:
     reasons = np.full(rows.num_rows, GOOD, np.uint8)
     # The last one to be written is the first one that a row is asked.
     if not topic_option:
-        reasons[_are_without_topic(_column(rows, "topic"), rows.num_rows)] = Reason.TopicNull
+        topic = _column(rows, "topic")
+        if topic is not None:
+            reasons[_name_no_topic(topic)] = Reason.TopicNameInvalid
+        reasons[_are_without_topic(topic, rows.num_rows)] = Reason.TopicNull
     headers, timestamp = _column(rows, "headers"), _column(rows, "timestamp")
     if headers is not None:
-        reasons[_have_null_keys(headers)] = Reason.HeaderKeyNull
+        keys = headers.flatten().field("key")
+        reasons[_rows_of(headers, _of_distinct(keys, lambda key: not is_utf8(key)))] = Reason.HeaderKeyNotUtf8
+        reasons[_rows_of(headers, keys.is_null())] = Reason.HeaderKeyNull
     if timestamp is not None:
         reasons[are_outside(timestamp)] = Reason.TimestampOutOfRange
     return reasons
@@ -117,12 +126,32 @@ def _are_without_topic(topic: pa.Array | None, num_rows: int) -> Bools:
     return without
 
 
-def _have_null_keys(headers: pa.Array) -> Bools:
-    entries = headers.flatten()
-    null = np.flatnonzero(entries.field("key").is_null().to_numpy(zero_copy_only=False))
-    have = np.zeros(len(headers), np.bool_)
-    have[_rows_of_entries(headers)[null]] = True
-    return have
+def _name_no_topic(topic: pa.Array) -> Bools:
+    def is_no_name(name: bytes) -> bool:
+        return not is_utf8(name) or not is_topic_name(name.decode())
+
+    names_none: Bools = _of_distinct(as_binary(topic), is_no_name).to_numpy(zero_copy_only=False)
+    return names_none
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _of_distinct(binary: pa.Array, tell: Callable[[bytes], bool]) -> pa.Array:
+    """What `tell` says of each value, which it is asked once; of null it is false."""
+    encoded = binary.dictionary_encode()
+    told = np.array([tell(value) for value in encoded.dictionary.to_pylist()], np.bool_)
+    return pa.array(told).take(encoded.indices).fill_null(False)
+
+
+def _rows_of(headers: pa.Array, chosen: pa.Array) -> Int64s:
+    """The rows of the entries that are `chosen` (bool[m]) of a large list without nulls."""
+    return _rows_of_entries(headers)[np.flatnonzero(chosen.to_numpy(zero_copy_only=False))]
 
 
 def _rows_of_entries(headers: pa.Array) -> Int64s:
@@ -142,8 +171,9 @@ def columns_for_fingerprint(batch: pa.RecordBatch, *, now_ms: int) -> RecordColu
 
 
 def stand_ins(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """`rows` (`plain`) with legal values that tell as much: a header without a key is one with the key NULL_KEY, and a
-    time that no record can have is a header TIMESTAMP more. Good rows are as they were."""
+    """`rows` (`plain`) with legal values that tell as much: a header without a key, or whose key is not UTF-8, has
+    another (`with_headers`), and a time that no record can have is a header TIMESTAMP more. Good rows are as they
+    were."""
     stand_in = {name: rows.column(name) for name in rows.schema.names}
     timestamp = _column(rows, "timestamp")
     described = []
@@ -169,7 +199,7 @@ def with_headers(rows: pa.RecordBatch, more: Iterable[tuple[str, pa.Array]]) -> 
     keys, values, of_row = [pa.nulls(0, binary)], [pa.nulls(0, binary)], [np.zeros(0, np.int64)]
     if headers is not None:
         entries = headers.flatten()
-        keys.append(entries.field("key").fill_null(NULL_KEY.encode()))
+        keys.append(_text_keys(entries.field("key")))
         values.append(entries.field("value"))
         of_row.append(_rows_of_entries(headers))
     for name, value in more:
@@ -181,3 +211,10 @@ def with_headers(rows: pa.RecordBatch, more: Iterable[tuple[str, pa.Array]]) -> 
     order = pa.array(np.argsort(row, kind="stable"))
     offsets = np.append(0, np.cumsum(np.bincount(row, minlength=rows.num_rows)))
     return _header_lists(offsets, pa.concat_arrays(keys).take(order), pa.concat_arrays(values).take(order))
+
+
+def _text_keys(keys: pa.Array) -> pa.Array:
+    """large_binary, as a record can have them."""
+    encoded = keys.dictionary_encode()
+    texts = [key if is_utf8(key) else f"{BYTES_KEY}{key.hex()}".encode() for key in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.large_binary()).take(encoded.indices).fill_null(NULL_KEY.encode())

@@ -5,7 +5,7 @@ of them.
     key        binary or string; null: no key
     topic      string; required where the `topic` option is not set
     partition  int; null: the partitioner decides
-    headers    array<struct<key: string, value: binary>>; order and null values kept
+    headers    array<struct<key: string, value: binary>>; order and null values kept; keys are UTF-8
     timestamp  timestamp, with or without a zone, from 1970 on; null: now
 
 Scope: `check_schema` looks at types, once a write, before any row moves; `RecordColumns.from_arrow` looks at
@@ -43,6 +43,7 @@ import pyarrow.compute as pc
 from kafka_sink.errors import (
     ColumnTypeMismatch,
     DuplicateColumn,
+    HeaderKeyNotUtf8,
     HeaderKeyNull,
     MissingColumn,
     TimestampOutOfRange,
@@ -50,6 +51,8 @@ from kafka_sink.errors import (
 )
 
 Int64s = npt.NDArray[np.int64]
+
+LAST_ASCII = 0x7F
 
 
 # --- types --------------------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class Headers:
     """The headers of all rows, flattened: row i has the entries `row_offsets[i]` to `row_offsets[i + 1]`.
 
     `row_offsets` int64[n + 1]; `key` and `value` binary or large_binary arrays of one entry each, keys
-    without nulls.
+    without nulls, and UTF-8.
     """
 
     row_offsets: Int64s
@@ -170,14 +173,35 @@ class Headers:
 
     @classmethod
     def from_arrow(cls, headers: pa.Array) -> Headers:
-        """`headers`: an array of any list type. A null list is a row without headers. Raises HeaderKeyNull."""
+        """`headers`: an array of any list type. A null list is a row without headers. Raises HeaderKeyNull,
+        HeaderKeyNotUtf8."""
         entries = headers.flatten()  # heeds the array's offset, and leaves out what lies under a null list
         key, value = as_binary(entries.field("key")), as_binary(entries.field("value"))
         if entries.null_count or key.null_count:
             raise HeaderKeyNull
+        if not _is_utf8(key):
+            raise HeaderKeyNotUtf8
         row_offsets = np.zeros(len(headers) + 1, np.int64)
         np.cumsum(_numpy(pc.list_value_length(headers), np.int64), out=row_offsets[1:])
         return cls(row_offsets, key, value)
+
+
+def _is_utf8(array: pa.Array) -> bool:
+    """Whether each value of a binary array without nulls is. Spark does not check its strings."""
+    _, offsets, data = array.buffers()
+    if data is None or not len(array):
+        return True
+    width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+    bounds = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    # ASCII is, and to see that takes a tenth of the time.
+    if not content.size or content.max() <= LAST_ASCII:
+        return True
+    try:
+        array.cast(pa.large_string() if width is np.int64 else pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +231,7 @@ class RecordColumns:
         """Views of a batch whose schema `check_schema` has accepted; `now_ms` is the timestamp of rows
         without one.
 
-        Raises HeaderKeyNull, TimestampOutOfRange.
+        Raises HeaderKeyNull, HeaderKeyNotUtf8, TimestampOutOfRange.
         """
         column = {name: decoded(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         key, headers, topic, partition, timestamp = (

@@ -1,12 +1,14 @@
 """Bad rows as rows of the dead-letter topic: what they were, and headers that say where they come from.
 
-    key, value, headers       as they were; a header without a key has the key pykafka.null.key
+    key, value, headers       as they were; a header without a key has the key pykafka.null.key, one whose key is not
+                              UTF-8 pykafka.bytes.key. and the key's bytes in hexadecimal digits
     pykafka.reason            the error's name: RecordTooLarge, PartitionOutOfRange, TopicNull, ...
     pykafka.query             the query's id; with exactly-once also a batch write's
     pykafka.batch             the micro-batch's
     pykafka.slot              the Spark partition's
     pykafka.row               which row of its task this was, from 0, in the order in which Spark delivered them
-    pykafka.topic             where it was to go
+    pykafka.topic             where it was to go; what is no name of a topic is cut to 249 characters, with escapes for
+                              what is not UTF-8: "\\xfd"
     pykafka.partition         that it named
     pykafka.timestamp         that it brought, as a number of its unit since 1970: "-1000 us"
     pykafka.size              of a row that is too large: bytes as a record batch of its own
@@ -35,13 +37,11 @@ import pyarrow.compute as pc
 
 from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
 from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT, TOPIC
+from kafka_sink.topic_name import shown
 
 Int64s = npt.NDArray[np.int64]
 
 REASON = "pykafka.reason"
-# The longest name of a topic; what is no name may be as long as a row.
-TOPIC_CHARACTERS = 249
-
 
 class LeftOut(IntEnum):
     NOTHING = 0
@@ -119,8 +119,9 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 def _topics(rows: pa.RecordBatch, option: str | None) -> pa.Array:
     if option is not None:
         return _same(option, rows.num_rows)
-    topic = _column(rows, "topic").cast(pa.string())
-    return pc.utf8_slice_codeunits(topic, 0, TOPIC_CHARACTERS)
+    encoded = _column(rows, "topic").cast(pa.binary()).dictionary_encode()
+    texts = [shown(name) for name in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def _times(rows: pa.RecordBatch) -> pa.Array:

@@ -3,6 +3,7 @@ taken for one. Read back by confluent-kafka, as committed."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import socket
 from collections import Counter
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaConsumer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -146,6 +148,43 @@ def test_every_reason_among_good_rows(
         ("a", b"1"), ("pykafka.null.key", b"2"), ("b", None),
     ]  # fmt: skip
     assert own["3"] == own["4"] == []
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_texts_of_spark_that_are_not_utf8(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
+) -> None:
+    """Spark does not check its strings; consumers do, and cannot read past a record that they cannot read."""
+    name, letters = topic(1, KEPT), topic(1, KEPT)
+    text = "cast(unhex('FDED') AS STRING)"
+    frame = spark.range(0, 6, 1, 1).selectExpr(
+        "cast(id AS STRING) AS value",
+        f"array(struct(if(id = 1, {text}, 'h') AS key, cast('x' AS BINARY) AS value)) AS headers",
+        f"CASE id WHEN 2 THEN {text} WHEN 3 THEN concat('{name}', '\n') WHEN 4 THEN concat('{name}', decode(X'00', "
+        f"'UTF-8')) ELSE '{name}' END AS topic",
+    )
+    given = options(guarantee, badRows="deadLetter", deadLetterTopic=letters)
+    written(frame, kafka, None, given)
+    assert values(kafka, name) == Counter([b"0", b"5"])
+    told = {ours(record)["pykafka.row"]: ours(record) for record in read(kafka, letters)}
+    assert {row: (each["pykafka.reason"], each["pykafka.topic"]) for row, each in told.items()} == {
+        "1": ("HeaderKeyNotUtf8", name), "2": ("TopicNameInvalid", r"\xfd\xed"),
+        "3": ("TopicNameInvalid", f"{name}\n"), "4": ("TopicNameInvalid", f"{name}\0"),
+    }  # fmt: skip
+    assert told["1"]["pykafka.bytes.key.fded"] == "x"
+    for broker_topic in (name, letters):
+        consumer = KafkaConsumer(
+            broker_topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest",
+            consumer_timeout_ms=2_000, isolation_level="read_committed",
+        )  # fmt: skip
+        with contextlib.closing(consumer):
+            assert len(list(consumer)) == (2 if broker_topic == name else 4)
+    written(frame, kafka, None, options(guarantee, badRows="drop"))
+    assert values(kafka, name) == Counter({b"0": 2, b"5": 2})
+    fail = options(guarantee)
+    assert r"'\\xfd\\xed' is not a name" in failed(frame.where("id = 2"), kafka, None, fail)
+    assert r"\n' is not a name" in failed(frame.where("id = 3"), kafka, None, fail)
+    assert "HeaderKeyNotUtf8" in failed(frame.where("id = 1"), kafka, None, fail)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

@@ -1864,6 +1864,35 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
         f"{TESTS_WRITE}::test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently",
     ),
     Mutant(
+        "bad rows: header keys are UTF-8 all together, and not each",
+        f"{RECORDS}/columns.py",
+        "        array.cast(pa.large_string() if width is np.int64 else pa.string())\n",
+        "        content.tobytes().decode()\n",
+        f"{TESTS_RECORDS}/test_columns.py::test_header_keys_are_utf8_by_pythons_rule_each_of_its_own",
+    ),
+    Mutant(
+        "bad rows: a header key that is not UTF-8 is written",
+        f"{RECORDS}/columns.py",
+        "    if not content.size or content.max() <= LAST_ASCII:\n",
+        "    if content.size:\n",
+        f"{TESTS_RECORDS}/test_bad_rows.py::test_bad_are_exactly_those_that_the_fast_path_refuses",
+    ),
+    Mutant(
+        "bad rows: header keys that are not UTF-8 have the same fingerprint",
+        f"{RECORDS}/bad_rows.py",
+        "{BYTES_KEY}{key.hex()}",
+        "{BYTES_KEY}",
+        f"{TESTS_RECORDS}/test_bad_rows.py::test_another_bad_row_is_another_fingerprint",
+    ),
+    Mutant(
+        "bad rows: the cluster is asked for a topic that nothing can be called",
+        f"{PRODUCER}/router.py",
+        "            if not is_topic_name(name):\n",
+        "            if not name:\n",
+        f"{TESTS_PRODUCER}/test_router.py::"
+        "test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes",
+    ),
+    Mutant(
         "receipts: a micro-batch is decided without one",
         SPARKS_PART,
         "    write_receipt(messages)\n",

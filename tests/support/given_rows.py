@@ -8,7 +8,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-Headers = tuple[tuple[str | None, bytes | None] | None, ...] | None
+# Bytes are of a Spark string that is not UTF-8: `cast(unhex('FDED') AS STRING)`.
+Text = str | bytes | None
+Headers = tuple[tuple[Text, bytes | None] | None, ...] | None
+NOT_UTF8 = [b"\xfd\xed", b"caf\xe9", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"]
 
 
 @dataclass(frozen=True)
@@ -17,21 +20,21 @@ class Given:
 
     value: bytes | None
     key: bytes | None
-    topic: str | None
+    topic: Text
     partition: int | None
     headers: Headers
     timestamp: int | None
 
 
 TEXT = st.one_of(st.none(), st.sampled_from([b"", b"a", b"longer than a view holds"]))
-ENTRY = st.one_of(st.none(), st.tuples(st.sampled_from([None, "", "h"]), TEXT))
+ENTRY = st.one_of(st.none(), st.tuples(st.sampled_from([None, "", "h", "h\xe9", *NOT_UTF8]), TEXT))
 INT64 = 2**63
 ROWS = st.lists(
     st.builds(
         Given,
         value=TEXT,
         key=TEXT,
-        topic=st.sampled_from(["t", "u", "", None]),
+        topic=st.sampled_from(["t", "u", "", None, "t\n", "t\0", "\xe9", "..", "t" * 250, *NOT_UTF8]),
         partition=st.sampled_from([0, 1, -1, 99, None]),
         headers=st.one_of(st.none(), st.lists(ENTRY, max_size=3).map(tuple)),
         timestamp=st.sampled_from([0, 1_000, -1, -1_000, -INT64, INT64 - 1, None]),
@@ -40,8 +43,31 @@ ROWS = st.lists(
 )
 
 
-def as_entry(entry: tuple[str | None, bytes | None] | None) -> dict[str, Any] | None:
-    return None if entry is None else {"key": entry[0], "value": entry[1]}
+def as_bytes(text: Text) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
+def as_entry(entry: tuple[Text, bytes | None] | None) -> dict[str, Any] | None:
+    return None if entry is None else {"key": as_bytes(entry[0]), "value": entry[1]}
+
+
+def texts(values: list[Text]) -> pa.Array:
+    """pa.string(), unchecked, as Spark's are."""
+    binary = pa.array(list(map(as_bytes, values)), pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers(), binary.null_count)
+
+
+def header_lists(values: list[Headers], lists: Any) -> pa.Array:
+    """As `texts`, with a column of keys beside them."""
+    binary_type, text_type = (header_type(lists, key, pa.binary()) for key in (pa.binary(), pa.string()))
+    binary = pa.array(
+        [None if headers is None else [as_entry(entry) for entry in headers] for headers in values], binary_type
+    )
+    key, value = (binary.values.field(name) for name in ("key", "value"))
+    key = pa.Array.from_buffers(pa.string(), len(key), key.buffers(), key.null_count)
+    entries = pa.StructArray.from_arrays([key, value], ["key", "value"], mask=binary.values.is_null())
+    own_buffers = binary.buffers()[: text_type.num_buffers]
+    return pa.Array.from_buffers(text_type, len(binary), own_buffers, binary.null_count, children=[entries])
 
 
 @dataclass(frozen=True)
@@ -68,7 +94,7 @@ TYPES = st.builds(
 
 
 def converted(values: list[Any], arrow_type: pa.DataType, plain_type: pa.DataType) -> pa.Array:
-    made = pa.array(values, plain_type)
+    made = texts(values) if plain_type == pa.string() else pa.array(values, plain_type)
     return made.dictionary_encode().cast(arrow_type) if pa.types.is_dictionary(arrow_type) else made.cast(arrow_type)
 
 
@@ -81,10 +107,7 @@ def batch_of(rows: list[Given], types: Types, columns: set[str]) -> pa.RecordBat
         "key": converted([row.key for row in stored], types.text, pa.binary()),
         "topic": converted([row.topic for row in stored], types.topic, pa.string()),
         "partition": converted([row.partition for row in stored], types.partition, pa.int32()),
-        "headers": pa.array(
-            [None if row.headers is None else [as_entry(entry) for entry in row.headers] for row in stored],
-            header_type(types.lists, pa.string(), pa.binary()),
-        ),
+        "headers": header_lists([row.headers for row in stored], types.lists),
         "timestamp": pa.array([row.timestamp for row in stored], pa.int64()).view(types.timestamp),
     }
     return pa.RecordBatch.from_pydict({name: arrays[name] for name in arrays if name in columns}).slice(1, len(rows))

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "receipt_file"}
+            | {"command_line", "receipt_file", "topic_name"}
         ),
         "neighbours",
     ),

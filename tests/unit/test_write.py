@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from given_rows import ALL, PLAIN_TYPES, Given, batch_of
 from kafka_sink import write as write_module
 from kafka_sink.errors import PartitionOutOfRange, RecordTooLarge, TooManyBadRows, TopicRecreated
 from kafka_sink.metrics import Metrics
@@ -247,13 +248,14 @@ def sorting_write(
     letters: str | None = None,
     limits: BadRowLimits | None = None,
     max_message_bytes: Mapping[str, int] | None = None,
+    rows_topic: str | None = "t",
 ) -> Write:
     policy = BadRowPolicy(
-        letters, limits or BadRowLimits(), Origin(None, None, 0, "t"), lambda topics: max_message_bytes or {}
+        letters, limits or BadRowLimits(), Origin(None, None, 0, rows_topic), lambda topics: max_message_bytes or {}
     )
     return Write(
         topic,  # type: ignore[arg-type]
-        topic="t",
+        topic=rows_topic,
         partitioner="murmur2",
         fingerprint=Fingerprint(),
         bad_rows=policy,
@@ -302,6 +304,34 @@ def test_dead_letters_go_to_their_topic_in_the_same_write() -> None:
     assert topic.by_topic == {"t": 2, "letters": 2}
     assert write.bad_rows.dead_lettered == {"PartitionOutOfRange": 2}
     assert set(write.topic_ids) == {"t", "letters"}
+
+
+def test_texts_that_are_not_utf8_are_bad_rows_that_dead_letters_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        Given(b"a", None, "t", None, ((b"\xfd\xed", b"1"),), None),
+        Given(b"b", None, b"\xfd\xed", None, None, None),
+        Given(b"c", None, b"\xfd\xed", None, ((b"\xfd\xed", b"1"),), None),
+        Given(b"d", None, "t\n", None, None, None),
+        Given(b"e", None, "t", None, (("h", b"1"),), None),
+    ]
+    topic = Remembering(1, then=1)
+    write = sorting_write(topic, letters="letters", rows_topic=None)
+    letters: list[list[tuple[bytes, bytes]]] = []
+    made = write_module.dead_letters
+
+    def remember(*given: Any) -> pa.RecordBatch:
+        batch = made(*given)
+        letters.extend([(each["key"], each["value"]) for each in entry] for entry in batch["headers"].to_pylist())
+        return batch
+
+    monkeypatch.setattr(write_module, "dead_letters", remember)
+    write.append(batch_of(rows, PLAIN_TYPES, ALL))
+    assert write.bad_rows.dead_lettered == {"HeaderKeyNotUtf8": 2, "TopicNameInvalid": 2}
+    assert topic.by_topic == {"t": 1, "letters": 4}
+    own = (b"pykafka.bytes.key.fded", b"1")
+    named = [dict(entries).get(b"pykafka.topic") for entries in letters]
+    assert named == [b"t", rb"\xfd\xed", rb"\xfd\xed", b"t\n"]
+    assert [entries[0] == own for entries in letters] == [True, False, True, False]
 
 
 def test_nothing_but_bad_rows() -> None:

@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import PartitionOutOfRange, TopicNull
+from given_rows import converted
+from kafka_sink.errors import PartitionOutOfRange, TopicNameInvalid, TopicNull
+from kafka_sink.producer import router as router_module
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router, RowTopics
 from kafka_sink.records.columns import RecordColumns
+from kafka_sink.topic_name import LONGEST
 
 
 def state(name: str, leaders: list[int]) -> TopicSnapshot:
@@ -68,6 +71,34 @@ def test_a_row_without_a_topic_is_a_bad_row(topic: pa.Array | None) -> None:
     given = {"value": pa.array([b"a", b"b"])} | ({} if topic is None else {"topic": topic})
     with pytest.raises(TopicNull):
         router().topics_of(columns(**given))
+
+
+@pytest.mark.parametrize("name", [b"\xfd\xed", b"t\n", b"t\0", "t\u202e".encode(), b"..", b"a b", b"t" * 250])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes(name: bytes, kind: pa.DataType) -> None:
+    rows = columns(value=pa.array([b"v", b"w"]), topic=converted([b"fine", name], kind, pa.string()))
+    with pytest.raises(TopicNameInvalid) as failure:
+        router().topics_of(rows)
+    assert str(failure.value).isprintable()
+    assert len(failure.value.topic) <= LONGEST
+    assert router("t").topics_of(rows).names == ("t",)
+
+
+def test_a_long_text_for_a_topic_is_cut_where_a_name_would_end() -> None:
+    for name in (b"\xfd" * 1_000_000, "\u00e9".encode() * 1_000_000):
+        with pytest.raises(TopicNameInvalid) as failure:
+            router().topics_of(columns(value=pa.array([b"v"]), topic=converted([name], pa.string(), pa.string())))
+        assert len(str(failure.value)) < 1_500
+
+
+def test_a_topic_that_is_known_needs_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = router()
+    rows = columns(value=pa.array([b"v"]), topic=pa.array(["t"]))
+    made.route(rows, made.topics_of(rows), {"t": state("t", [0])})
+    monkeypatch.setattr(router_module, "is_topic_name", None)
+    assert made.topics_of(rows).names == ("t",)
 
 
 def test_rows_without_a_key_stick_to_a_partition_with_a_leader_until_a_batch_went_there() -> None:

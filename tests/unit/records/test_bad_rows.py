@@ -3,6 +3,7 @@ them apart."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
-from kafka_sink.errors import BadRow, TopicNull
+from kafka_sink.errors import BadRow
+from kafka_sink.producer.router import Router
 from kafka_sink.records.bad_rows import (
     GOOD,
     NULL_KEY,
@@ -32,8 +34,7 @@ def refused(batch: pa.RecordBatch, *, topic_option: bool) -> str | None:
     """Why the fast path does not take a batch of one row."""
     try:
         columns = RecordColumns.from_arrow(batch, now_ms=0)
-        if not topic_option and (columns.topic is None or columns.topic[0].as_py() in (None, "")):
-            raise TopicNull
+        Router(topic="t" if topic_option else None, batch_bytes=1, rng=random.Random()).topics_of(columns)
     except BadRow as error:
         return type(error).__name__
     return None
@@ -85,6 +86,8 @@ OTHERS = [
     replace(MILD, partition=-1), replace(MILD, partition=99),
     replace(MILD, headers=((None, b"1"),)), replace(MILD, headers=((None, b"2"),)),
     replace(MILD, headers=((None, None),)), replace(MILD, headers=(("h", b"1"), (None, b"1"))),
+    replace(MILD, headers=((b"\xfd", b"1"),)), replace(MILD, headers=((b"\xfe", b"1"),)),
+    replace(MILD, topic=b"\xfd"), replace(MILD, topic=b"\xfe"), replace(MILD, topic="t\n"),
     replace(MILD, headers=((None, b"1"), ("h", b"1"))), replace(MILD, headers=((None, b"1"),), timestamp=-1),
 ]  # fmt: skip
 
@@ -111,10 +114,11 @@ def test_what_stands_for_a_row_is_a_record_and_a_good_row_stands_for_itself(rows
 
 
 def test_what_is_wrong_is_in_the_headers_of_what_stands_for_it() -> None:
-    row = Given(b"v", None, None, None, (("a", b"1"), (None, b"2"), None), -1_500)
+    row = Given(b"v", None, None, None, (("a", b"1"), (None, b"2"), None, (b"\xfd\xed", b"3")), -1_500)
     stand_in = stand_ins(plain(batch_of([row], PLAIN_TYPES, ALL)))
     assert [(entry["key"], entry["value"]) for entry in stand_in["headers"][0].as_py()] == [
-        (b"a", b"1"), (NULL_KEY.encode(), b"2"), (NULL_KEY.encode(), None), (b"pykafka.timestamp", b"-1500 us"),
+        (b"a", b"1"), (NULL_KEY.encode(), b"2"), (NULL_KEY.encode(), None),
+        (b"pykafka.bytes.key.fded", b"3"), (b"pykafka.timestamp", b"-1500 us"),
     ]  # fmt: skip
     assert stand_in["timestamp"].null_count == 1
 

@@ -8,12 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from given_rows import converted
 from kafka_sink.errors import (
     ColumnTypeMismatch,
     DuplicateColumn,
+    HeaderKeyNotUtf8,
     HeaderKeyNull,
     MissingColumn,
     SchemaError,
@@ -373,6 +375,38 @@ def test_a_null_key_or_entry_is_a_bad_row(bad_entry: dict[str, bytes | None] | N
         with_value(2, headers=headers)
     # ... but not a row that the slice leaves out.
     assert rows_of_headers(with_value(1, headers=headers.slice(0, 1))) == [[(b"k", b"v")]]
+
+
+KEY_TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@given(
+    st.lists(st.binary(max_size=3) | st.text(max_size=3).map(str.encode), max_size=6),
+    st.sampled_from(KEY_TYPES),
+    st.integers(0, 6),
+)
+@example([b"\xc3", b"\xa9"], pa.string(), 0)
+@example([b"\xfd\xed", b"a"], pa.string(), 1)
+@example([b"a", b"\xfd\xed"], pa.string(), 1)
+def test_header_keys_are_utf8_by_pythons_rule_each_of_its_own(
+    keys: list[bytes], key_type: pa.DataType, skipped: int
+) -> None:
+    key = converted(keys, key_type, pa.string())
+    entries = pa.StructArray.from_arrays([key, pa.nulls(len(keys), pa.binary())], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array(range(len(keys) + 1), pa.int32()), entries)[skipped:]
+    if all(map(is_utf8, keys[skipped:])):
+        with_value(len(headers), headers=headers)
+        return
+    with pytest.raises(HeaderKeyNotUtf8):
+        with_value(len(headers), headers=headers)
 
 
 def test_list_views_in_any_order() -> None:

@@ -9,10 +9,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from given_rows import ALL, PLAIN_TYPES, ROWS, Given, batch_of
+from given_rows import ALL, PLAIN_TYPES, ROWS, Given, Text, batch_of
 from kafka_sink.records.bad_rows import Reason, plain
 from kafka_sink.records.columns import check_schema
-from kafka_sink.records.dead_letters import TOPIC_CHARACTERS, BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.topic_name import LONGEST
 
 ORIGINS = st.builds(
     Origin,
@@ -23,16 +24,23 @@ ORIGINS = st.builds(
 )
 
 
+def as_key(key: Text) -> str:
+    if isinstance(key, bytes):
+        return f"pykafka.bytes.key.{key.hex()}"
+    return "pykafka.null.key" if key is None else key
+
+
 def expected(row: Given, reason: Reason, number: int, size: int, origin: Origin, left_out: LeftOut) -> Any:
     own = [] if row.headers is None or left_out == LeftOut.ALL else [entry or (None, None) for entry in row.headers]
-    headers: list[tuple[str, Any]] = [(key if key is not None else "pykafka.null.key", value) for key, value in own]
+    headers: list[tuple[str, Any]] = [(as_key(key), value) for key, value in own]
+    topic = row.topic if origin.topic is None else origin.topic
     told = [
         ("reason", reason.name),
         ("query", origin.query_id),
         ("batch", origin.batch_id),
         ("slot", origin.slot),
         ("row", number),
-        ("topic", row.topic if origin.topic is None else origin.topic),
+        ("topic", topic.decode("utf-8", "backslashreplace") if isinstance(topic, bytes) else topic and topic[:LONGEST]),
         ("partition", row.partition),
         ("timestamp", None if row.timestamp is None else f"{row.timestamp} us"),
         ("size", size if reason is Reason.RecordTooLarge else None),
@@ -82,7 +90,7 @@ def test_what_is_no_topics_name_is_cut() -> None:
     bad = BadRows(rows, np.array([Reason.PartitionOutOfRange], np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64))
     (letter,) = dead_letters(bad, Origin(None, None, 0), np.zeros(1, np.uint8)).to_pylist()
     headers = {entry["key"]: entry["value"] for entry in letter["headers"]}
-    assert headers[b"pykafka.topic"].decode() == "é" * TOPIC_CHARACTERS
+    assert headers[b"pykafka.topic"].decode() == "é" * LONGEST
 
 
 def test_dead_letters_have_columns_that_a_record_takes() -> None:
