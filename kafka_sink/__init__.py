@@ -121,12 +121,12 @@ def partition_count(
     that cannot be called.
     """
     from kafka_sink.client import partition_count as count
-    from kafka_sink.config import complete, given_conf, given_options
+    from kafka_sink.config import complete, given_options, over_conf
     from kafka_sink.errors import MissingOption
     from kafka_sink.spark.source import pickled
 
     conf = {} if spark is None else spark.conf.getAll
-    config = complete({**given_conf(conf), **given_options(options), "token_callable": pickled(token)})
+    config = complete({**over_conf(given_options(options), conf), "token_callable": pickled(token)})
     if config.topic is None:
         raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
     return count(config.producer, config.topic)

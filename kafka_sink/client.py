@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import VERSION, ProducerConfig
+from kafka_sink.config import VERSION, ProducerConfig, warn_once
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (
     BrokersUnreachable,
@@ -72,6 +72,7 @@ class Producer:
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
+        warn_once(config.security)
         self.used_at_ms = monotonic_ms()
         # The lock of all shared state; notified whenever the Sender thread has handled answers.
         self._changed = threading.Condition()

@@ -9,10 +9,11 @@ what options say is read and checked first, by `given_options` and `check_given`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.jaas import JaasLogin
@@ -47,6 +48,15 @@ FAIL, DEAD_LETTER = "fail", "deadLetter"
 # Parsed values by field; what is not in it was not given.
 GivenOptions = Mapping[str, Any]
 
+log = logging.getLogger(__name__)
+
+
+class Caution(NamedTuple):
+    """What works and protects less than it could, and what to do."""
+
+    found: str
+    remedy: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
@@ -62,6 +72,8 @@ class SecurityConfig:
     ssl_key_password: Secret | None = None
     ssl_endpoint_identification_algorithm: str = "https"
     ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    # Without effect, but for what it says where no protocol is given.
+    ssl_protocol: str = "TLSv1.3"
     sasl_mechanism: str | None = None
     sasl_jaas_config: Secret | None = None
     sasl_username: str | None = None
@@ -106,6 +118,31 @@ class SecurityConfig:
         # What brokers take of a token is theirs to say.
         username = None if self.sasl_mechanism == "OAUTHBEARER" else self.credential("username")
         return None if username is None else f"User:{username}"
+
+    @property
+    def tls_caution(self) -> Caution | None:
+        """What is weak about encrypted connections."""
+        if not self.is_encrypted or self.ssl_endpoint_identification_algorithm:
+            return None
+        return Caution(
+            "host names of brokers are not verified: any host with a certificate of the trusted CAs can pose as a "
+            "broker and take rows and credentials",
+            "remove kafka.ssl.endpoint.identification.algorithm, which is empty",
+        )
+
+    @property
+    def sasl_caution(self) -> Caution | None:
+        """Which options of SASL have no effect under the protocol that was chosen."""
+        values = {field: getattr(self, field) for field in _SECURITY_FIELDS}
+        unused = [_OPTION_OF[field].name for field in values if field.startswith("sasl_") and _says(values, field)]
+        if self.is_authenticated or not unused:
+            return None
+        return Caution(
+            f"{', '.join(sorted(unused))} without effect: under kafka.security.protocol={self.security_protocol} the "
+            "client does not authenticate by SASL",
+            f"set kafka.security.protocol={'SASL_SSL' if self.is_encrypted else 'SASL_SSL or SASL_PLAINTEXT'}, or "
+            "remove these options",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +274,16 @@ def check_stream(given: GivenOptions) -> None:
         )
 
 
+def over_conf(given: GivenOptions, conf: Mapping[str, str]) -> GivenOptions:
+    """`given` over what Spark's `conf` says. Where the write names its security protocol, what the conf has for other
+    protocols does not count: certificates in a cluster's conf are for the writes that use them. Raises as
+    `given_options`."""
+    both = {**given_conf(conf), **given}
+    if "security_protocol" not in given:
+        return both
+    return {field: value for field, value in both.items() if field in given or not _is_unused(both, field)}
+
+
 def complete(given: GivenOptions) -> SinkConfig:
     """The configuration, with defaults where nothing is given. Raises MissingOption, InvalidOption."""
     values = {"token_callable": None} | {field: option.default for field, option in _OPTION_OF.items()} | dict(given)
@@ -244,6 +291,7 @@ def complete(given: GivenOptions) -> SinkConfig:
         if value is REQUIRED:
             option = _OPTION_OF[field]
             raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
+    _check_protocol_is_named(given)
     # As in Kafka's producer (KIP-679): who did not ask for sequence numbers does without where they cannot be had.
     if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
         values["enable_idempotence"] = False
@@ -256,7 +304,23 @@ def complete(given: GivenOptions) -> SinkConfig:
 
 def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SinkConfig:
     """The configuration that `options` ask for where Spark's conf is `conf`. Raises ConfigError."""
-    return complete({**given_conf(conf or {}), **given_options(options)})
+    return complete(over_conf(given_options(options), conf or {}))
+
+
+_cautioned: set[Caution] = set()
+
+
+def warn_once(security: SecurityConfig) -> None:
+    """Logs what is weak about `security`; each text once in the life of the process."""
+    for caution in (security.tls_caution, security.sasl_caution):
+        if caution is not None and caution not in _cautioned:
+            _cautioned.add(caution)
+            log.warning("%s. To change that, %s.", caution.found, caution.remedy)
+
+
+def warn_of_given(given: GivenOptions) -> None:
+    """The same of what the options of a write say by themselves, where it is planned."""
+    warn_once(SecurityConfig(**{field: value for field, value in given.items() if field in _SECURITY_FIELDS}))
 
 
 # --- values that exclude each other -----------------------------------------------------------------------------------
@@ -394,7 +458,61 @@ def _is_authenticated(values: Mapping[str, Any]) -> bool:
     return values["security_protocol"] in AUTHENTICATED
 
 
+# Who gives one of these wants rows encrypted; the other options of TLS only say how.
+CERTIFICATES = (
+    "ssl_truststore_location",
+    "ssl_truststore_certificates",
+    "ssl_keystore_location",
+    "ssl_keystore_certificate_chain",
+    "ssl_keystore_key",
+    "ssl_key_password",
+)
+
+
+def _says(values: Mapping[str, Any], field: str) -> bool:
+    """Whether the value is more than the default's or an empty text."""
+    value = values[field].value if isinstance(values[field], Secret) else values[field]
+    return field in _OPTION_OF and bool(value) and value != _OPTION_OF[field].default
+
+
+def _is_unused(values: Mapping[str, Any], field: str) -> bool:
+    """Whether the security protocol has no use for it. A token endpoint is asked with the truststore under
+    SASL_PLAINTEXT too; a mechanism that is not given may still come from Spark's conf."""
+    protocol = values["security_protocol"]
+    if field.startswith("sasl_"):
+        return protocol not in AUTHENTICATED
+    asks_for_tokens = protocol in AUTHENTICATED and values.get("sasl_mechanism", "OAUTHBEARER") == "OAUTHBEARER"
+    is_for_endpoint = field.startswith("ssl_truststore_") and asks_for_tokens
+    return field.startswith("ssl_") and protocol not in ENCRYPTED and not is_for_endpoint
+
+
+def _check_protocol_is_named(given: GivenOptions) -> None:
+    """Raises MissingOption for options of TLS or SASL without a protocol: its default would send rows in plaintext."""
+    said = [field for field in _OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given]
+    said = [field for field in said if _says(given, field)]
+    if "security_protocol" in given or not said:
+        return
+    meant = "SASL_SSL" if any(field.startswith("sasl_") for field in said) else "SSL"
+    names = ", ".join(_OPTION_OF[field].name for field in said)
+    planned = " as an option of the write" if given.get("delivery_guarantee") == EXACTLY_ONCE else ""
+    raise MissingOption(
+        option=_OPTION_OF["security_protocol"].name,
+        hint=f"{names} given without it, so rows would go to the brokers in plaintext. {meant} is meant{planned}.",
+    )
+
+
 SECURITY_RULES = (
+    *(
+        Rule(
+            (field, "security_protocol"),
+            lambda values, field=field: not (_says(values, field) and _is_unused(values, field)),  # type: ignore[misc]
+            lambda values: (
+                f"kafka.security.protocol={'SASL_SSL' if _is_authenticated(values) else 'SSL or SASL_SSL'} beside it "
+                f"(under {values['security_protocol']} rows would go to the brokers in plaintext), or none of it"
+            ),
+        )
+        for field in CERTIFICATES
+    ),
     Rule(
         ("security_protocol", "sasl_mechanism"),
         lambda values: not _is_authenticated(values) or values["sasl_mechanism"] is not None,

@@ -492,7 +492,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("Security", _SECURITY, (
         Option("kafka.security.protocol", "security_protocol", _upper_of(*SECURITY_PROTOCOLS), "PLAINTEXT",
                "SSL: encrypted, the brokers verified; SASL_SSL: and the client authenticated by kafka.sasl.mechanism; "
-               "SASL_PLAINTEXT: authenticated over connections that anybody can read"),
+               "SASL_PLAINTEXT: authenticated over connections that anybody can read. Required with any kafka.ssl or "
+               "kafka.sasl option that says more than its default"),
         Option("kafka.ssl.truststore.type", None, _store_type("kafka.ssl.truststore.location"), "PEM",
                "JKS and PKCS12 stores are refused with the command that converts them"),
         Option("kafka.ssl.truststore.location", "ssl_truststore_location",
@@ -518,7 +519,7 @@ SECTIONS: tuple[Section, ...] = (
         Option("kafka.ssl.enabled.protocols", "ssl_enabled_protocols",
                Kind("TLSv1.2, TLSv1.3 or both", _tls_versions), "TLSv1.2,TLSv1.3",
                "versions of TLS that may be spoken"),
-        Option("kafka.ssl.protocol", None, Kind("TLS, TLSv1.2 or TLSv1.3", _ssl_protocol), "TLSv1.3",
+        Option("kafka.ssl.protocol", "ssl_protocol", Kind("TLS, TLSv1.2 or TLSv1.3", _ssl_protocol), "TLSv1.3",
                "accepted without effect: kafka.ssl.enabled.protocols decides"),
         Option("kafka.sasl.mechanism", "sasl_mechanism",
                Kind(f"one of: {', '.join(SASL_MECHANISMS)}", _mechanism), None,

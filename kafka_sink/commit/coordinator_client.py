@@ -39,7 +39,7 @@ from typing import Any, overload
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.client import network_settings
 from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command, warn_once
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import (
     BrokersUnreachable,
@@ -126,6 +126,7 @@ class CoordinatorClient:
 
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
+        warn_once(config.security)
         self.used_at_ms = monotonic_ms()
         self._rng = random.Random()
         metrics = Metrics()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_sink.config import SecurityConfig
+from kafka_sink.config import Caution, SecurityConfig
 from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipped, warning
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
@@ -222,9 +222,15 @@ def _went_well(step: str, attempt: Attempt, security: SecurityConfig) -> Finding
         case "tcp":
             return ok(f"connected to {attempt.connected_to}")
         case "tls":
-            return ok(attempt.tls or f"none ({protocol})")
+            found = attempt.tls or f"none ({protocol})"
+            return _cautious(found, security.tls_caution)
         case "api versions":
             return ok(attempt.versions)
         case _:
             who = f"{security.sasl_mechanism}, {security.principal or 'by a token'}"
-            return ok(who if security.is_authenticated else f"none ({protocol})")
+            found = who if security.is_authenticated else f"none ({protocol})"
+            return _cautious(found, security.sasl_caution)
+
+
+def _cautious(found: str, caution: Caution | None) -> Finding:
+    return ok(found) if caution is None else warning(f"{found}; {caution.found}", caution.remedy)

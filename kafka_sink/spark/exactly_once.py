@@ -38,7 +38,7 @@ from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
-from kafka_sink.config import EXACTLY_ONCE, FAIL, GivenOptions, SinkConfig, complete, given_conf
+from kafka_sink.config import EXACTLY_ONCE, FAIL, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import (
     ConfigError,
@@ -257,7 +257,7 @@ def write_slot(
             "over: set it to false.",
         )
     with told_of_a_transaction(plan.batch):
-        config = complete({**given_conf(conf), **given})
+        config = complete(over_conf(given, conf))
         if config.txn_app_id is not None and "txn_app_id" not in given:
             raise NotPlanned(option="txnAppId")
         if plan.is_written:

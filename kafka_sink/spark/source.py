@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource
 
-from kafka_sink.config import GivenOptions, check_given, check_stream, given_options
+from kafka_sink.config import GivenOptions, check_given, check_stream, given_options, warn_of_given
 from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
 from kafka_sink.options import Secret
 from kafka_sink.records.columns import check_schema
@@ -73,6 +73,7 @@ class KafkaDataSource(DataSource):
 
     def _check(self, given: GivenOptions, schema: spark_types.StructType, overwrite: bool) -> None:
         check_given(given)
+        warn_of_given(given)
         if overwrite:
             raise WriteModeUnsupported
         # Where the topic comes from is the task's to say: it may be in the conf, or an interceptor's.

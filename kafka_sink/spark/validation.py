@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_stream, complete, given_conf, given_options
+from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_stream, complete, given_options, over_conf
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.errors import NotPlanned
@@ -55,7 +55,7 @@ def configuration(
         check_stream(given)
     check_given(given)
     # Where an exactly-once write is planned there is no conf.
-    config = complete(given if is_exactly_once(given) else {**given_conf(df.sparkSession.conf.getAll), **given})
+    config = complete(given if is_exactly_once(given) else over_conf(given, df.sparkSession.conf.getAll))
     if config.delivery_guarantee == EXACTLY_ONCE and not is_exactly_once(given):
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
     if df.isStreaming and is_exactly_once(given):

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kafka_sink.client import lease
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, given_conf
+from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import NotPlanned, WriteKind
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows, finish
@@ -89,7 +89,7 @@ def _write_rows(
 ) -> TaskReceipt:
     started_ms = wall_clock_ms()
     context = TaskContext.get()
-    config = complete({**given_conf(_conf_of(context)), **options})
+    config = complete(over_conf(options, _conf_of(context)))
     if config.delivery_guarantee == EXACTLY_ONCE:
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
     ensure_topic(config)

@@ -216,6 +216,18 @@ def test_a_certificate_for_another_host(secure: SecureKafka) -> None:
     assert "issued for this one" in failure.finding.remedy
 
 
+def test_host_names_that_are_not_to_be_verified_are_a_warning_by_the_command(
+    secure: SecureKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = secure.tls("ELSEWHERE", ssl_endpoint_identification_algorithm="")
+    file = tmp_path / "options"
+    lines = (f"{name} = {text}".replace("\n", "\\n") for name, text in options.items())
+    file.write_text("\n".join(lines))
+    assert check.main(["--preset", str(file)]) == check.OK
+    found = capsys.readouterr().out
+    assert re.search(r"WARNING +tls +.*host names\s+of\s+brokers\s+are\s+not\s+verified", found), found
+
+
 def test_an_expired_certificate(secure: SecureKafka) -> None:
     failure = secured(secure, secure.tls("EXPIRED"))
     assert (failure.step, "has expired" in failure.finding.found) == ("tls", True)

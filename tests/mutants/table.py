@@ -15,6 +15,7 @@ CONNECTION = "kafka_sink/protocol/connection.py"
 SASL = "kafka_sink/protocol/sasl.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
+CONFIG = "kafka_sink/config.py"
 WRITE_MODULE = "kafka_sink/write.py"
 SINK = "kafka_sink/commit/sink.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
@@ -30,6 +31,7 @@ TESTS_NET = "tests/unit/net"
 TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
+TESTS_CONFIG = "tests/unit/test_config.py"
 TESTS_WRITE = "tests/unit/test_write.py"
 TESTS_HANGING = "tests/unit/commit/test_hanging.py"
 TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
@@ -840,6 +842,34 @@ SECURITY: tuple[Mutant, ...] = (
         '        log.warning(\n            "what this run',
         '        log.debug(\n            "what this run',
         f"{TESTS_SPARKS_PART}::test_an_abort_never_hides_the_error_that_made_it_necessary",
+    ),
+    Mutant(
+        "security: options of TLS or SASL without a protocol go out in plaintext",
+        CONFIG,
+        '    if "security_protocol" in given or not said:\n',
+        "    if True:\n",
+        f"{TESTS_CONFIG}::test_options_of_tls_or_sasl_without_a_protocol_never_send_plaintext",
+    ),
+    Mutant(
+        "security: certificates under a protocol that does not encrypt are left unused",
+        CONFIG,
+        "not (_says(values, field) and _is_unused(values, field))",
+        "True",
+        f"{TESTS_CONFIG}::test_certificates_are_refused_under_a_protocol_that_does_not_encrypt",
+    ),
+    Mutant(
+        "security: the write's own certificate is taken for one of the conf, and left",
+        CONFIG,
+        '    if "security_protocol" not in given:\n        return both\n',
+        "    given = {}\n",
+        f"{TESTS_CONFIG}::test_a_protocol_that_the_write_names_leaves_the_certificates_of_the_conf",
+    ),
+    Mutant(
+        "security: nobody hears that host names are not verified",
+        CONFIG,
+        "not self.is_encrypted or self.ssl_endpoint_identification_algorithm",
+        "True",
+        f"{TESTS_CONFIG}::test_what_protects_less_than_it_could_is_logged_once",
     ),
 )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafka_sink import config as config_module
 from kafka_sink.config import (
     RULES,
     SECURITY_RULES,
@@ -20,6 +22,8 @@ from kafka_sink.config import (
     given_conf,
     given_options,
     sink_config,
+    warn_of_given,
+    warn_once,
 )
 from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
 from kafka_sink.options import INT32_MAX, OPTIONS, Option, Secret
@@ -150,11 +154,12 @@ def test_the_order_is_the_same_for_every_option(option: Option) -> None:
     is_truth = isinstance(default, bool)
     other = others[default] if is_truth or default in (-1, INT32_MAX) else str(default + 1)
     options, conf = {option.name: str(option.default)}, {f"spark.pykafka.{option.name}": other}
+    protocol = {"spark.pykafka.kafka.security.protocol": "SSL"}
     if option.field is None:
         assert given_options(options) == given_conf(conf) == {}
         return
     assert given_conf(conf)[option.field] == option.read(other) != option.default
-    used, by_conf = sink_config({**SERVERS, **options}, conf), sink_config({**SERVERS}, conf)
+    used, by_conf = (sink_config({**SERVERS, **each}, conf | protocol) for each in (options, {}))
     for config, text in ((used, str(option.default)), (by_conf, other)):
         holders = (config, config.producer, config.producer.security)
         (value,) = (getattr(holder, option.field) for holder in holders if hasattr(holder, option.field))
@@ -259,6 +264,7 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
 SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+TLS = {**SERVERS, "kafka.security.protocol": "SSL"}
 TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
 CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 HTTP = "http://idp/other,http://idp:80/"
@@ -287,14 +293,14 @@ TOKEN = {
         ({key: value for key, value in TOKEN.items() if key != TOKEN_URL}, TOKEN_URL),
         ({key: value for key, value in TOKEN.items() if key != f"{CLIENT}.secret"}, TOKEN_URL),
         ({**TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
-        ({**SERVERS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
-        ({**SERVERS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
+        ({**TLS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
+        ({**TLS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
         (
-            {**SERVERS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"},
+            {**TLS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"},
             "kafka.ssl.keystore.location",
         ),
         (
-            {**SERVERS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
+            {**TLS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
             "kafka.ssl.truststore.location",
         ),
     ],
@@ -304,6 +310,145 @@ def test_security_options_that_contradict_each_other(options: dict[str, str], na
         sink_config(options)
     assert failure.value.option == named
     assert "hunter2" not in str(failure.value)
+
+
+# A value other than the default's, of every option of TLS and SASL.
+MEANT = {
+    "kafka.ssl.truststore.location": ("/ca.pem", "SSL"),
+    "kafka.ssl.truststore.certificates": ("pem", "SSL"),
+    "kafka.ssl.keystore.location": ("/me.pem", "SSL"),
+    "kafka.ssl.keystore.certificate.chain": ("pem", "SSL"),
+    "kafka.ssl.keystore.key": ("hunter2", "SSL"),
+    "kafka.ssl.key.password": ("hunter2", "SSL"),
+    "kafka.ssl.enabled.protocols": ("TLSv1.3", "SSL"),
+    "kafka.ssl.protocol": ("TLS", "SSL"),
+    "kafka.sasl.mechanism": ("SCRAM-SHA-256", "SASL_SSL"),
+    "kafka.sasl.jaas.config": (JAAS, "SASL_SSL"),
+    "kafka.sasl.username": ("alice", "SASL_SSL"),
+    "kafka.sasl.password": ("hunter2", "SASL_SSL"),
+    TOKEN_URL: ("https://idp.example/token", "SASL_SSL"),
+    f"{CLIENT}.id": ("app", "SASL_SSL"),
+    f"{CLIENT}.secret": ("hunter2", "SASL_SSL"),
+    "kafka.sasl.oauthbearer.scope": ("x", "SASL_SSL"),
+    "kafka.sasl.oauthbearer.header.urlencode": ("true", "SASL_SSL"),
+}
+# What others of their name say is the default, or takes protection away.
+SAYS_NOTHING = {
+    "kafka.ssl.truststore.type": "PEM",
+    "kafka.ssl.keystore.type": "PEM",
+    "kafka.ssl.endpoint.identification.algorithm": "",
+}
+CERTIFICATES = [name for name in MEANT if re.search("store|password", name) and ".ssl." in name]
+
+
+def test_no_option_of_tls_or_sasl_is_left_out_here() -> None:
+    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
+    assert MEANT.keys() | SAYS_NOTHING.keys() == names
+
+
+@pytest.mark.parametrize("name", MEANT)
+@pytest.mark.parametrize("in_conf", [False, True])
+def test_options_of_tls_or_sasl_without_a_protocol_never_send_plaintext(name: str, in_conf: bool) -> None:
+    text, meant = MEANT[name]
+    # As shared settings have it, beside what is the default.
+    beside = {**SERVERS, **SAYS_NOTHING, "kafka.ssl.endpoint.identification.algorithm": "https"}
+    with pytest.raises(MissingOption) as failure:
+        if in_conf:
+            sink_config(beside, {f"spark.pykafka.{name}": text})
+        else:
+            sink_config({**beside, name.upper(): text})
+    assert failure.value.option == "kafka.security.protocol"
+    assert f"{name} given without it" in str(failure.value)
+    assert f"{meant} is meant." in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
+def test_without_a_protocol_everything_that_asks_for_one_is_named() -> None:
+    with pytest.raises(MissingOption, match=r"mechanism, kafka\.sasl\.username given.*SASL_SSL is meant as an"):
+        sink_config(
+            {**SERVERS, "kafka.sasl.username": "alice", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.password": "",
+             "deliveryGuarantee": "exactly-once"}
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["", "https"])
+def test_settings_that_ask_for_nothing_need_no_protocol(algorithm: str) -> None:
+    settings = SAYS_NOTHING | {
+        "kafka.ssl.endpoint.identification.algorithm": algorithm,
+        "kafka.ssl.protocol": "TLSv1.3",
+        "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+        "kafka.sasl.oauthbearer.header.urlencode": "false",
+        "kafka.sasl.password": "",
+    }
+    assert sink_config(SERVERS | settings).producer.security.security_protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_certificates_are_refused_under_a_protocol_that_does_not_encrypt(name: str, protocol: str) -> None:
+    login = {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": "SCRAM-SHA-256", **USER}
+    options = {**SERVERS, **login, name: MEANT[name][0]}
+    with pytest.raises(InvalidOption, match=f"under {protocol} rows would go to the brokers in plaintext") as failure:
+        sink_config(options)
+    assert failure.value.option == name
+    assert "hunter2" not in str(failure.value)
+    # Where the write is planned as well.
+    with pytest.raises(InvalidOption):
+        check_given(given_options(options))
+
+
+def test_a_protocol_that_the_write_names_leaves_the_certificates_of_the_conf() -> None:
+    conf = {f"spark.pykafka.{name}": text for name, (text, _) in MEANT.items() if name not in CERTIFICATES[1:]}
+    conf["spark.pykafka.kafka.security.protocol"] = "SASL_SSL"
+    security = sink_config({**SERVERS, "kafka.security.protocol": "PLAINTEXT"}, conf).producer.security
+    assert security == SecurityConfig()
+    # A certificate of the write's own is not taken for one of the conf.
+    with pytest.raises(InvalidOption):
+        sink_config({**SERVERS, "kafka.ssl.truststore.location": "/ca.pem"}, {**conf, **PLAINTEXT_CONF})
+
+
+PLAINTEXT_CONF = {"spark.pykafka.kafka.security.protocol": "PLAINTEXT"}
+
+
+def test_a_token_endpoint_is_asked_with_the_truststore_whatever_the_brokers_are() -> None:
+    options = {
+        **TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT", "allowPlaintextCredentials": "true",
+        "kafka.ssl.truststore.location": "/idp.pem",
+    }  # fmt: skip
+    assert sink_config(options).producer.security.ssl_truststore_location == "/idp.pem"
+    check_given(given_options({key: value for key, value in options.items() if key != "kafka.sasl.mechanism"}))
+    with pytest.raises(InvalidOption, match="SASL_SSL"):
+        sink_config({**options, "kafka.ssl.keystore.location": "/me.pem"})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({**TLS, "kafka.ssl.endpoint.identification.algorithm": ""}, "host names of brokers are not verified"),
+        ({**TLS, **USER}, "kafka.sasl.password, kafka.sasl.username without effect"),
+        ({**SERVERS, **USER, "kafka.security.protocol": "PLAINTEXT"}, "without effect"),
+    ],
+)
+def test_what_protects_less_than_it_could_is_logged_once(
+    options: dict[str, str], says: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_module, "_cautioned", set())
+    for _ in range(3):
+        warn_of_given(given_options(options))
+        warn_once(sink_config(options).producer.security)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert says in record.getMessage()
+    assert "hunter2" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [SERVERS, TLS, {**SECURE, **USER}, {**SERVERS, "kafka.ssl.endpoint.identification.algorithm": ""}],
+)
+def test_what_is_as_it_should_be_is_not_logged(options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    warn_once(sink_config(options).producer.security)
+    assert not caplog.records
 
 
 def test_a_token_endpoint_over_http_must_be_allowed_by_its_url() -> None:

@@ -16,7 +16,11 @@ from kafka_sink.security import authenticator, tls_context
 from token_endpoint import jwt, token_endpoint
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
-PASSWORD = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+PASSWORD = {
+    "kafka.security.protocol": "PLAINTEXT",
+    "kafka.sasl.username": "alice",
+    "kafka.sasl.password": "hunter2",
+}
 
 
 def security(**options: str) -> SecurityConfig:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,30 @@ def test_what_was_agreed_on_is_said() -> None:
     bare = Attempt("kafka-1", 9092, ("10.0.0.1",), "10.0.0.1:9092", versions="Produce 12")
     found = [verdict.finding.found for verdict in host_verdicts(bare, "here", PLAINTEXT)]
     assert found[2] == found[4] == "none (kafka.security.protocol=PLAINTEXT)"
+
+
+@pytest.mark.parametrize(
+    ("security", "step", "found", "remedy"),
+    [
+        (
+            replace(SCRAM, ssl_endpoint_identification_algorithm=""), "tls",
+            "TLSv1.3, AES; host names of brokers are not verified", "kafka.ssl.endpoint.identification.algorithm",
+        ),
+        (
+            replace(SCRAM, security_protocol="SSL"), "sasl",
+            "none (kafka.security.protocol=SSL); kafka.sasl.mechanism, kafka.sasl.password, kafka.sasl.username "
+            "without effect", "kafka.security.protocol=SASL_SSL",
+        ),
+    ],
+)  # fmt: skip
+def test_what_works_and_protects_less_than_it_could_is_a_warning(
+    security: SecurityConfig, step: str, found: str, remedy: str
+) -> None:
+    warned = [verdict for verdict in host_verdicts(WHOLE, "here", security) if verdict.status is WARNING]
+    assert [verdict.step for verdict in warned] == [step]
+    assert warned[0].finding.found.startswith(found)
+    assert remedy in warned[0].finding.remedy
+    assert "canary" not in repr(warned)
 
 
 @pytest.mark.parametrize(
