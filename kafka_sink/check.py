@@ -18,7 +18,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from kafka_sink.command_line import add_options, options_of, parser_of, say
+from kafka_sink.command_line import add_options, options_of, parser_of, say, tell
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = examine(config)
     if args.spark is not None:
         report += from_executors(config, args.spark)
-    print(report, flush=True)
+    tell(*str(report).split("\n"))
     return OK if report.ok else FAILED
 
 

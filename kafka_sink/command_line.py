@@ -7,6 +7,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TextIO
+
+from kafka_sink.quoting import quoted
+
+MAX_LINE_CHARACTERS = 16_000
 
 
 def parser_of(module_doc: str | None, command: str) -> argparse.ArgumentParser:
@@ -43,8 +48,14 @@ def options_of(args: argparse.Namespace, over: dict[str, str | None]) -> dict[st
 
 def say(text: str, status: int) -> int:
     """To whoever reads errors; the exit status."""
-    print(text, file=sys.stderr, flush=True)
+    tell(text, file=sys.stderr)
     return status
+
+
+def tell(*lines: str, file: TextIO | None = None) -> None:
+    """To stdout, unless `file` is another. Each of `lines` stays one, whatever is in the names that it quotes."""
+    for line in lines:
+        print(quoted(line, MAX_LINE_CHARACTERS), file=file, flush=True)
 
 
 def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.jaas import JaasLogin
 from kafka_sink.options import KIB, OPTIONS, REQUIRED, Secret, option_named
+from kafka_sink.quoting import shell_command
 
 try:
     VERSION = metadata.version("pyspark-pykafka")
@@ -347,8 +348,11 @@ LEAST_BUFFER_BYTES = 16 * KIB
 
 def commit_topic_command(what: str, topic: str, producer: ProducerConfig) -> str:
     """What an administrator types to `--create` or `--alter` a commit topic."""
-    servers = producer.bootstrap_servers_text
-    return f"kafka-topics.sh --bootstrap-server {servers} {what} --topic {topic} --partitions {COMMIT_TOPIC_PARTITIONS}"
+    return topics_command(producer, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
+
+
+def topics_command(producer: ProducerConfig, options: Mapping[str, str | None]) -> str:
+    return shell_command("kafka-topics.sh", {"--bootstrap-server": producer.bootstrap_servers_text, **options})
 
 
 def even_batch_size(batch_size: int) -> int:

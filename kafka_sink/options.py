@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.jaas import JaasProblem, parse_jaas
+from kafka_sink.quoting import shell_command
 from kafka_sink.topic_name import is_topic_name
 
 INT32_MAX = 2**31 - 1
@@ -121,8 +122,13 @@ def _topic(text: str) -> str:
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
+def is_prefix(text: str) -> bool:
+    """Whether transactionalIdPrefix and txnAppId may be this."""
+    return _PREFIX.fullmatch(text) is not None
+
+
 def _prefix(text: str) -> str:
-    if not _PREFIX.fullmatch(text):
+    if not is_prefix(text):
         raise ValueError
     return text
 
@@ -144,11 +150,13 @@ def _conversion(option: str, location: str, store_type: str) -> str:
     pkcs12, steps = location, ""
     if store_type == "JKS":
         pkcs12 = f"{location}.p12"
-        steps = f"keytool -importkeystore -srckeystore {location} -destkeystore {pkcs12} -deststoretype PKCS12 && "
-    what = " -nokeys" if "truststore" in option else ""
+        stores = {"-srckeystore": location, "-destkeystore": pkcs12, "-deststoretype": "PKCS12"}
+        steps = f"{shell_command('keytool -importkeystore', stores)} && "
+    files: dict[str, str | None] = {"-in": pkcs12, "-out": pem}
+    no_keys: dict[str, str | None] = {"-nokeys": None} if "truststore" in option else {}
     store = option.rpartition(".")[0]
     return (
-        f"Convert it: {steps}openssl pkcs12 -in {pkcs12} -out {pem}{what}, then set {option}={pem} and "
+        f"Convert it: {steps}{shell_command('openssl pkcs12', files | no_keys)}, then set {option}={pem} and "
         f"{store}.type=PEM, and remove {store}.password."
     )
 

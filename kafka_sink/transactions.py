@@ -35,7 +35,7 @@ import pyarrow as pa
 from kafka_sink import receipt_file
 from kafka_sink.checkpoint import compared, read_checkpoint
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.command_line import add_options, options_of, parser_of, say
+from kafka_sink.command_line import add_options, options_of, parser_of, say, tell
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging
@@ -44,9 +44,18 @@ from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
 from kafka_sink.config import SinkConfig, sink_config
-from kafka_sink.errors import ConfigError, DecisionPending, KafkaSinkError, MissingOption
+from kafka_sink.errors import (
+    ConfigError,
+    DecisionPending,
+    KafkaSinkError,
+    MissingOption,
+    TransactionRefused,
+    UnreadableState,
+)
+from kafka_sink.options import is_prefix
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
+from kafka_sink.quoting import quoted
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 # Of slots, partitions and the like in one line; whoever needs more has the table.
@@ -140,7 +149,7 @@ class Session:
         topics = getattr(self.args, "topic", None)
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
         if leaderless:
-            print(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
+            tell(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
         return led
 
     def survey(self, sink: Sink, partitions: Sequence[TopicAndPartition]) -> Survey:
@@ -156,11 +165,19 @@ def list_(session: Session) -> int:
     """Lists the open transactions of every sink whose name begins with the prefix. Changes nothing."""
     seen = run(session.client, by_hand.look(session.sink(session.prefix), session.prefix, session.partitions()))
     tell_refused(seen)
-    found = [run(session.client, by_hand.survey(session.sink(name), seen)) for name in seen.busy_sinks()]
+    found, unreadable = [], []
+    for name in seen.busy_sinks():
+        try:
+            found.append(run(session.client, by_hand.survey(session.sink(name), seen)))
+        except (TransactionRefused, UnreadableState) as error:
+            # Whoever wrote under that name, the other sinks' are to be seen.
+            unreadable.append(error)
     tell_open(found)
     for each in found:
         tell_what_to_do(each)
-    return OK
+    for why in unreadable:
+        say(f"error: {why}", FAILED)
+    return FAILED if unreadable else OK
 
 
 def describe(session: Session) -> int:
@@ -183,7 +200,7 @@ def status(session: Session) -> int:
     found = session.survey(session.sink(session.prefix), session.partitions())
     tell_decision(found)
     tell_topics(session, found)
-    print(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
+    tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
     if session.args.receipts is not None:
         tell_receipt(session.args.receipts, checkpoint.query_id)
     tell_sink(found)
@@ -199,19 +216,19 @@ def repair(session: Session) -> int:
     tell_topics(session, before)
     if session.args.dry_run:
         for each in before.decided:
-            print(f"Would commit {each.transactional_id} ({each.ids}).")
+            tell(f"Would commit {each.transactional_id} ({each.ids}).")
         for hanging in before.hanging:
-            print(f"Would end with COMMIT {told(hanging)}.")
+            tell(f"Would end with COMMIT {told(hanging)}.")
         if not before.decided and not before.hanging:
-            print("Nothing to do.")
+            tell("Nothing to do.")
         return OK
     after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
     for each in before.decided:
         slot = "the decision" if each.slot is None else f"slot {each.slot}"
-        print(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
+        tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
     for hanging in before.hanging:
         if hanging not in after.hanging:
-            print(f"Ended with COMMIT: {told(hanging)}.")
+            tell(f"Ended with COMMIT: {told(hanging)}.")
     return tell_what_is_left(after, refused)
 
 
@@ -229,11 +246,11 @@ def abort(session: Session) -> int:
             command=command(sink, "repair"),
         )
     if not found.open:
-        print(f"Sink {sink.names.sink} has no open transaction.")
+        tell(f"Sink {sink.names.sink} has no open transaction.")
         return OK
     if not session.args.take_over:
         tell_open([found])
-        print("\nThese would be aborted: their rows become invisible for good, and a query writes them again.")
+        tell("", "These would be aborted: their rows become invisible for good, and a query writes them again.")
         return say(
             f"refused: nothing was changed. If a query runs with prefix {sink.names.sink}, it would stop with "
             "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
@@ -242,9 +259,9 @@ def abort(session: Session) -> int:
     # What is read there decides what is left alone, and a query is stopped for it.
     session.client.ensure_topic(sink.names.commit_topic)
     aborted = run(session.client, by_hand.abort_by_hand(sink))
-    print(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
+    tell(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
     for each in aborted:
-        print(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
+        tell(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
     return OK
 
 
@@ -254,25 +271,27 @@ def abort(session: Session) -> int:
 def tell_refused(seen: Seen) -> None:
     if seen.refused:
         why = ", ".join(sorted(set(seen.refused.values())))
-        print(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
+        tell(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
 
 
 def tell_decision(found: Survey) -> None:
     sink, decision = found.sink, found.decision
-    print(f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version ", end="")
-    print(sink.transaction_version)
+    tell(
+        f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
+        f"{sink.transaction_version}"
+    )
     if decision is None:
-        print("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
+        tell("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
         return
-    print(
+    tell(
         f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
         f"made {at(decision.decided_ms)} UTC by generation {decision.generation}"
     )
     missing = found.missing
     if missing:
-        print(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
+        tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
     else:
-        print("          carried out: every slot is visible")
+        tell("          carried out: every slot is visible")
 
 
 def tell_topics(session: Session, found: Survey) -> None:
@@ -282,13 +301,13 @@ def tell_topics(session: Session, found: Survey) -> None:
         return
     topics = tuple(decision.topic_ids)
     for topic, (old_id, new_id) in decision.created_again(session.client.topic_ids(topics)).items():
-        print(
+        tell(
             f"Topic {topic} was deleted and created again since (topic id {old_id} is now {new_id}): rows that were in "
             "the old topic are gone, and a restart does not write them again where it finds them visible."
         )
     for topic, told in session.client.topics(topics).items():
         if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            print(f"Topic {topic} (topic id {decision.topic_ids[topic]}) is not there any more, nor are its rows.")
+            tell(f"Topic {topic} (topic id {decision.topic_ids[topic]}) is not there any more, nor are its rows.")
 
 
 def tell_receipt(receipts_path: str, query_id: str) -> None:
@@ -298,13 +317,13 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
         runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
     except (FileNotFoundError, IndexError):
-        print(f"Receipts: none of this query in {receipts_path}")
+        tell(f"Receipts: none of this query in {receipts_path}")
         return
     except (OSError, pa.ArrowException) as error:
-        print(f"Receipts: {receipts_path} cannot be read: {error}")
+        tell(f"Receipts: {receipts_path} cannot be read: {error}")
         return
     ended = runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"])
-    print(
+    tell(
         f"Receipts: the last is of micro-batch {runs[0]['batch_id']}, {runs[0]['rows']:,} rows in "
         f"{sum(run['topic'] is not None for run in runs):,} record batches of "
         f"{sum(run['batch_bytes'] or 0 for run in runs):,} bytes, acknowledged {ended:%Y-%m-%d %H:%M:%S} UTC"
@@ -314,7 +333,7 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
 def tell_sink(found: Survey) -> None:
     if found.decision is not None:
         tell_slots(found)
-    print()
+    tell("")
     tell_open([found])
     tell_what_to_do(found)
 
@@ -333,7 +352,7 @@ def tell_slots(found: Survey) -> None:
                 "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
             )
         )
-    print()
+    tell("")
     tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
 
 
@@ -355,60 +374,68 @@ def tell_open(surveys: Iterable[Survey]) -> None:
     if rows:
         tell_table(("TRANSACTION", "STATE", "SINCE (UTC)", "FOR", "DECIDED", "READERS SEE NOTHING OF"), rows)
     else:
-        print("No transaction is open.")
+        tell("No transaction is open.")
 
 
 def tell_what_to_do(found: Survey) -> None:
-    sink = found.sink
+    sink, name = found.sink, quoted(found.sink.names.sink)
+    if not is_prefix(sink.names.sink):
+        tell("", f"{name}: another program's, as no transactionalIdPrefix can be that. No command here ends it.")
+        return
     if found.decided or found.hanging:
-        print(
-            f"\n{sink.names.sink}: decided, and not all of it is there for readers. A query that runs or starts "
-            f"carries it out; so does\n    {command(sink, 'repair')}"
+        tell(
+            "",
+            f"{name}: decided, and not all of it is there for readers. A query that runs or starts carries it out; so "
+            "does",
+            f"    {command(sink, 'repair')}",
         )
     if found.undecided:
         timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
-        print(
-            f"\n{sink.names.sink}: open and not decided, as while a query writes a micro-batch. If none runs, its next "
-            f"start ends them, or the brokers do, {timeout} after they began. To end them now:\n    "
-            f"{command(sink, 'abort')}"
+        tell(
+            "",
+            f"{name}: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends "
+            f"them, or the brokers do, {timeout} after they began. To end them now:",
+            f"    {command(sink, 'abort')}",
         )
     tell_unknown(found)
 
 
 def tell_unknown(found: Survey) -> None:
     for each in found.unknown:
-        print(
-            f"\nLeft alone, as nothing tells whether it was committed: {told(each)} hangs. Compare what "
-            "read_uncommitted readers find from there on with what the query wrote, before you end it with "
-            "kafka-transactions.sh abort, which takes its rows away."
+        tell(
+            "",
+            f"Left alone, as nothing tells whether it was committed: {told(each)} hangs. Compare what read_uncommitted "
+            "readers find from there on with what the query wrote, before you end it with kafka-transactions.sh abort, "
+            "which takes its rows away.",
         )
 
 
 def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
     for each, reason in refused.items():
         advice = " It takes the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
-        print(f"Still hangs: {told(each)}: {reason}.{advice}")
+        tell(f"Still hangs: {told(each)}: {reason}.{advice}")
     for each in after.hanging:
         if each not in refused:
-            print(f"Still hangs, though its leader took a marker: {told(each)}.")
+            tell(f"Still hangs, though its leader took a marker: {told(each)}.")
     if after.missing:
-        print(
+        tell(
             f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in after.missing)}. Their "
             "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
         )
     tell_unknown(after)
     if after.hanging or after.missing or after.unknown:
         return FAILED
-    print("What was decided is visible." if after.decision is not None else "Nothing was decided.")
+    tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
     if after.undecided:
-        print(f"{len(after.undecided)} open and not decided: see\n    {command(after.sink, 'describe')}")
+        tell(f"{len(after.undecided)} open and not decided: see", f"    {command(after.sink, 'describe')}")
     return OK
 
 
 def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    for row in (heads, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    table = [heads, *(tuple(map(quoted, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        tell("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -429,7 +456,7 @@ def held(transaction: OpenTransaction) -> str:
 
 def told(hanging: Hanging) -> str:
     return (
-        f"{hanging.transactional_id} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
+        f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
         f"{hanging.start_offset}"
     )
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say
+from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say, tell
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.receipt_file import filesystem_of
@@ -100,14 +100,14 @@ class Reader(Protocol):
 def verify(receipts: Receipts, cluster: Cluster) -> int:
     """Tells what differs, then the sum; returns the exit status."""
     for file, why in receipts.unreadable:
-        print(f"NOT A RECEIPT  {file}: {why}.")
+        tell(f"NOT A RECEIPT  {file}: {why}.")
     for gap in receipts.gaps:
         numbers = f"micro-batch {gap.first}" if gap.first == gap.last else f"micro-batches {gap.first} to {gap.last}"
-        print(f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.")
+        tell(f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.")
     records: Counter[Verdict] = Counter()
     for unplaced in receipts.unplaced():
         where = "" if unplaced.topic is None else f" in {unplaced.topic}-{unplaced.partition}"
-        print(f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}")
+        tell(f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}")
         records[Verdict.UNPLACED] += unplaced.record_count
     for finding in findings(receipts.runs(), cluster, cluster.topics(receipts.topics)):
         absent = finding.absent_count
@@ -116,7 +116,7 @@ def verify(receipts: Receipts, cluster: Cluster) -> int:
         if absent:
             records[Verdict.COUNTED] += finding.run.record_count - absent
         if finding.verdict is not Verdict.EQUAL:
-            print(line(finding))
+            tell(line(finding))
     return tell_sum(receipts, records)
 
 
@@ -166,20 +166,20 @@ def line(finding: Finding) -> str:
 
 def tell_sum(receipts: Receipts, records: Mapping[Verdict, int]) -> int:
     counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
-    print(
+    tell(
         f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
         + (f", {receipts.dropped_count:,} left out as bad" if receipts.dropped_count else "")
         + (f": {counted}." if counted else ".")
     )
     if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):
-        print("DIFFERENT: not all that was written is there as it was sent.")
+        tell("DIFFERENT: not all that was written is there as it was sent.")
         return DIFFERENT
     if receipts.files == 0:
         return say("There are no receipts.", NOT_COMPARED)
     if any(count for verdict, count in records.items() if verdict is not Verdict.EQUAL):
-        print("NOT ALL COMPARED: nothing is known to be wrong, and not everything could be compared.")
+        tell("NOT ALL COMPARED: nothing is known to be wrong, and not everything could be compared.")
         return NOT_COMPARED
-    print("EQUAL: every record is there, and as it was sent.")
+    tell("EQUAL: every record is there, and as it was sent.")
     return EQUAL
 
 

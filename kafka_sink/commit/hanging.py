@@ -200,7 +200,7 @@ def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
         producer_id=hanging.ids.producer_id,
         start_offset=hanging.start_offset,
         reason=reason,
-        command=command(sink, "repair") + f" --topic {hanging.topic}",
+        command=command(sink, "repair", topic=hanging.topic),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
 from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.quoting import shell_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,12 @@ class SlotPrepared:
     first_offsets: Mapping[TopicAndPartition, int | None] = field(default_factory=dict)
 
 
-def command(sink: Sink, name: str) -> str:
-    """What an operator types to do what `kafka_sink.transactions` calls `name`."""
-    return (
-        f"python -m kafka_sink.transactions {name} --bootstrap-servers {sink.bootstrap_servers} "
-        f"--prefix {sink.names.sink} --commit-topic {sink.names.commit_topic}"
-    )
+def command(sink: Sink, name: str, *, topic: str | None = None) -> str:
+    """What an operator types to do what `kafka_sink.transactions` calls `name`, looking at `topic` alone."""
+    options = {
+        "--bootstrap-servers": sink.bootstrap_servers,
+        "--prefix": sink.names.sink,
+        "--commit-topic": sink.names.commit_topic,
+    }
+    only = {} if topic is None else {"--topic": topic}
+    return shell_command(f"python -m kafka_sink.transactions {name}", options | only)

@@ -55,7 +55,8 @@ COMMITTED = "CompleteCommit"
 # Where groups keep their offsets, the slots' markers among them.
 OFFSETS_TOPIC = "__consumer_offsets"
 
-_OF_A_SINK = re.compile(r"(.+)\.(?:\d+|driver)")
+# Also of other programs, whose names may have any character.
+_OF_A_SINK = re.compile(r"(.+)\.(?:[0-9]{1,10}|driver)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

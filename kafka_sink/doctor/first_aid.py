@@ -11,6 +11,7 @@ import os
 
 from kafka_sink.config import ProducerConfig, SinkConfig
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated
+from kafka_sink.quoting import shell_command
 
 CHECK = "python -m kafka_sink.check"
 # What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
@@ -36,7 +37,7 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
 
 def command(config: ProducerConfig) -> str:
     """The command that takes the same steps, in backticks. Of the options only what anybody may see."""
-    said = f"{CHECK} --option kafka.bootstrap.servers={config.bootstrap_servers_text}"
+    said = shell_command(CHECK, {"--option": f"kafka.bootstrap.servers={config.bootstrap_servers_text}"})
     if config.security.security_protocol == "PLAINTEXT":
         return f"`{said}`"
     return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"

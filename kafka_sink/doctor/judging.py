@@ -20,7 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, ProducerConfig, SinkConfig, commit_topic_command
+from kafka_sink.config import (
+    COMMIT_TOPIC_PARTITIONS,
+    EXACTLY_ONCE,
+    ProducerConfig,
+    SinkConfig,
+    commit_topic_command,
+    topics_command,
+)
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
 from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows
@@ -89,7 +96,7 @@ def topic(said: TopicMetadata, config: SinkConfig, *, option: str = "topic") -> 
 
 def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: str = "topic") -> Finding:
     """Of a topic that is not there. `auto_create`: what a broker has AUTO_CREATE set to; None: not told."""
-    create = f"kafka-topics.sh --bootstrap-server {config.producer.bootstrap_servers_text} --create --topic {name}"
+    create = topics_command(config.producer, {"--create": None, "--topic": name})
     remedy = f"correct the {option} option, or create it ({create})"
     if option == "topic":
         remedy += ", or set createTopics=true, which makes it with the brokers' defaults"

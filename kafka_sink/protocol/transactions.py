@@ -552,7 +552,8 @@ LIST_BY_PATTERN = 2
 def kio_list_transactions(kio: Any, version: int, request: ListTransactionsRequest) -> Any:
     prefix = request.transactional_id_prefix
     by_pattern = version >= LIST_BY_PATTERN and prefix
-    pattern = {"transactional_id_pattern": re.escape(prefix) + ".*"} if by_pattern else {}
+    # Any character, also a line's end, may follow.
+    pattern = {"transactional_id_pattern": re.escape(prefix) + "(?s:.*)"} if by_pattern else {}
     return kio.ListTransactionsRequest(
         state_filters=request.states, producer_id_filters=request.producer_ids, **pattern
     )

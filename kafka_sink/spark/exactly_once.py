@@ -56,6 +56,7 @@ from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.quoting import shell_command
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total
@@ -565,9 +566,8 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     except KafkaSinkError as error:
         log.warning(
             "what this run of %r has open could not be ended, and read_committed readers wait for its transactions' "
-            "time-out (kafka.transaction.timeout.ms) or the next start; `python -m kafka_sink.transactions describe "
-            "--prefix %s` tells which: %s",
+            "time-out (kafka.transaction.timeout.ms) or the next start; `%s` tells which: %s",
             prefix,
-            prefix,
+            shell_command("python -m kafka_sink.transactions describe", {"--prefix": prefix}),
             error,
         )

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -261,6 +262,38 @@ def test_a_prefix_that_nobody_used(query: Query, command: Command) -> None:
         assert "Decision: none" in command.said
         assert command("repair") == DONE
         assert command("abort") == DONE
+
+
+def test_ids_of_others_run_nothing_and_draw_nothing(query: Query, command: Command, tmp_path: Path) -> None:
+    """Whoever may write under some transactional id chooses it, and its sink's name went into a line to paste."""
+    ran = tmp_path / "ran"
+    forged = f"{query.name}\nNo transaction is open.\x1b[2J\u202e"
+    ids = [f"{query.name}-$(touch {ran}).1", f"{query.name}`touch {ran}`.driver", f"{forged}.1", f"{query.name}.0"]
+    producers = [
+        Producer({"bootstrap.servers": query.kafka.bootstrap_servers, "transactional.id": each, "log_level": 0})
+        for each in ids
+    ]
+    for producer in producers:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(query.name, b"row", partition=0)
+        assert producer.flush(30) == 0
+    try:
+        assert command("list") == DONE
+        lines = [line for line in command.said.split("\n") if line.startswith("    ")]
+        for line in lines:
+            subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+        assert not list(tmp_path.iterdir())
+        assert len(lines) == 1
+        assert command.said.replace("\n", "").isprintable()
+        for each in ids:
+            assert command.row(repr(each)[1:-1])[1].strip() == "Ongoing", command.said
+        assert command.said.count("another program's") == len(ids) - 1
+        assert command("describe") == DONE
+        assert forged not in command.said
+    finally:
+        for producer in producers:
+            producer.abort_transaction(30)
 
 
 def test_it_is_a_program(query: Query) -> None:

@@ -25,6 +25,7 @@ TWO_PHASE = "kafka_sink/commit/two_phase.py"
 SURVEY = "kafka_sink/commit/survey.py"
 COORDINATOR_CLIENT = "kafka_sink/commit/coordinator_client.py"
 SPARKS_PART = "kafka_sink/spark/exactly_once.py"
+QUOTING = "kafka_sink/quoting.py"
 
 TESTS_PRODUCER = "tests/unit/producer"
 TESTS_NET = "tests/unit/net"
@@ -40,6 +41,8 @@ TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_COORDINATOR_CLIENT = "tests/unit/commit/test_coordinator_client.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
+TESTS_QUOTING = "tests/unit/test_quoting.py"
+TESTS_TRANSACTIONS = "tests/unit/test_transactions.py"
 TESTS_SPARKS_PART = "tests/unit/spark/test_exactly_once.py"
 
 
@@ -2040,7 +2043,66 @@ ROW_IDENTITY: tuple[Mutant, ...] = (
     ),
 )
 
+PEERS: tuple[Mutant, ...] = (
+    Mutant(
+        "peers: a name of somebody else's goes into a line to paste as it is",
+        QUOTING,
+        "    word = shlex.quote(quoted(value, len(value) * len(r\"\\U0010ffff\")))\n",
+        "    word = quoted(value, len(value) * len(r\"\\U0010ffff\"))\n",
+        f"{TESTS_QUOTING}::test_a_pasted_command_runs_itself_and_nothing_else",
+    ),
+    Mutant(
+        "peers: a value that begins with a dash becomes an option",
+        QUOTING,
+        '    return f"{name}={word}" if value.startswith("-") else f"{name} {word}"\n',
+        '    return f"{name} {word}"\n',
+        f"{TESTS_QUOTING}::test_a_value_with_a_dash_is_no_option",
+    ),
+    Mutant(
+        "peers: control characters move the terminal's cursor",
+        QUOTING,
+        '    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)\n',
+        "    return text\n",
+        f"{TESTS_QUOTING}::test_what_does_not_print_is_shown_as_its_escape",
+    ),
+    Mutant(
+        "peers: a message of 8 MB fills the log",
+        QUOTING,
+        "    if len(text) <= most and len(escaped) <= most:\n",
+        "    if True:\n",
+        f"{TESTS_QUOTING}::test_it_fills_no_log",
+    ),
+    Mutant(
+        "peers: another program's transaction gets a command of this sink's",
+        "kafka_sink/transactions.py",
+        "    if not is_prefix(sink.names.sink):\n",
+        "    if not sink.names.sink:\n",
+        f"{TESTS_TRANSACTIONS}::test_names_of_others_are_shown_as_they_print_and_get_no_command",
+    ),
+    Mutant(
+        "peers: an id with a line's end is not listed",
+        SURVEY,
+        're.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)", re.DOTALL)',
+        're.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)")',
+        f"{TESTS_SURVEY}::test_a_sink_is_busy_whatever_characters_its_name_has",
+    ),
+    Mutant(
+        "peers: brokers are asked for ids without a line's end",
+        "kafka_sink/protocol/transactions.py",
+        '"(?s:.*)"',
+        '".*"',
+        "tests/broker/test_transactions_command.py::test_ids_of_others_run_nothing_and_draw_nothing",
+    ),
+    Mutant(
+        "peers: one sink that nobody can read hides the others",
+        "kafka_sink/transactions.py",
+        "        except (TransactionRefused, UnreadableState) as error:\n",
+        "        except TransactionRefused as error:\n",
+        f"{TESTS_TRANSACTIONS}::test_a_sink_that_cannot_be_read_does_not_hide_the_others",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *TOPIC_IDS, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
+    *BY_HAND, *TOPIC_IDS, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY, *PEERS,
 )  # fmt: skip

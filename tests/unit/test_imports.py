@@ -35,18 +35,18 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "receipt_file", "topic_name"}
+            | {"command_line", "quoting", "receipt_file", "topic_name"}
         ),
         "neighbours",
     ),
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
-BROKER_MAY_IMPORT = frozenset({"broker", "errors", "protocol"})
+BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "protocol", "quoting"})
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "producer", "protocol", "records", "metrics",
+    "producer", "protocol", "records", "metrics", "quoting",
     "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
     "commit.survey", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",

@@ -16,7 +16,7 @@ from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
-from kafka_sink.errors import BrokersUnreachable
+from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.protocol.requests import TopicMetadata
 from kafka_sink.transactions import at, configuration, main, parser
 
@@ -183,6 +183,57 @@ def test_a_table_for_who_is_on_call(
         "or the brokers do, 60 s after they began. To end them now:",
         f"    python -m kafka_sink.transactions abort {SAME}",
     ]
+
+
+FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
+
+
+def test_names_of_others_are_shown_as_they_print_and_get_no_command(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
+    theirs = replace(opened(0, is_decided=True), transactional_id=f"{FORGED}.0")
+    hanging = replace(HANGING, transactional_id=f"{FORGED}.1", topic="t\r")
+    ran["survey"] = replace(found(theirs, unknown=(hanging,)), sink=replace(SINK, names=Names(FORGED, "commits")))
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    said = capsys.readouterr().out
+    assert said.replace("\n", "").isprintable()
+    shown = r"ord$(touch x)\norders: \x1b[2J\u202e"
+    assert [line.split("  ")[0] for line in said.split("\n")[2:4]] == [f"{shown}.0", f"{shown}.1"]
+    assert said.endswith(
+        f"\n{shown}: another program's, as no transactionalIdPrefix can be that. No command here ends it.\n"
+    )
+    assert "python -m" not in said
+
+
+def test_a_name_of_any_length_leaves_room_for_the_others(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    theirs = replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0")
+    ran["survey"] = found(theirs)
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 1_200
+
+
+def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may commit an offset for a group of some name can write into it what nobody reads."""
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
+    surveys: list[Any] = [UnreadableState(group="orders.decision", found="?"), found(opened(0, is_decided=False))]
+
+    def run(client: object, steps: Any) -> Any:
+        answer = ran["look"] if steps.gi_code.co_name == "look" else surveys.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(transactions, "run", run)
+    assert main(["list", *SERVERS, "--prefix", "or"]) == FAILED
+    said = capsys.readouterr()
+    assert "orders.0  " in said.out
+    assert "'orders.decision' holds '?'" in said.err
 
 
 def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,6 +238,12 @@ def test_what_leaders_have_open_and_coordinators_not_hangs(
     )
 
 
+@pytest.mark.parametrize("name", ["orders", "orders\nforged", "$(touch x)", "\x1b[2J", "a.b.7"])
+@pytest.mark.parametrize("part", ["0", "driver"])
+def test_a_sink_is_busy_whatever_characters_its_name_has(name: str, part: str) -> None:
+    assert seen(description("Ongoing", Ids(77, 5), f"{name}.{part}")).busy_sinks() == [name]
+
+
 def test_of_a_producer_that_is_no_sinks_nothing_hangs() -> None:
     cluster = Cluster()
     found = cluster.run(by_hand.survey(cluster.sink, seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5))))

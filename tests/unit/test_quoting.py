@@ -1,0 +1,54 @@
+"""What others say, in one line that prints; and commands that a shell takes as they were meant."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.quoting import MAX_QUOTED_CHARACTERS, quoted, shell_command
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("orders", "orders"),
+        ("grün, 注文", "grün, 注文"),
+        ("C:\\new", "C:\\new"),
+        ("\x1b[2J\rgone", r"\x1b[2J\rgone"),
+        ("one\nERROR two\x85three\u2028four", r"one\nERROR two\x85three\u2028four"),
+        ("safe\u202egnp.exe\ufeff", r"safe\u202egnp.exe\ufeff"),
+        ("\x00\x7f\x9b\udc80\U000e0041", r"\x00\x7f\x9b\udc80\U000e0041"),
+    ],
+)
+def test_what_does_not_print_is_shown_as_its_escape(said: str, shown: str) -> None:
+    assert quoted(said) == shown
+    assert quoted(quoted(said)) == shown
+
+
+@pytest.mark.parametrize("character", ["x", "\x1b", "\U000e0041"])
+def test_it_fills_no_log(character: str) -> None:
+    assert quoted(character * 8_000_000).endswith("... (8000000 characters)")
+    for length in (0, 1, 9, 10, 11, 99, 100, 101, 8_000_000):
+        shown = quoted(character * length, 100)
+        assert len(shown) <= 100
+        assert shown.isprintable()
+    assert quoted("x" * MAX_QUOTED_CHARACTERS) == "x" * MAX_QUOTED_CHARACTERS
+
+
+HOSTILE = ["$(touch {0})", "`touch {0}`", "x;touch {0}", "x' ; touch {0} '", "x\ntouch {0}\n", "x|touch {0}", "*", ""]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_pasted_command_runs_itself_and_nothing_else(value: str, tmp_path: Path) -> None:
+    value = value.format(tmp_path / "ran")
+    command = shell_command("printf '%s|'", {"--name": value, "--flag": None, "--other": "b:9092,c:1"})
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert ran.stdout == f"--name|{quoted(value)}|--flag|--other|b:9092,c:1|"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_with_a_dash_is_no_option() -> None:
+    assert shlex.split(shell_command("run it", {"--prefix": "--take-over"})) == ["run", "it", "--prefix=--take-over"]
