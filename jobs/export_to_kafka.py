@@ -16,7 +16,8 @@
 
 The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
 no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
-the topic has when the job starts.
+the topic has when the job starts. The job looks at the cluster first, as `pykafka check` does, and ends with status 1
+where the write would fail. --option gives an option of the sink, --create-topics makes a missing topic.
 
 While tasks end, a line is printed now and then, and at the end a table of what the partitions' leaders acknowledged:
 records, the first and the last offset (other writers' records may lie between), and the bytes in the log, compressed.
@@ -42,7 +43,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
-from job_support import add_columns, add_files, add_sink, kafka_columns, session, sigterm, sink_options
+from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
@@ -98,7 +99,9 @@ def export(spark: SparkSession, args: argparse.Namespace, terminate: threading.E
     """Writes, showing how far it is, until it is done or `terminate` is set. Returns the exit status; raises the
     write's error."""
     options = sink_options(args)
-    records = kafka_columns(read(spark, args), args, lambda: kafka_sink.partition_count(options, spark))
+    rows = read(spark, args)
+    look_before(rows, options)
+    records = kafka_columns(rows, args, lambda: kafka_sink.partition_count(options, spark))
     tally = Tally(spark)
     kafka_sink.register(spark, interceptors=[tally])
     try:

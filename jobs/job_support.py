@@ -9,13 +9,17 @@ from __future__ import annotations
 import argparse
 import re
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_sink.command_line import add_preset, assignment
+from kafka_sink.command_line import add_options, assignment, options_of, say
+from kafka_sink.doctor.engine import examine
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.spark.validation import configuration
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 PARTITIONS = "{partitions}"
@@ -60,7 +64,8 @@ def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="one topic's name, or an expression for each row's: whatever cannot be a name is one, "
         '"concat(\'orders-\', region)"; a column alone goes in parentheses, "(region)"',
     )
-    add_preset(sink)
+    sink.add_argument("--create-topics", action="store_true", help="make the topic if it is missing: createTopics=true")
+    add_options(sink, example="kafka.security.protocol=SSL")
     return sink
 
 
@@ -68,14 +73,28 @@ def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def sink_options(args: argparse.Namespace) -> dict[str, str]:
-    """The sink's options: the preset's, and over them the command line's."""
-    # --topic is always there, and where it is an expression, an option left by the preset would win over it.
-    options = {name: text for name, text in args.preset.items() if name.lower() != "topic"}
-    if args.bootstrap_servers:
-        options["kafka.bootstrap.servers"] = args.bootstrap_servers
-    if TOPIC_NAME.fullmatch(args.topic):
-        options["topic"] = args.topic
+    """The sink's options: the preset's, over them those of --option, and over both the command line's own."""
+    over = {
+        "kafka.bootstrap.servers": args.bootstrap_servers,
+        "createTopics": "true" if args.create_topics else None,
+        "topic": args.topic if TOPIC_NAME.fullmatch(args.topic) else None,
+    }
+    options = options_of(args, over)
+    if over["topic"] is None:
+        # Where --topic is an expression, an option left by the preset would win over it.
+        options.pop("topic", None)
     return options
+
+
+def look_before(rows: DataFrame, options: Mapping[str, str]) -> None:
+    """Looks at the cluster as `pykafka check` does, makes a missing topic where createTopics asks for that, and exits
+    with status 1 and what is wrong where the write would fail: before Spark runs a task, and runs it again."""
+    try:
+        report = examine(configuration(rows, options, None))
+    except KafkaSinkError as error:
+        sys.exit(say(f"error: {error}", 1))
+    if not report.ok:
+        sys.exit(say(f"{report}\n\nNothing was written: a step has FAILED.", 1))
 
 
 def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[], int]) -> DataFrame:

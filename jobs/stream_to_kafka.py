@@ -19,7 +19,8 @@
 The rows' columns become Kafka's by SQL expressions: by default the value is the whole row as JSON, there is
 no key and no header, and the timestamp is the time of the write. {partitions} is the number of partitions that
 the topic has when the job starts. Options of the sink come from a preset, a file of `key = value` lines
-(conf/*.conf); spark-submit keeps the name --conf for itself.
+(conf/*.conf), and from --option; spark-submit keeps the name --conf for itself. The job looks at the cluster first, as
+`pykafka check` does, and ends with status 1 where the write would fail.
 
 A line is printed for every micro-batch, and a total. With --available-now the job ends when the rows that
 were there at its start are written; otherwise it runs on. It fails with the query's error. On SIGTERM, to spark-submit
@@ -41,7 +42,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
-from job_support import add_columns, add_files, add_sink, kafka_columns, session, sigterm, sink_options
+from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
 
 PROGRESS_POLL_SECONDS = 1
@@ -91,6 +92,7 @@ def read(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     options = sink_options(args)
+    look_before(rows, {**options, "checkpointLocation": args.checkpoint})
     records = kafka_columns(rows, args, lambda: kafka_sink.partition_count(options, rows.sparkSession))
     writer = records.writeStream.format("pykafka").options(**options).option("checkpointLocation", args.checkpoint)
     if args.available_now:

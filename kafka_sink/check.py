@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "check")
+    made = parser_of(__doc__, "pykafka check")
     add_options(made, example="kafka.security.protocol=SSL")
     made.add_argument("--topic", metavar="NAME", help="the option `topic`")
     made.add_argument(

@@ -14,19 +14,19 @@ from kafka_sink.quoting import quoted
 MAX_LINE_CHARACTERS = 16_000
 
 
-def parser_of(module_doc: str | None, command: str) -> argparse.ArgumentParser:
+def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
     """A parser whose help is the module's docstring, examples and all."""
     assert module_doc is not None
     summary, _, rest = module_doc.partition("\n\n")
     return argparse.ArgumentParser(
-        prog=f"pykafka {command}",
+        prog=prog,
         description=summary,
         epilog=rest,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 
-def add_options(parser: argparse.ArgumentParser, *, example: str) -> None:
+def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, example: str) -> None:
     """`example`: of an option that is of use here."""
     add_preset(parser)
     parser.add_argument(

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "read")
+    made = parser_of(__doc__, "pykafka read")
     made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
     made.add_argument("--topic", required=True, metavar="NAME")
     made.add_argument("--isolation", choices=ISOLATION_LEVELS, default="read_committed", help="default: %(default)s")

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "transactions")
+    made = parser_of(__doc__, "pykafka transactions")
     subcommands = made.add_subparsers(required=True, metavar="list | describe | status | repair | abort")
     for name, subcommand in (
         ("list", list_), ("describe", describe), ("status", status), ("repair", repair), ("abort", abort)

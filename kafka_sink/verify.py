@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "verify")
+    made = parser_of(__doc__, "pykafka verify")
     made.add_argument(
         "--receipts", required=True, metavar="PATH",
         help="the write's receiptsPath, a query's folder in it, or one file",

@@ -248,6 +248,24 @@ def test_members_of_a_group_read_every_record_once_through_a_rebalance(
     assert "DIFFERENT records: 1 expected" in said
 
 
+def test_a_job_looks_before_it_writes_and_makes_the_topic_when_asked(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic() + "-made-by-the-job"
+    arguments = ["--query", "SELECT id FROM range(3)", "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers]
+    arguments += ["--value", "CAST(id AS STRING)"]
+    with pytest.raises(SystemExit) as end:
+        export_to_kafka.export(spark, export_to_kafka.parse(arguments), threading.Event())
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert re.search(rf"^FAILED +topic +topic {name}", said, re.MULTILINE), said
+    assert "createTopics" in said
+
+    arguments += ["--create-topics", "--option", "kafka.compression.type=zstd"]
+    assert export_to_kafka.export(spark, export_to_kafka.parse(arguments), threading.Event()) == 0
+    assert sorted(values(kafka, name)) == [b"0", b"1", b"2"]
+
+
 def fill(kafka: LocalKafka, topic: str, *, partitions: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for number in range(count):

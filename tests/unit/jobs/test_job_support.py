@@ -124,3 +124,9 @@ def test_sigterm_is_no_more_than_an_event() -> None:
         assert arrived.wait(10)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_options_of_the_command_line_win_over_the_preset(tmp_path: Path) -> None:
+    preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
+    args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
+    assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
