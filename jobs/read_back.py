@@ -153,7 +153,9 @@ def json_line(placed: Placed) -> str:
         "headers": [[name, text_of(value)] for name, value in record.headers],
         "value": text_of(record.value),
     }
-    return json.dumps(shown, ensure_ascii=False)
+    text = json.dumps(shown, ensure_ascii=False)
+    # Escaped is also what would move a terminal's cursor.
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def text_of(part: bytes | None) -> str | dict[str, str] | None:

@@ -98,16 +98,18 @@
         ├── BrokerDied
         └── ToolFailed
 
-An error carries its facts as fields (topic, partition, broker, sizes; never a payload, never a secret), and its
-message says what happened, what it means for the data, and what to do.
+An error carries its facts as fields (topic, partition, broker, sizes; never a payload, never a secret; printable and
+cut, whoever said them), and its message says what happened, what it means for the data, and what to do.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
 
+from kafka_sink.quoting import escaped, quoted, quoted_tail
 from kafka_sink.topic_name import LONGEST
 
 NOTHING_SENT = "No row of this write was sent."
@@ -124,8 +126,8 @@ COMMITS_THE_REST = (
     "Spark does not record the micro-batch; a restart commits what still can be, and writes the missing slots again if "
     "their rows are the same. Nothing is lost."
 )
-# Of what a peer says; the rest would only fill a log.
-MAX_QUOTED_CHARACTERS = 1_000
+# Of one fact: beyond what any text of this package's own takes.
+MAX_FACT_CHARACTERS = 4_000
 NOT_BEGUN = "No row is lost, and none of this run was written: once that is mended, run it again."
 STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
 WRITE_STOPPED = "No row of this run becomes visible."
@@ -188,7 +190,37 @@ _SAID_OF_A_BATCH = {
 }
 
 
-class KafkaSinkError(Exception):
+class _Quoting(type):
+    """Whoever says a fact, a message gets it printable and cut: no error has to think of it."""
+
+    def __call__(cls, *facts: Any, **named: Any) -> Any:
+        shown = {name: _fact(name, fact) for name, fact in named.items()}
+        return super().__call__(*(_fact("", fact) for fact in facts), **shown)
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """For `help`: the error's own facts, where `__call__` would say "anything"."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=[each for each in own.parameters.values() if each.name != "self"])
+
+
+def _fact(name: str, fact: Any) -> Any:
+    match fact:
+        case str() if name == "command":
+            # Of `shell_command`; half of it would be another one.
+            return escaped(fact)
+        case str() if name.endswith("_tail"):
+            return quoted_tail(fact)
+        case str():
+            return quoted(fact, MAX_FACT_CHARACTERS)
+        case tuple() | list():
+            return tuple(_fact(name, each) for each in fact)
+        case Mapping():
+            return {_fact(name, key): each for key, each in fact.items()}
+    return fact
+
+
+class KafkaSinkError(Exception, metaclass=_Quoting):
     """Base of every error of this package. Survives pickling, fields included."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -560,7 +592,7 @@ class RegistryExtraMissing(RegistryError):
 class RegistryUnreachable(RegistryError):
     def __init__(self, *, url: str, reason: str) -> None:
         self.url = url
-        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        self.reason = quoted(reason)
         super().__init__(
             f"the schema registry ({url}) could not be asked from the driver: {self.reason}. Check the url, that the "
             f"driver can reach it, and its certificates. {NOTHING_SENT}"
@@ -572,7 +604,7 @@ class RegistryRefused(RegistryError):
         self.subject = subject
         self.status = status
         self.error_code = error_code
-        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        self.reason = quoted(reason)
         hint = _REGISTRY_HINTS.get(status, "Ask whoever runs the registry.")
         super().__init__(
             f"the schema registry refused what was asked of subject {subject!r}, with status {status}, code "
@@ -593,7 +625,7 @@ class SchemaIncompatible(RegistryError):
     def __init__(self, *, subject: str, version: str, reason: str) -> None:
         self.subject = subject
         self.version = version
-        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        self.reason = quoted(reason)
         super().__init__(
             f"the schema is not compatible with version {version} of subject {subject!r}, and was not registered. The "
             f"registry says: {self.reason}. Make new columns nullable and keep the old ones' names and types; or give "
@@ -605,7 +637,7 @@ class SchemaIncompatible(RegistryError):
 class SchemaNotRegistered(RegistryError):
     def __init__(self, *, subject: str, reason: str) -> None:
         self.subject = subject
-        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        self.reason = quoted(reason)
         super().__init__(
             f"the schema registry has no such schema under subject {subject!r}: {self.reason}. Register it, or let it "
             "be registered: leave out auto.register.schemas=false and use.latest.version=true. Check the subject "
@@ -616,7 +648,7 @@ class SchemaNotRegistered(RegistryError):
 class SchemaUnreadable(RegistryError):
     def __init__(self, *, form: str, reason: str) -> None:
         self.form = form
-        self.reason = reason[:MAX_QUOTED_CHARACTERS]
+        self.reason = quoted(reason)
         super().__init__(f"the {form} schema cannot be used: {self.reason}. {NOTHING_SENT}")
 
 
@@ -646,10 +678,11 @@ class BrokersUnreachable(ClusterError):
 
     def examined(self, *, step: str, where: str, found: str, remedy: str, command: str) -> None:
         """Takes in what an examination from the same host says; `command` repeats that."""
-        self.step, self.where, self.remedy = step, where, remedy
+        self.step, self.where, self.remedy = (quoted(text, MAX_FACT_CHARACTERS) for text in (step, where, remedy))
         self._replace(
             _REACH,
-            f"Looked at from this host, step {step!r} of {where} fails: {found}. To mend it: {remedy}. {command}",
+            f"Looked at from this host, step {step!r} of {self.where} fails: {quoted(found)}. To mend it: "
+            f"{self.remedy}. {command}",
         )
 
 
@@ -945,11 +978,11 @@ class ProducerClosed(DeliveryError):
 class ProtocolError(KafkaSinkError):
     """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere.
 
-    `detail` may quote the peer: it is kept printable and short, as it goes into logs.
+    `detail` may quote the peer.
     """
 
     def __init__(self, detail: str) -> None:
-        self.detail = "".join(c if c.isprintable() else " " for c in detail[:MAX_QUOTED_CHARACTERS])
+        self.detail = quoted(detail)
         super().__init__(f"not a Kafka response: {self.detail}")
 
 

@@ -8,25 +8,40 @@ Pure, and beneath everything.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 
 # Of what a peer says; the rest would only fill a log.
 MAX_QUOTED_CHARACTERS = 1_000
+MAX_HOST_CHARACTERS = 255
+MAX_TAIL_LINES = 30
+_CUT = "... (cut)"
 
 
 def quoted(text: str, most: int = MAX_QUOTED_CHARACTERS) -> str:
     """`text` in one line that prints as it reads: of what does not print the escape, as Python writes it, and at most
     `most` characters."""
-    escaped = _escaped(text[:most])
-    if len(text) <= most and len(escaped) <= most:
-        return escaped
-    cut = f"... ({len(text)} characters)"
-    return escaped[: most - len(cut)] + cut
+    shown = escaped(text[:most])
+    if len(text) <= most and len(shown) <= most:
+        return shown
+    return shown[: most - len(_CUT)] + _CUT
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """As `quoted`, of any length."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def quoted_tail(text: str) -> str:
+    """The last lines of a program's output, each as `quoted`."""
+    return "\n".join(quoted(line) for line in text.split("\n")[-MAX_TAIL_LINES:])
+
+
+def json_line(value: object) -> str:
+    """JSON in one line that prints, and that is the same value when it is read."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def shell_command(program: str, options: Mapping[str, str | None]) -> str:
@@ -35,6 +50,6 @@ def shell_command(program: str, options: Mapping[str, str | None]) -> str:
 
 
 def _option(name: str, value: str) -> str:
-    word = shlex.quote(quoted(value, len(value) * len(r"\U0010ffff")))
+    word = shlex.quote(escaped(value))
     # What begins with a dash would be taken for an option itself.
     return f"{name}={word}" if value.startswith("-") else f"{name} {word}"

@@ -15,7 +15,6 @@ exit status: 0 read to the end, or to the limit; 1 it could not be read, or --ex
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
+from kafka_sink.quoting import json_line
 from kafka_sink.verification.checking import Record
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for partition, record in records(cluster, args):
                 count += 1
                 if not args.quiet:
-                    print(json_line(partition, record))
+                    print(line_of(partition, record))
                 if count == args.limit:
                     break
     except NoSuchTopic:
@@ -103,7 +103,8 @@ def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, R
             yield from ((number, record) for record in partition.records(log.start, log.visible_end - 1))
 
 
-def json_line(partition: int, record: Record) -> str:
+def line_of(partition: int, record: Record) -> str:
+    """As JSON."""
     shown = {
         "partition": partition,
         "offset": record.offset,
@@ -112,7 +113,7 @@ def json_line(partition: int, record: Record) -> str:
         "headers": [[name, _text(value)] for name, value in record.headers],
         "value": _text(record.value),
     }
-    return json.dumps(shown, ensure_ascii=False)
+    return json_line(shown)
 
 
 def _text(part: bytes | None) -> str | dict[str, str] | None:

@@ -34,6 +34,7 @@ from kafka_sink.broker.state import (
     write_atomically,
 )
 from kafka_sink.broker.storage import writing_to
+from kafka_sink.command_line import tell
 from kafka_sink.errors import (
     DirectoryUnusable,
     DiskFull,
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(args)
     except LocalKafkaError as error:
-        say(f"error: {error}")
+        # Some end with the lines of a log.
+        say(*f"error: {error}".split("\n"))
         return EXIT_STATUS.get(type(error), FAILED)
     except Interrupted as interrupted:
         return 128 + interrupted.signal_number
@@ -158,7 +160,7 @@ def announce(kafka: LocalKafka, kept: bool) -> None:
     nodes = "1 node" if len(kafka.node_ids) == 1 else f"{len(kafka.node_ids)} nodes"
     say(f"Kafka {kafka.kafka_version}, {nodes}, for development and tests only: no security, no redundancy.")
     say(f"Its data is in {kafka.dir}{'' if kept else ', which goes when it ends'}.")
-    print(f"bootstrap.servers={kafka.bootstrap_servers}", flush=True)
+    tell(f"bootstrap.servers={kafka.bootstrap_servers}")
 
 
 def start_detached(args: argparse.Namespace) -> int:
@@ -215,12 +217,13 @@ def run_status(args: argparse.Namespace) -> int:
     if running is None:
         say(f"no local cluster runs in {args.dir}.")
         return NOT_RUNNING
-    answering = sum(answers(server) for server in running.bootstrap_servers.split(","))
+    servers = running.bootstrap_servers.split(",")[: max(NODE_COUNTS)]
+    answering = sum(map(answers, servers))
     say(
         f"Kafka {running.kafka_version} in {args.dir}, held by process {running.owner.pid}: "
         f"{answering} of {running.nodes} node(s) answer."
     )
-    print(f"bootstrap.servers={running.bootstrap_servers}", flush=True)
+    tell(f"bootstrap.servers={running.bootstrap_servers}")
     return OK if answering == running.nodes else FAILED
 
 
@@ -228,7 +231,8 @@ def answers(server: str) -> bool:
     host, _, port = server.rpartition(":")
     try:
         requests.fetch_metadata((host, int(port)), None, ANSWER_TIMEOUT_SECONDS)
-    except OSError:
+    except (OSError, ValueError):
+        # ValueError: no port, or no name, in what the file says.
         return False
     return True
 
@@ -259,8 +263,8 @@ def end_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def say(*lines: str) -> None:
+    tell(*lines, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from kafka_sink.config import (
 )
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
-from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows
+from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows, number_in
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.protocol.transactions import CreateTopicsResponse
@@ -166,7 +166,7 @@ def settings(said: TopicConfigs, config: SinkConfig) -> Finding:
 
 
 def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Finding:
-    minimum = int(values.get(MIN_ISR, "1"))
+    minimum = _number(values, MIN_ISR, 1)
     factor = min(len(each.replica_nodes) for each in said.partitions)
     short = [each.partition for each in said.partitions if len(each.isr_nodes) < minimum]
     if acks == "all" and minimum > factor:
@@ -188,6 +188,11 @@ def in_sync(said: TopicMetadata, values: Mapping[str, str], acks: str) -> Findin
     return ok(f"{MIN_ISR}={minimum}; {_isr_of(said.partitions)}")
 
 
+def _number(values: Mapping[str, str], name: str, otherwise: int) -> int:
+    number = number_in(values.get(name))
+    return otherwise if number is None else number
+
+
 def _isr_of(partitions: Sequence[PartitionMetadata]) -> str:
     fewest = min(len(each.isr_nodes) for each in partitions)
     most = max(len(each.isr_nodes) for each in partitions)
@@ -204,9 +209,9 @@ def unclean(values: Mapping[str, str]) -> Finding:
 
 
 def message_size(values: Mapping[str, str], config: ProducerConfig) -> Finding:
-    if MAX_MESSAGE not in values:
+    limit = number_in(values.get(MAX_MESSAGE))
+    if limit is None:
         return ok("not told")
-    limit = int(values[MAX_MESSAGE])
     if config.max_request_size > limit:
         return warning(
             f"{MAX_MESSAGE}={limit} is below kafka.max.request.size={config.max_request_size}: a row between the two "
@@ -228,14 +233,14 @@ def timestamps(values: Mapping[str, str]) -> Finding:
             f"{TIMESTAMP_TYPE}=LogAppendTime: brokers replace the `timestamp` column by the time of the write",
             f"set {TIMESTAMP_TYPE}=CreateTime for the topic if readers need that column",
         )
-    before = int(values.get(BEFORE, str(UNBOUNDED_MS)))
+    before = _number(values, BEFORE, UNBOUNDED_MS)
     if before < UNBOUNDED_MS:
         return warning(
             f"{BEFORE}={before}: a row whose timestamp is older than that is refused (INVALID_TIMESTAMP), and its "
             "batch with it",
             f"leave the `timestamp` column null for old rows, or raise {BEFORE}",
         )
-    after = int(values.get(AFTER, str(DEFAULT_AFTER_MS)))
+    after = _number(values, AFTER, DEFAULT_AFTER_MS)
     return ok(f"CreateTime, up to {after} ms ahead" if after < UNBOUNDED_MS else "CreateTime")
 
 
@@ -349,12 +354,13 @@ def commit_topic(said: TopicMetadata, made: CreateTopicsResponse | None, config:
 
 
 def ceiling(value: str | None, timeout_ms: int) -> Finding:
-    if value is None:
+    highest_ms = number_in(value)
+    if highest_ms is None:
         return skipped(
             "the brokers do not tell theirs, which takes the ACL CLUSTER DESCRIBE_CONFIGS; a timeout above it is "
             "refused when the write is planned"
         )
-    if timeout_ms > int(value):
+    if timeout_ms > highest_ms:
         return failed(
             f"kafka.transaction.timeout.ms={timeout_ms} is above the brokers' {CEILING}={value}",
             f"set kafka.transaction.timeout.ms to at most {value}, or raise {CEILING} on the brokers",

@@ -21,6 +21,7 @@ from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipp
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
 from kafka_sink.net.transport import TlsFailure
+from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Attempt:
 
 
 def address_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    shown = quoted(host, MAX_HOST_CHARACTERS)
+    return f"[{shown}]:{port}" if ":" in host else f"{shown}:{port}"
 
 
 # --- what stopped it --------------------------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ def dns_failure(error: OSError, host: str) -> Failure:
     what = "no name server tells" if isinstance(error, TimeoutError) else "it cannot be resolved"
     return Failure(
         "dns",
-        f"{host!r}: {what} ({error.strerror or error})",
+        f"{quoted(host, MAX_HOST_CHARACTERS)!r}: {what} ({error.strerror or error})",
         "correct the name, or add it to DNS or /etc/hosts of this host; in a container, look at its resolver and "
         "search domains",
     )

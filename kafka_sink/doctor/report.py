@@ -16,7 +16,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from kafka_sink.quoting import quoted
+
 DRIVER = "driver"
+MAX_WHERE_CHARACTERS = 300
+MAX_REMEDY_CHARACTERS = 4_000
 # What is found and what to do is wrapped to this, so that the table fits a terminal and a log.
 TEXT_CHARACTERS = 88
 _HEADS = ("VERDICT", "STEP", "WHERE", "FOUND")
@@ -31,11 +35,16 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`remedy`: what to do; empty where there is nothing to be done."""
+    """`remedy`: what to do; empty where there is nothing to be done. Both are shown as they print."""
 
     status: Status
     found: str
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", quoted(self.found))
+        # With a command in it, which must not be cut; of a peer's there are only names.
+        object.__setattr__(self, "remedy", quoted(self.remedy, MAX_REMEDY_CHARACTERS))
 
 
 def ok(found: str) -> Finding:
@@ -62,6 +71,10 @@ class Verdict:
     where: str
     finding: Finding
     seen_from: str = DRIVER
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", quoted(self.where, MAX_WHERE_CHARACTERS))
+        object.__setattr__(self, "seen_from", quoted(self.seen_from, MAX_WHERE_CHARACTERS))
 
     @property
     def status(self) -> Status:

@@ -34,6 +34,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from kafka_sink.command_line import tell
 from kafka_sink.monitoring.micro_batch import NOTHING, MicroBatch, Run, Totals, TotalsByTopic, Watcher
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.interceptors import Interceptor
@@ -106,7 +107,7 @@ class ProgressLine:
         self._file = file
 
     def __call__(self, micro_batch: MicroBatch) -> None:
-        print(micro_batch, file=self._file, flush=True)
+        tell(str(micro_batch), file=self._file)
 
 
 class ProgressListener(StreamingQueryListener):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.net.transport import Address
 from kafka_sink.protocol.connection import Connection
+from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
 class NodeState(enum.Enum):
@@ -58,7 +59,7 @@ class Node:
     def __str__(self) -> str:
         role = f"broker {self.node_id}" if self.node_id >= 0 else "bootstrap server"
         resolved = f" ({self.address})" if self.address is not None else ""
-        return f"{role} {self.host}:{self.port}{resolved}"
+        return f"{role} {quoted(self.host, MAX_HOST_CHARACTERS)}:{self.port}{resolved}"
 
     @property
     def in_flight_count(self) -> int:

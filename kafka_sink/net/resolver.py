@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 from kafka_sink.net.transport import Address
+from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
 def resolve(host: str, port: int) -> list[Address]:
@@ -13,5 +14,5 @@ def resolve(host: str, port: int) -> list[Address]:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         # The IDNA codec's way to say that no such name can exist.
-        raise OSError(f"{host!r} is not a host name") from error
+        raise OSError(f"{quoted(host, MAX_HOST_CHARACTERS)!r} is not a host name") from error
     return list(dict.fromkeys(Address(family, sockaddr, host) for family, _, _, _, sockaddr in found))

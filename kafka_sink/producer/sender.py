@@ -53,6 +53,7 @@ from kafka_sink.producer.transaction_manager import (
 )
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
+    UNKNOWN_OFFSET,
     InitProducerIdRequest,
     InitProducerIdResponse,
     MetadataRequest,
@@ -375,8 +376,8 @@ class Sender:
             self._fail(self._rejection(batch, result))
             self._accumulator.deallocate(batch)
         else:
-            base_offset = None if action is Action.ACKNOWLEDGE_WITHOUT_OFFSET else result.base_offset
-            self._acknowledge(batch, base_offset, now_ms)
+            is_told = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
+            self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
 
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction

@@ -19,6 +19,7 @@ Source: KIP-430, KIP-226; org.apache.kafka.common.acl.AclOperation.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,12 @@ class TopicConfigs:
 class TopicConfigsResponse:
     throttle_time_ms: int
     topics: tuple[TopicConfigs, ...]
+
+
+def number_in(value: str | None) -> int | None:
+    """What a setting that is a number says; None where it is none, or not of 64 bits."""
+    number = int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,19}", value) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def kio_topic_configs(kio: Any, version: int, request: TopicConfigsRequest) -> Any:

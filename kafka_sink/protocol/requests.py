@@ -132,8 +132,18 @@ def _produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> Pr
     )
 
 
+# Where the leader does not say it (ProduceResponse.INVALID_OFFSET).
+UNKNOWN_OFFSET = -1
+# The last record of any batch has an offset, too: a batch has fewer than 2^31 records.
+MAX_BASE_OFFSET = 2**63 - 2**31
+
+
 def check_produce_response(request: ProduceRequest, response: ProduceResponse) -> None:
-    """Raises ProtocolError unless `response` answers for each partition of `request` once, and for nothing else."""
+    """Raises ProtocolError unless `response` answers for each partition of `request` once, and for nothing else, with
+    offsets that a log can have."""
+    for result in response.partitions:
+        if result.error_code == ErrorCode.NONE and not UNKNOWN_OFFSET <= result.base_offset <= MAX_BASE_OFFSET:
+            raise ProtocolError(f"a Produce answer that has the rows at offset {result.base_offset}")
     by_id = any(result.topic_id for result in response.partitions)
     asked = Counter((data.topic_id if by_id else data.topic, data.partition) for data in request.partitions)
     answered = Counter((result.topic_id if by_id else result.topic, result.partition) for result in response.partitions)

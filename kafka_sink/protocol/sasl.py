@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_sink.errors import SaslRefused
+from kafka_sink.quoting import quoted
 
 # RFC 7677, section 4; Kafka's ScramMechanism has the same.
 MIN_ITERATIONS = 4096
@@ -235,7 +236,7 @@ class Authentication:
         shown = text or ""
         for secret in filter(None, self.login.secrets):
             shown = shown.replace(secret, "...")
-        return "".join(c if c.isprintable() else " " for c in shown)[:_MAX_REASON_CHARACTERS]
+        return quoted(shown, _MAX_REASON_CHARACTERS)
 
 
 def authentication(mechanism: str, login: Login, nonce: Nonce) -> Authentication:

@@ -18,6 +18,7 @@ from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
 from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.protocol.describing import number_in
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.write import Write
@@ -68,7 +69,8 @@ def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapp
     def max_message_bytes(topics: Collection[str]) -> Mapping[str, int]:
         nonlocal was_told
         settings = ask(topics)
-        told = {topic: int(value) for topic, value in settings.items() if value and value.isdecimal()}
+        sizes = {topic: number_in(value) for topic, value in settings.items()}
+        told = {topic: size for topic, size in sizes.items() if size is not None}
         untold = sorted(settings.keys() - told.keys())
         if untold and not was_told:
             was_told = True

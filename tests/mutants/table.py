@@ -42,6 +42,7 @@ TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_COORDINATOR_CLIENT = "tests/unit/commit/test_coordinator_client.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
 TESTS_QUOTING = "tests/unit/test_quoting.py"
+TESTS_WORDS = "tests/unit/test_words_of_peers.py"
 TESTS_TRANSACTIONS = "tests/unit/test_transactions.py"
 TESTS_SPARKS_PART = "tests/unit/spark/test_exactly_once.py"
 
@@ -2047,8 +2048,8 @@ PEERS: tuple[Mutant, ...] = (
     Mutant(
         "peers: a name of somebody else's goes into a line to paste as it is",
         QUOTING,
-        "    word = shlex.quote(quoted(value, len(value) * len(r\"\\U0010ffff\")))\n",
-        "    word = quoted(value, len(value) * len(r\"\\U0010ffff\"))\n",
+        "    word = shlex.quote(escaped(value))\n",
+        "    word = escaped(value)\n",
         f"{TESTS_QUOTING}::test_a_pasted_command_runs_itself_and_nothing_else",
     ),
     Mutant(
@@ -2068,7 +2069,7 @@ PEERS: tuple[Mutant, ...] = (
     Mutant(
         "peers: a message of 8 MB fills the log",
         QUOTING,
-        "    if len(text) <= most and len(escaped) <= most:\n",
+        "    if len(text) <= most and len(shown) <= most:\n",
         "    if True:\n",
         f"{TESTS_QUOTING}::test_it_fills_no_log",
     ),
@@ -2099,6 +2100,69 @@ PEERS: tuple[Mutant, ...] = (
         "        except (TransactionRefused, UnreadableState) as error:\n",
         "        except TransactionRefused as error:\n",
         f"{TESTS_TRANSACTIONS}::test_a_sink_that_cannot_be_read_does_not_hide_the_others",
+    ),
+    Mutant(
+        "peers: an error shows its facts as somebody said them",
+        "kafka_sink/errors.py",
+        "        shown = {name: _fact(name, fact) for name, fact in named.items()}\n",
+        "        shown = named\n",
+        "tests/unit/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short",
+    ),
+    Mutant(
+        "peers: an error that is raised as it is shows what somebody said",
+        "kafka_sink/errors.py",
+        '        return super().__call__(*(_fact("", fact) for fact in facts), **shown)\n',
+        "        return super().__call__(*facts, **shown)\n",
+        "tests/unit/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short",
+    ),
+    Mutant(
+        "peers: a finding shows what somebody said",
+        "kafka_sink/doctor/report.py",
+        '        object.__setattr__(self, "found", quoted(self.found))\n',
+        "",
+        "tests/unit/doctor/test_report.py::test_places_and_findings_are_shown_as_they_print",
+    ),
+    Mutant(
+        "peers: the place of a verdict is as somebody named it",
+        "kafka_sink/doctor/report.py",
+        '        object.__setattr__(self, "where", quoted(self.where, MAX_WHERE_CHARACTERS))\n',
+        "",
+        "tests/unit/doctor/test_report.py::test_places_and_findings_are_shown_as_they_print",
+    ),
+    Mutant(
+        "peers: a command prints lines of somebody else's",
+        "kafka_sink/command_line.py",
+        "        print(quoted(line, MAX_LINE_CHARACTERS), file=file, flush=True)\n",
+        "        print(line, file=file, flush=True)\n",
+        f"{TESTS_WORDS}::test_what_a_peer_says_is_shown_as_it_prints",
+    ),
+    Mutant(
+        "peers: a setting that is no number ends the check",
+        "kafka_sink/protocol/describing.py",
+        'int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,19}", value) else None',
+        "int(value) if value is not None else None",
+        f"{TESTS_WORDS}::test_what_a_peer_says_is_shown_as_it_prints",
+    ),
+    Mutant(
+        "peers: JSON of a record moves the terminal's cursor",
+        QUOTING,
+        'json.dumps(c)[1:-1] for c in text)',
+        'c for c in text)',
+        f"{TESTS_QUOTING}::test_json_prints_and_is_the_same_when_it_is_read",
+    ),
+    Mutant(
+        "peers: an offset that no log has is believed",
+        "kafka_sink/protocol/requests.py",
+        "not UNKNOWN_OFFSET <= result.base_offset <= MAX_BASE_OFFSET:\n",
+        "False:\n",
+        "tests/unit/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has",
+    ),
+    Mutant(
+        "peers: offset -1 is taken for an offset",
+        f"{PRODUCER}/sender.py",
+        "action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET\n",
+        "action is Action.ACKNOWLEDGE\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_batch_the_leader_had_before_counts_once_and_has_no_offset",
     ),
 )
 

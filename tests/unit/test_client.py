@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
     BufferExhausted,
+    DeliveryTimeout,
     MissingOption,
     ProducerClosed,
     ProduceRejected,
@@ -31,9 +33,11 @@ from kafka_sink.errors import (
 from kafka_sink.producer import metadata, sender
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.producer.receipts import Receipts
+from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, ProducePartition, ProduceRequest
 from kafka_sink.records.compression import codec_for
 from loopback_network import LoopbackNetwork, Make, config, refresh, rows
 from producer_core import TOPIC, metadata_response, routed
+from scripted_peers import peer, scripted
 from waiting import wait_until
 
 
@@ -586,3 +590,43 @@ def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, n
     producer.begin(topic="t").append(rows(1))
     with pytest.raises(ProduceRejected):
         producer.pause(client.monotonic_ms() + 10_000)
+
+
+def produces_at(base_offset: int) -> Any:
+    """A broker that leads the one partition of t, and has every batch at this offset."""
+
+    def behave(sock: socket.socket) -> None:
+        port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
+        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
+        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
+        said = [{"index": 0, "base_offset": base_offset, "error_code": 0}]
+        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
+        scripted([
+            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
+            (InitProducerIdRequest(1), {}),
+            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
+        ])(sock)  # fmt: skip
+
+    return behave
+
+
+@pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
+def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
+    with peer(produces_at(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
+        at_once = {"kafka.request.timeout.ms": "900", "kafka.linger.ms": "0"}
+        written(config(port, **at_once, **{"kafka.delivery.timeout.ms": "1000"}))
+    assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
+    assert "Whether the last attempt was written is unknown" in str(failure.value)
+
+
+def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
+    with peer(produces_at(-1)) as port:
+        (receipt,) = written(config(port))
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
+
+
+def written(made: Any) -> Any:
+    with lease(made) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(1))
+        return write.finish()

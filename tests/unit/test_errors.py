@@ -59,9 +59,59 @@ def test_the_drawing_is_the_tree() -> None:
 def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
     """Found by fuzzing: the name of a topic that nobody asked for, which may be anything."""
     error = ProtocolError("topic a\nERROR all is lost\x1b[2J" + "x" * 16_000_000)
-    assert error.detail.startswith("topic a ERROR all is lost [2Jxxx")
+    assert error.detail.startswith(r"topic a\nERROR all is lost\x1b[2Jxxx")
     assert str(error).isprintable()
     assert len(str(error)) < 1_100
+
+
+HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e" + "x" * 8_000_000
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short(cls: type[KafkaSinkError]) -> None:
+    if cls is errors.LeaderDisagrees:
+        return  # abstract
+    signature = inspect.signature(cls)
+    if "args" in signature.parameters:
+        error = cls(HOSTILE)
+    else:
+        error = cls(**{name: hostile(parameter) for name, parameter in signature.parameters.items()})
+    # The end of a program's output is shown in its lines, and there is one of it.
+    assert all(line.isprintable() for line in str(error).split("\n"))
+    assert "\nERROR" not in str(error) or any(name.endswith("_tail") for name in vars(error))
+    assert "\n" not in str(error) or any(name.endswith("_tail") for name in vars(error))
+    assert len(pickle.dumps(error)) < 100_000
+    for name, fact in vars(error).items():
+        for text in (fact if isinstance(fact, tuple | list | dict) else [fact]):
+            assert not isinstance(text, str) or name.endswith("_tail") or text.isprintable()
+
+
+def hostile(parameter: inspect.Parameter) -> object:
+    annotation = str(parameter.annotation)
+    if parameter.name == "command":
+        return "of shell_command"
+    if annotation in MADE_UP:
+        return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
+    if annotation == "bool":
+        return False
+    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else (
+        [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    )
+
+
+def test_help_tells_of_an_error_its_own_facts() -> None:
+    assert list(inspect.signature(errors.BrokersUnreachable).parameters) == [
+        "bootstrap_servers", "waited_ms", "last_error",
+    ]  # fmt: skip
+    with pytest.raises(TypeError):
+        errors.TopicNull(topic="t")  # type: ignore[call-arg]
+
+
+def test_what_an_examination_finds_is_printed_as_it_reads() -> None:
+    error = errors.BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error=HOSTILE)
+    error.examined(step="dns", where=HOSTILE, found=HOSTILE, remedy=HOSTILE, command="again")
+    assert str(error).isprintable()
+    assert len(str(error)) < 20_000
 
 
 @pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)

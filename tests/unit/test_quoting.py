@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from kafka_sink.quoting import MAX_QUOTED_CHARACTERS, quoted, shell_command
+from kafka_sink.quoting import MAX_QUOTED_CHARACTERS, json_line, quoted, quoted_tail, shell_command
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_what_does_not_print_is_shown_as_its_escape(said: str, shown: str) -> No
 
 @pytest.mark.parametrize("character", ["x", "\x1b", "\U000e0041"])
 def test_it_fills_no_log(character: str) -> None:
-    assert quoted(character * 8_000_000).endswith("... (8000000 characters)")
+    assert quoted(character * 8_000_000).endswith("... (cut)")
     for length in (0, 1, 9, 10, 11, 99, 100, 101, 8_000_000):
         shown = quoted(character * length, 100)
         assert len(shown) <= 100
@@ -52,3 +53,18 @@ def test_a_pasted_command_runs_itself_and_nothing_else(value: str, tmp_path: Pat
 
 def test_a_value_with_a_dash_is_no_option() -> None:
     assert shlex.split(shell_command("run it", {"--prefix": "--take-over"})) == ["run", "it", "--prefix=--take-over"]
+
+
+def test_of_a_log_the_last_lines_are_shown() -> None:
+    assert quoted_tail("one\n\x1b[2Jtwo\r\n") == "one\n\\x1b[2Jtwo\\r\n"
+    log = "\n".join(f"{number}" + "x" * 100_000 for number in range(1_000))
+    assert [line[:3] for line in quoted_tail(log).split("\n")] == [f"{number}" for number in range(970, 1_000)]
+    assert len(quoted_tail(log)) < 31_000
+
+
+@pytest.mark.parametrize("text", ["grün", "\x1b[2J\x9b\x7f", "\u202e\u2028\n", "\U000e0041", '"\\'])
+def test_json_prints_and_is_the_same_when_it_is_read(text: str) -> None:
+    line = json_line({"value": text})
+    assert line.isprintable()
+    assert json.loads(line) == {"value": text}
+    assert text not in ("grün",) or text in line

@@ -73,3 +73,15 @@ def test_an_empty_report_is_shown() -> None:
 
 def test_it_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Report((WELL, BROKEN)))) == Report((WELL, BROKEN))
+
+
+def test_places_and_findings_are_shown_as_they_print() -> None:
+    """Hosts are told by the cluster; an executor's name by its machine."""
+    said = "one\n\x1b[2J\u202e" + "x" * 1_000_000
+    report = Report((Verdict("dns", said, failed(said, said), said),))
+    shown = repr(report)
+    assert shown.replace("\n", "").isprintable()
+    assert len(shown) < 10_000
+    assert "one\n" not in shown
+    (again,) = from_json(to_json(report.verdicts), seen_from=said)
+    assert again == report.verdicts[0]

@@ -368,12 +368,13 @@ def test_a_batch_that_a_former_leader_owes_an_answer_for_stays_among_those_the_n
     assert new_leaders == [3, 4, 5, 1, 2, *range(6, 23)]
 
 
-def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset() -> None:
+@pytest.mark.parametrize(("code", "offset"), [(46, 0), (46, -1), (0, -1)])
+def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, offset: int) -> None:
     c = make_core()
     (request,) = sending(c)
-    c.answer_produce(request, 46)
+    c.answer_produce(request, code, offsets=lambda at: offset)
     (receipt,) = c.receipts.partitions()
-    assert (receipt.record_count, receipt.first_offset) == (1, None)
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
     assert c.receipts.settled
 
 

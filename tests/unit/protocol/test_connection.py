@@ -284,7 +284,7 @@ class TestAuthentication:
         connection.receive(authenticate_answer(2, 58, b"wrong: hunter2\n!"))
         with pytest.raises(SaslRefused) as refused:
             connection.next_answer()
-        assert refused.value.reason == "the broker refused (wrong: ... !)"
+        assert refused.value.reason == r"the broker refused (wrong: ...\n!)"
         assert connection.state is State.CLOSED
 
     @pytest.mark.parametrize("code", [-1, 7])

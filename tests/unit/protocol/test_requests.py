@@ -162,7 +162,9 @@ def filled(message_type: Any, version: int, fields: dict[str, Any]) -> Any:
     return message_type(version=version, **values)
 
 
-def produce_answer(version: int, results: list[tuple[str, int, int]], throttle_time_ms: int = 0) -> bytes:
+def produce_answer(
+    version: int, results: list[tuple[str, int, int]], throttle_time_ms: int = 0, base_offset: int = 1 << 40
+) -> bytes:
     ids = {"orders": ORDERS, "clicks": CLICKS, "other": uuid.UUID(int=99)}
     topics = [
         {
@@ -171,7 +173,7 @@ def produce_answer(version: int, results: list[tuple[str, int, int]], throttle_t
                 {
                     "index": partition,
                     "error_code": error_code,
-                    "base_offset": 1 << 40,
+                    "base_offset": base_offset,
                     "log_append_time_ms": 5,
                     "log_start_offset": 0,
                     "record_errors": [],
@@ -263,6 +265,23 @@ class TestDecode:
         fields = {"error_code": 35, "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 2}]}
         response = decode_response(ApiVersionsRequest("a", "1"), 3, written("ApiVersions", 0, fields))
         assert response == ApiVersionsResponse(0, 35, {}, {})
+
+    @pytest.mark.parametrize("version", [9, 13])
+    @pytest.mark.parametrize(
+        ("base_offset", "is_one"),
+        [(-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False)],
+    )
+    def test_offsets_that_no_log_has(self, version: int, base_offset: int, is_one: bool) -> None:
+        """Believed, they would be proof of rows in receipts, and beyond 64 bits the task's own end."""
+        succeeded = [(topic, partition, 0) for topic, partition, _ in ALL_ASKED]
+        if is_one:
+            decode_response(PRODUCE, version, produce_answer(version, succeeded, base_offset=base_offset))
+        else:
+            with pytest.raises(ProtocolError, match=f"a Produce answer that has the rows at offset {base_offset}"):
+                decode_response(PRODUCE, version, produce_answer(version, succeeded, base_offset=base_offset))
+        # With an error there is none, whatever it says.
+        refused = [(topic, partition, 6) for topic, partition, _ in ALL_ASKED]
+        decode_response(PRODUCE, version, produce_answer(version, refused, base_offset=base_offset))
 
     def test_bytes_that_follow(self) -> None:
         with pytest.raises(ProtocolError, match="Produce version 13: 1 bytes follow a Produce answer"):

@@ -1,0 +1,328 @@
+"""What peers say, through every way by which it comes to a user: it prints as it reads, and fills nothing.
+
+Each site below has a real socket's other end say `HOSTILE` wherever an answer has room for text. A new error class is
+found by `test_errors.py`, a new `print` by the last test here.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema
+
+from fuzz import answers
+from fuzz.answers import ORDERS
+from kafka_sink import check, client, read, transactions
+from kafka_sink.broker import __main__ as broker_command
+from kafka_sink.broker import state
+from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
+from kafka_sink.oauth import TokenEndpoint
+from kafka_sink.protocol import describing
+from kafka_sink.protocol import transactions as txn
+from kafka_sink.protocol.requests import (
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+    Request,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from kafka_sink.registry.registering import Registry
+from kafka_sink.verification.checking import Record
+from registry_stand_in import registry_stand_in
+from scripted_peers import peer, scripted
+from token_endpoint import body, token_endpoint
+
+FORGED = "ERROR all is lost"
+HOSTILE = f"\x1b[2J\r\n{FORGED}\u202e\u2028" + "x" * 20_000
+SOURCES = Path(__file__).parents[2] / "kafka_sink"
+Answers = list[tuple[Request, dict[str, Any]]]
+
+
+@pytest.fixture(autouse=True)
+def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every string of an answer that says nothing else."""
+    monkeypatch.setitem(answers._SOMETHING, "string", HOSTILE)
+
+
+def options(port: int, **more: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}", "kafka.max.block.ms": "1000",
+        "kafka.delivery.timeout.ms": "1000", "kafka.request.timeout.ms": "900", "kafka.linger.ms": "0", **more,
+    }  # fmt: skip
+
+
+def config(port: int, **more: str) -> SinkConfig:
+    return sink_config(options(port, **more))
+
+
+def metadata(port: int, name: str | None = None, host: str = "127.0.0.1", **said: Any) -> Answers:
+    topic = {"name": name, "topic_id": ORDERS, "partitions": [{"partition_index": 0, "leader_id": 7}], **said}
+    brokers = [{"node_id": 7, "host": host, "port": port}]
+    return [(MetadataRequest((), False), {"brokers": brokers, "topics": [topic] if name else []})]
+
+
+# --- the sites: each gives what a user may see ------------------------------------------------------------------------
+
+
+def site_check_of_hosts(told: Callable[[], str]) -> str:
+    with peer(lambda sock: scripted(metadata(1, host=HOSTILE))(sock)) as port:
+        check.main([*line(options(port))])
+    return told()
+
+
+def line(given: dict[str, str]) -> list[str]:
+    return [word for name, text in given.items() for word in ("--option", f"{name}={text}")]
+
+
+def site_check_of_a_topic(told: Callable[[], str]) -> str:
+    """Settings that are no numbers, among the rest."""
+    ports: list[int] = []
+    names = ("min.insync.replicas", "max.message.bytes", "message.timestamp.before.max.ms")
+    settings = [{"name": name, "value": HOSTILE} for name in names]
+
+    def behave(sock: Any) -> None:
+        said: Answers = [
+            *metadata(ports[0]),
+            *metadata(ports[0], "t"),
+            (describing.TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]}),
+        ]
+        scripted(said)(sock)
+
+    with peer(behave) as port:
+        ports.append(port)
+        check.main(line(options(port, topic="t")))
+    said = told()
+    assert "message size      topic t" in said and "not told" in said
+    return said
+
+
+def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
+    ports: list[int] = []
+
+    def behave(sock: Any) -> None:
+        said: Answers = metadata(ports[0], "t", error_code=3, partitions=[])
+        said[0][1]["topics"][0] |= {"error_code": 3}
+        said.insert(0, (MetadataRequest((), False), metadata(ports[0])[0][1]))
+        said.append((txn.CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
+        scripted(said)(sock)
+
+    with peer(behave) as port:
+        ports.append(port)
+        check.main(line(options(port, topic="t", createTopics="true")))
+    said = told()
+    assert "POLICY_VIOLATION" in said
+    return said
+
+
+def site_check_without_a_password(told: Callable[[], str]) -> str:
+    said: Answers = [(SaslHandshakeRequest("PLAIN"), {}), (SaslAuthenticateRequest(b""), {"error_code": 58})]
+    with peer(scripted(said)) as port:
+        check.main(line(options(port, **SASL)))
+    shown = told()
+    assert "the broker refused" in shown
+    return shown
+
+
+SASL = {
+    "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "u",
+    "kafka.sasl.password": "p", "allowPlaintextCredentials": "true",
+}  # fmt: skip
+
+
+def of(error: KafkaSinkError) -> str:
+    """All of it that may be shown, each fact on a line of its own."""
+    facts = [fact for fact in vars(error).values() if isinstance(fact, str)]
+    return "\n".join([str(error), *facts])
+
+
+def site_mechanisms(told: Callable[[], str]) -> str:
+    with peer(scripted([(SaslHandshakeRequest("PLAIN"), {"error_code": 33})])) as port:
+        said = of(error_of_a_write(config(port, **SASL)))
+    assert "the broker does not offer it" in said
+    return said
+
+
+def error_of_a_write(made: SinkConfig) -> KafkaSinkError:
+    with pytest.raises(KafkaSinkError) as failure, client.lease(made.producer) as producer:
+        write = producer.begin(topic="t")
+        write.append(pa.record_batch({"value": ["row"]}))
+        write.finish()
+    return failure.value
+
+
+def site_refused_rows(told: Callable[[], str]) -> str:
+    ports: list[int] = []
+
+    def behave(sock: Any) -> None:
+        refused = {"name": "t", "topic_id": ORDERS, "partition_responses": [{"index": 0, "error_code": 44}]}
+        said: Answers = [
+            *metadata(ports[0], "t"),
+            (InitProducerIdRequest(1), {}),
+            (ProduceRequest(-1, 1, (ProducePartition("t", 0, ORDERS, b""),)), {"responses": [refused]}),
+        ]
+        scripted(said)(sock)
+
+    with peer(behave) as port:
+        ports.append(port)
+        said = of(error_of_a_write(config(port)))
+    assert "refused a batch of 1 records" in said
+    return said
+
+
+def site_hosts_that_nobody_finds(told: Callable[[], str]) -> str:
+    with peer(scripted(metadata(1, "t", host=HOSTILE))) as port:
+        return of(error_of_a_write(config(port)))
+
+
+def site_the_look_at_hosts(told: Callable[[], str]) -> str:
+    from kafka_sink.doctor.first_aid import look_at_hosts
+
+    with peer(scripted(metadata(1, host=HOSTILE))) as port:
+        made = config(port).producer
+        error = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error=HOSTILE)
+        look_at_hosts(error, made)
+    assert "Looked at from this host" in str(error)
+    return of(error)
+
+
+def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
+    ports: list[int] = []
+
+    def behave(sock: Any) -> None:
+        said = metadata(ports[0], "t", partitions=[])
+        said[0][1]["topics"][0]["error_code"] = 3
+        said.append((txn.CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
+        scripted([(MetadataRequest((), False), metadata(ports[0])[0][1]), *said])(sock)
+
+    with peer(behave) as port:
+        ports.append(port)
+        asking = CoordinatorClient(config(port).producer)
+        try:
+            with pytest.raises(KafkaSinkError) as failure:
+                asking.ensure_topic("t")
+        finally:
+            asking.close()
+    return of(failure.value)
+
+
+def site_transactions_of_others(told: Callable[[], str]) -> str:
+    ports: list[int] = []
+    name = f"orders{HOSTILE}"
+
+    def behave(sock: Any) -> None:
+        partition = {"partition_index": 0, "committed_offset": 5, "error_code": 0}
+        group = {"topics": [{"name": "pykafka-commits", "partitions": [partition]}], "error_code": 0}
+        state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing"}
+        said: Answers = [
+            *metadata(ports[0]),
+            (txn.ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
+            (
+                txn.FindCoordinatorRequest(txn.CoordinatorKind.TRANSACTION, ("k",)),
+                {"coordinators": [{"key": f"{name}.0", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
+            ),
+            (
+                txn.FindCoordinatorRequest(txn.CoordinatorKind.GROUP, ("k",)),
+                {"coordinators": [{"key": f"{name}.decision", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
+            ),
+            (txn.DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
+            (
+                txn.OffsetFetchRequest(("k",), "pykafka-commits", 0),
+                {"groups": [group | {"group_id": f"{name}.decision"}]},
+            ),
+        ]
+        scripted(said)(sock)
+
+    with peer(behave) as port:
+        ports.append(port)
+        transactions.main(["list", "--prefix", "orders", *line(options(port))])
+    said = told()
+    # The group of that name holds what nobody of ours wrote.
+    assert "which this version did not write" in said
+    return said
+
+
+def site_the_registry(told: Callable[[], str]) -> str:
+    said = ""
+    for status in (404, 409, 500):
+        refusal = {("POST", "/subjects/s/versions"): (status, {"error_code": status, "message": HOSTILE})}
+        with registry_stand_in(refusal) as stand_in, pytest.raises(KafkaSinkError) as failure:
+            Registry.of({"url": stand_in.url, "max.retries": "0", "timeout": "5"}).schema_id("s", Schema("{}", "AVRO"))
+        said += of(failure.value) + "\n"
+    return said
+
+
+def site_the_token_endpoint(told: Callable[[], str]) -> str:
+    said = ""
+    for answer in ((400, body(error=HOSTILE, error_description=HOSTILE)), (200, body(access_token=HOSTILE))):
+        with token_endpoint() as idp, pytest.raises(KafkaSinkError) as failure:
+            idp.answers = [answer]
+            TokenEndpoint(
+                url=idp.url, client_id="app", client_secret="s", scope=None, header_urlencode=False, context=None
+            ).fetch(lambda: 0.0)
+        said += of(failure.value) + "\n"
+    return said
+
+
+def site_the_file_of_a_local_cluster(told: Callable[[], str]) -> str:
+    running = state.RunningCluster(state.ProcessIdentity(1, "1"), HOSTILE, 1, f"{HOSTILE}:no port,\x00:1,b:99999")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(broker_command, "read_running", lambda directory: running)
+        assert broker_command.main(["status"]) == 1
+    return told()
+
+
+def site_a_record(told: Callable[[], str]) -> str:
+    return read.line_of(0, Record(0, HOSTILE.encode(), HOSTILE.encode(), ((HOSTILE, b"\x9b"),), 0, False))
+
+
+SITES = [each for name, each in list(globals().items()) if name.startswith("site_")]
+
+
+@pytest.mark.parametrize("site", SITES, ids=lambda site: site.__name__.removeprefix("site_"))
+def test_what_a_peer_says_is_shown_as_it_prints(
+    site: Callable[[Callable[[], str]], str],
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def told() -> str:
+        printed = capfd.readouterr()
+        return printed.out + printed.err
+
+    said = site(told) + told() + "\n".join(record.getMessage() for record in caplog.records)
+    assert said
+    for shown in said.split("\n"):
+        assert shown.isprintable()
+        assert not shown.startswith(FORGED)
+    assert len(said) < (60_000 if site is not site_a_record else 400_000)
+
+
+# --- a new way to a terminal ------------------------------------------------------------------------------------------
+
+# What they print is their own: pages of documentation, versions of packages, a record as JSON (a site above).
+OWN_WORDS = {"command_line.py", "options_page.py", "errors_page.py", "__main__.py", "read.py"}
+
+
+def prints() -> Iterator[tuple[str, int]]:
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called == "print" or called.endswith(("stdout.write", "stderr.write")):
+                yield str(path.relative_to(SOURCES)), node.lineno
+
+
+def test_only_what_quotes_prints() -> None:
+    assert {path for path, _ in prints()} == OWN_WORDS
