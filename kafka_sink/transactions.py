@@ -42,7 +42,7 @@ from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, command
-from kafka_sink.commit.survey import OFFSETS_TOPIC, OpenTransaction, Seen, Survey
+from kafka_sink.commit.survey import COMMITTED, OFFSETS_TOPIC, OpenTransaction, Seen, Survey
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import (
     ConfigError,
@@ -280,6 +280,9 @@ def tell_decision(found: Survey) -> None:
         f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
         f"{sink.transaction_version}"
     )
+    if found.is_forgotten:
+        tell_forgotten(found)
+        return
     if decision is None:
         tell("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
         return
@@ -292,6 +295,20 @@ def tell_decision(found: Survey) -> None:
         tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
     else:
         tell("          carried out: every slot is visible")
+
+
+def tell_forgotten(found: Survey) -> None:
+    names = found.sink.names
+    slots = {name: each for name, each in found.transactions.items() if name != names.driver}
+    others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
+    tell(
+        "Decision: was made, and is deleted, as a batch write without txnAppId does when all of its rows are visible, "
+        "or has expired (offsets.retention.minutes)."
+    )
+    tell(
+        f"          transactions of slots that were committed: {len(slots) - len(others)} of {len(slots)}"
+        + (f"; not {shown(others)}" if others else "")
+    )
 
 
 def tell_topics(session: Session, found: Survey) -> None:
@@ -425,7 +442,8 @@ def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
     tell_unknown(after)
     if after.hanging or after.missing or after.unknown:
         return FAILED
-    tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
+    if not after.is_forgotten:
+        tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
     if after.undecided:
         tell(f"{len(after.undecided)} open and not decided: see", f"    {command(after.sink, 'describe')}")
     return OK

@@ -155,6 +155,16 @@ class CoordinatorClient:
         self._broker_ids: tuple[int, ...] = ()
         # With the time of the answer.
         self._topics: dict[str, tuple[int, TopicMetadata]] = {}
+        self._ends_ms: int | None = None
+
+    @contextmanager
+    def within(self, milliseconds: int) -> Iterator[None]:
+        """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
+        self._ends_ms = monotonic_ms() + milliseconds
+        try:
+            yield
+        finally:
+            self._ends_ms = None
 
     def close(self) -> None:
         """Ends its connections. What is under way stays unanswered."""
@@ -410,7 +420,8 @@ class CoordinatorClient:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _deadline_ms(self) -> int:
-        return monotonic_ms() + self.config.max_block_ms
+        deadline_ms = monotonic_ms() + self.config.max_block_ms
+        return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
 
     def _metadata(self, topics: tuple[str, ...] | None, deadline_ms: int) -> MetadataResponse:
         response = self._ask_any(MetadataRequest(topics, allow_auto_topic_creation=False), deadline_ms)

@@ -144,6 +144,12 @@ class Survey:
         return tuple(each for each in self.open if not each.is_decided)
 
     @property
+    def is_forgotten(self) -> bool:
+        """A decision was made that brokers have no more: its groups were deleted, or have expired."""
+        driver = self.transactions.get(self.sink.names.driver)
+        return self.decision is None and driver is not None and driver.state == COMMITTED
+
+    @property
     def missing(self) -> tuple[int, ...]:
         """Slots that the decision names and that are not visible."""
         decision = self.decision

@@ -14,8 +14,9 @@ Non-obvious:
 
 * Requests to one coordinator are pipelined, as many as the network takes. Each ask is on its own: who needs one done
   before another waits for it.
-* Those that only read go as one request: a broker answers the requests of a connection one after the other, each half
-  a millisecond or more. Each ask has its own part of the answer, and is sent again without the others.
+* Those that only read, or delete groups, go as one request: a broker answers the requests of a connection one after
+  the other, each half a millisecond or more. Each ask has its own part of the answer, and is sent again without the
+  others.
 * A deadline that passes leaves open whether the request was carried out.
 * CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written,
   which takes a few milliseconds, so the first tries come quickly (KAFKA-5477); a partition without a leader makes it
@@ -41,6 +42,8 @@ from kafka_sink.protocol.requests import Broker, Request, Response, api_of
 from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnResponse,
     CoordinatorKind,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -108,7 +111,7 @@ def _error_codes(response: Any) -> Iterable[int]:
             pass
         case DescribeTransactionsResponse(transactions=parts):
             pass
-        case OffsetFetchResponse(groups=parts):
+        case OffsetFetchResponse(groups=parts) | DeleteGroupsResponse(groups=parts):
             pass
         case _:
             parts = (response,)
@@ -161,9 +164,10 @@ READS_TOGETHER = 200
 
 
 def _alike(request: Request) -> Hashable | None:
-    """What a request that only reads has in common with those it can go together with; None for all others."""
+    """What a request that only reads, or deletes groups, has in common with those it can go together with; None for
+    all others."""
     match request:
-        case OffsetFetchRequest():
+        case OffsetFetchRequest() | DeleteGroupsRequest():
             return replace(request, group_ids=())
         case DescribeTransactionsRequest():
             return replace(request, transactional_ids=())
@@ -173,7 +177,7 @@ def _alike(request: Request) -> Hashable | None:
 def _together(requests: Sequence[Any]) -> Request:
     """One request for all of `requests`, which are alike. No key is asked for twice."""
     first = requests[0]
-    if isinstance(first, OffsetFetchRequest):
+    if isinstance(first, OffsetFetchRequest | DeleteGroupsRequest):
         return replace(first, group_ids=tuple(dict.fromkeys(key for each in requests for key in each.group_ids)))
     keys = dict.fromkeys(key for each in requests for key in each.transactional_ids)
     return DescribeTransactionsRequest(tuple(keys))
@@ -184,6 +188,8 @@ def _part_of(response: Any, request: Any) -> Response | None:
     match response:
         case OffsetFetchResponse(groups=groups):
             return replace(response, groups=tuple(each for each in groups if each.group_id in request.group_ids))
+        case DeleteGroupsResponse(groups=deleted):
+            return replace(response, groups=tuple(each for each in deleted if each.group_id in request.group_ids))
         case DescribeTransactionsResponse(transactions=found):
             asked = request.transactional_ids
             return replace(response, transactions=tuple(each for each in found if each.transactional_id in asked))

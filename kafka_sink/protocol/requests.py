@@ -521,6 +521,10 @@ APIS: tuple[Api, ...] = (
         txn.check_offset_fetch_response,
     ),
     Api(
+        "DeleteGroups", 42, 2, 2, txn.DeleteGroupsRequest, txn.kio_delete_groups, txn.delete_groups_response,
+        txn.check_delete_groups_response,
+    ),
+    Api(
         "DescribeTransactions", 65, 0, 0, txn.DescribeTransactionsRequest, txn.kio_describe_transactions,
         txn.describe_transactions_response, txn.check_describe_transactions_response,
     ),

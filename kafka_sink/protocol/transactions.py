@@ -3,6 +3,7 @@
     FindCoordinator ─> who serves a transactional id, or a group
     InitProducerId ─> AddPartitionsToTxn ─> Produce ─> AddOffsetsToTxn ─> TxnOffsetCommit ─> EndTxn
     OffsetFetch, DescribeTransactions, ListTransactions, DescribeProducers ─> what became of it
+    DeleteGroups ─> takes away what nobody needs any more
     WriteTxnMarkers ─> ends by hand what hangs (KIP-664)
     CreateTopics, DescribeConfigs ─> what a cluster must have for it
 
@@ -452,6 +453,44 @@ def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFet
     check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
 
 
+# --- DeleteGroups -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsRequest:
+    """Groups without members, all of one coordinator, with their offsets (KIP-229)."""
+
+    group_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    group_id: str
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResponse:
+    throttle_time_ms: int
+    groups: tuple[DeletedGroup, ...]
+
+
+def kio_delete_groups(kio: Any, version: int, request: DeleteGroupsRequest) -> Any:
+    return kio.DeleteGroupsRequest(groups_names=request.group_ids)
+
+
+def delete_groups_response(request: DeleteGroupsRequest, message: Mapping[str, Any]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        throttle_time_ms=message["throttle_time"],
+        groups=tuple(DeletedGroup(each["group_id"], each["error_code"]) for each in message["results"]),
+    )
+
+
+def check_delete_groups_response(request: DeleteGroupsRequest, response: DeleteGroupsResponse) -> None:
+    """Each group once."""
+    check_answered("DeleteGroups", request.group_ids, (group.group_id for group in response.groups))
+
+
 # --- DescribeTransactions ---------------------------------------------------------------------------------------------
 
 
@@ -818,6 +857,7 @@ Request = (
     | TxnOffsetCommitRequest
     | OffsetCommitRequest
     | OffsetFetchRequest
+    | DeleteGroupsRequest
     | DescribeTransactionsRequest
     | ListTransactionsRequest
     | DescribeProducersRequest
@@ -833,6 +873,7 @@ Response = (
     | TxnOffsetCommitResponse
     | OffsetCommitResponse
     | OffsetFetchResponse
+    | DeleteGroupsResponse
     | DescribeTransactionsResponse
     | ListTransactionsResponse
     | DescribeProducersResponse

@@ -34,6 +34,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
 from kafka_sink.commit.exchanges import check_generation
+from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.runner import run
@@ -71,6 +72,8 @@ from kafka_sink.spark.receipt_writer import write_receipt
 
 log = logging.getLogger(__name__)
 
+# What the deletion of a batch write's groups may take; it takes some 10 ms (8 slots, one broker).
+FORGET_MS = 3_000
 # A batch write without a version is one micro-batch of a query of its own.
 ONLY_MICRO_BATCH = 0
 
@@ -458,6 +461,27 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
                 topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
             ),
         )
+    if plan.batch is not None and not plan.batch.is_versioned:
+        _forget(given, plan)
+
+
+class _LeftThere(Exception):
+    """Groups that could not be deleted."""
+
+
+def _forget(given: GivenOptions, plan: Plan) -> None:
+    """Deletes the write's groups, which nobody reads any more. Never raises: its rows are visible."""
+    try:
+        with lease_client(_planned_config(given).producer) as client:
+            try:
+                with client.within(FORGET_MS):
+                    run(client, forget(plan.sink, plan.facts.generation))
+            except KafkaSinkError as error:
+                # As another error, so that nobody looks at the cluster's hosts for its sake.
+                raise _LeftThere from error
+    # Whatever it is: Spark would run a job again that is done.
+    except Exception as error:
+        log.debug("groups of %s are left to expire: %s", plan.sink.names.sink, error.__cause__ or error)
 
 
 def _tell_created_again(plan: Plan, messages: Sequence[PreparedReceipt]) -> None:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from committed_rows import open_transactions, read
+from committed_rows import groups, open_transactions, read
 from exactly_once_runs import ALL_ONCE, incoming
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION
 from read_back import read_topic
@@ -90,6 +90,21 @@ def test_exactly_once(spark: SparkSession, secure: SecureKafka, topic: str) -> N
     secure.allow(*exactly_once(topic))
     write(spark, secure, topic, **once(topic))
     assert count_in(secure, topic) == ROWS
+
+
+def test_a_batch_write_deletes_its_groups_where_it_may_and_is_as_well_without(
+    spark: SparkSession, secure: SecureKafka, topic: str
+) -> None:
+    secure.kafka.create_topic(f"{topic}-commits", 2)
+    secure.allow(*exactly_once(topic))
+    write(spark, secure, topic, **once(topic))
+    left = groups(secure.kafka, f"{topic}.")
+    # Of two slots, and of the decision: none, as the first that is refused is the last that is asked for.
+    assert len(left) == 3
+    secure.allow(Acl(ResourceType.GROUP, topic, AclOperation.DELETE, prefixed=True))
+    write(spark, secure, topic, **once(topic))
+    assert groups(secure.kafka, f"{topic}.") == left
+    assert count_in(secure, topic) == 2 * ROWS
 
 
 def test_exactly_once_that_makes_its_commit_topic(spark: SparkSession, secure: SecureKafka, topic: str) -> None:

@@ -220,6 +220,10 @@ EXCHANGES: tuple[Exchange, ...] = (
         [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
     ),
     Exchange(
+        txn.DeleteGroupsRequest(("s.0", "s.1")),
+        [{"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}],
+    ),
+    Exchange(
         txn.DescribeTransactionsRequest(("s.0", "s.driver")),
         [_transactions(transaction_state="Ongoing"), _transactions(error_code=105, transaction_state="")],
     ),

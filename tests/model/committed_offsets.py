@@ -59,7 +59,11 @@ class CommittedOffsets:
             self.next_offset = batch.next_offset
 
     def _commit(self, batch: RecordBatch) -> None:
-        for record_offset, (group, topic, partition), value in decode_state(batch):
+        for record_offset, name, value in decode_state(batch):
+            if len(name) == 1:
+                self._forget(str(name[0]), batch.max_timestamp)
+                continue
+            group, topic, partition = name
             key = OffsetKey(str(group), str(topic), int(partition))
             if value is None:
                 for offsets in (self._stable, *self._pending.values()):
@@ -110,6 +114,14 @@ class CommittedOffsets:
         """Stable and pending."""
         wanted = set(topics)
         return sorted({key for key in self._keys() if key.topic in wanted})
+
+    def of_group_with_pending(self, group: str) -> list[OffsetKey]:
+        return sorted({key for key in self._keys() if key.group == group})
+
+    def _forget(self, group: str, now_ms: int) -> None:
+        """Somebody has deleted it."""
+        if self._heard_of_ms.get(group, now_ms) <= now_ms:
+            self._heard_of_ms.pop(group, None)
 
     def _keys(self) -> Iterator[OffsetKey]:
         for offsets in (self._stable, *self._pending.values()):

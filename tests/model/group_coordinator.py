@@ -4,7 +4,7 @@ What it knows is what the log says: below the high watermark for most readers; f
 of it, and their answer waits until that much is committed (so it is never older than what was acknowledged, whichever
 broker leads).
 
-Not modelled: members, generations, DeleteGroups, OffsetDelete.
+Not modelled: members, generations, OffsetDelete.
 
 Source: GroupCoordinatorService, OffsetMetadataManager, ClassicGroup.validateOffsetCommit in Kafka; KIP-447.
 """
@@ -277,6 +277,25 @@ class GroupCoordinator:
     def _last_check_ms(self) -> int:
         now_ms = self._timeline.now_ms
         return now_ms - now_ms % self._settings.offsets_retention_check_interval_ms
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def delete(self, group: str, on_done: Callable[[ErrorCode], None]) -> None:
+        """With its offsets, also those of open transactions. A group that was heard of is there until it is deleted, or
+        looked through without offsets."""
+        try:
+            shard, _ = self._shards.get(group)
+        except Refused as refused:
+            on_done(COORDINATOR_CODES.get(refused.code, refused.code))
+            return
+        offsets = self._all_of(shard)
+        heard_of_since_ms = max(self._last_check_ms(), self._looked_through_ms)
+        if not offsets.has_group(group, self._expired_before_ms(), heard_of_since_ms):
+            on_done(ErrorCode.group_id_not_found)
+            return
+        tombstones: dict[Key, object] = {tuple(key): None for key in offsets.of_group_with_pending(group)}
+        data = encode_state(tombstones | {(group,): None}, self._timeline.now_ms)
+        self._append(shard, data, lambda code: on_done(COORDINATOR_CODES.get(code, code)))
 
     # --- topics that go -----------------------------------------------------------------------------------------------
 

@@ -32,6 +32,9 @@ from kafka_sink.protocol.transactions import (
     ActiveProducer,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
@@ -364,6 +367,21 @@ class LogicalKafka:
             beside = NOTHING if request.beside is None else offsets.get((group_id, request.beside), NOTHING)
             groups.append(GroupOffset(group_id, code, offset, metadata, beside[1]))
         return OffsetFetchResponse(0, tuple(groups))
+
+    def _DeleteGroupsRequest(self, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        """With the offsets of open transactions."""
+        deleted = []
+        for group_id in request.group_ids:
+            gone = [key for key in self._offsets if key[0] == group_id]
+            pending = [each for each in self._transactions.values() if each.offsets.pop(group_id, None)]
+            self._offsets = {key: offset for key, offset in self._offsets.items() if key[0] != group_id}
+            code = ErrorCode.NONE if gone or pending else ErrorCode.GROUP_ID_NOT_FOUND
+            deleted.append(DeletedGroup(group_id, code))
+        return DeleteGroupsResponse(0, tuple(deleted))
+
+    def groups(self) -> set[str]:
+        """Those that have an offset."""
+        return {group_id for group_id, _ in self._offsets}
 
     def _change_offsets(self, changes: Offsets) -> None:
         self._earlier.append(self._offsets)

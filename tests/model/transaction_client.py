@@ -18,6 +18,7 @@ from model.byte_client import ByteClient, record_batch
 from model.settings import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DELETE_GROUPS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
@@ -364,6 +365,17 @@ class TransactionClient:
             answer = self.call(self.coordinator(groups[0], GROUP), OFFSET_FETCH, version, message)
             if all(int(group.error_code) not in COMES_TO_PASS for group in answer.groups):
                 return {str(group.group_id): _offsets(group) for group in answer.groups}
+            self.pause()
+
+    def delete_groups(self, groups: Sequence[str], *, version: int = 2) -> tuple[tuple[str, int], ...]:
+        """The code of each. The groups must have one coordinator."""
+        kio_version = kio_module(DELETE_GROUPS, version, "request")
+        message = kio_version.DeleteGroupsRequest(groups_names=tuple(groups))
+        while True:
+            answer = self.call(self.coordinator(groups[0], GROUP), DELETE_GROUPS, version, message)
+            codes = tuple(sorted((str(result.group_id), int(result.error_code)) for result in answer.results))
+            if not any(code in COMES_TO_PASS for _, code in codes):
+                return codes
             self.pause()
 
     # --- operators ----------------------------------------------------------------------------------------------------

@@ -415,6 +415,42 @@ def offsets_of_several_groups(trace: Trace) -> None:
             trace.told("fetch", tuple(fetched.items()))
 
 
+def groups_that_are_deleted(trace: Trace) -> None:
+    delete, commit = trace.client.delete_groups, trace.client.commit_offset_outside
+    trace.told("unknown", delete([trace.x]))
+    for version in (0, 1, 2):
+        trace.told("commit", commit(trace.x, trace.topic, 7, metadata="seven"))
+        trace.told("commit beside", commit(trace.x, trace.topic, 8, partition=1))
+        trace.told("delete", delete([trace.x], version=version))
+        trace.told("again", delete([trace.x], version=version))
+        trace.fetch()
+        trace.fetch(topic=None)
+    trace.told("member of nothing", commit(trace.x, trace.topic, 8, generation=3, member_id="m", version=9))
+
+
+def group_of_a_transaction_that_is_deleted(trace: Trace) -> None:
+    for is_commit in (True, False):
+        producer = trace.init()
+        trace.mark(producer, 5, metadata="five")
+        trace.told("delete", trace.client.delete_groups([trace.x]))
+        trace.fetch()
+        trace.fetch(require_stable=False)
+        trace.end(producer, is_commit)
+        trace.settle()
+        trace.fetch()
+        trace.told("delete", trace.client.delete_groups([trace.x]))
+    producer = trace.init()
+    trace.mark(producer, 6)
+    trace.commit(producer)
+    trace.settle()
+    producer = trace.init()
+    trace.mark(producer, 7, partition=1)
+    trace.told("with one pending beside", trace.client.delete_groups([trace.x]))
+    trace.commit(producer)
+    trace.settle()
+    trace.fetch(topic=None)
+
+
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
@@ -528,6 +564,7 @@ SCENARIOS: Mapping[str, Callable[[Trace], None]] = {
         bad_inits, partition_not_added, bad_partitions, outside_of_the_transaction, sequences,
         offset_of_a_commit, offset_of_an_abort, offsets_of_two_transactions, offsets_that_are_refused,
         offset_of_a_zombie, offset_without_its_group_in_the_transaction, offsets_outside_of_transactions,
-        offsets_of_several_groups, described, listed, open_and_ended_by_an_operator,
+        offsets_of_several_groups, groups_that_are_deleted, group_of_a_transaction_that_is_deleted, described, listed,
+        open_and_ended_by_an_operator,
     )
 }  # fmt: skip

@@ -1744,6 +1744,55 @@ TOPIC_IDS = (
 )
 
 
+FORGETTING = (
+    Mutant(
+        "groups: markers are deleted beside their decision, which then tells of rows that are missing",
+        "kafka_sink/commit/forgetting.py",
+        "    yield from _delete([first])\n    yield from _delete([*others, *(sink.names.slot(slot) for slot, _ in "
+        "enumerate(decision.pinned))])\n",
+        "    yield from _delete([*(sink.names.slot(slot) for slot, _ in enumerate(decision.pinned))])\n"
+        "    yield from _delete([first, *others])\n",
+        "tests/unit/commit/test_forgetting.py::"
+        "test_wherever_it_stops_nothing_tells_of_rows_that_are_missing_and_an_abort_takes_none_away",
+    ),
+    Mutant(
+        "groups: those of another run's decision are deleted",
+        "kafka_sink/commit/forgetting.py",
+        "    if decision is None or decision.generation != generation:\n",
+        "    if decision is None:\n",
+        "tests/unit/commit/test_forgetting.py::test_what_another_run_has_decided_since_is_left",
+    ),
+    Mutant(
+        "groups: a refusal of the first is not looked at, and the others are deleted",
+        "kafka_sink/commit/forgetting.py",
+        '            check_answer(deleted.error_code, "DeleteGroups", group_id)\n',
+        "            pass\n",
+        "tests/unit/commit/test_forgetting.py::test_who_may_not_delete_the_decision_deletes_nothing",
+    ),
+    Mutant(
+        "groups: those of a version are deleted, and a rerun writes it again",
+        SPARKS_PART,
+        "    if plan.batch is not None and not plan.batch.is_versioned:\n        _forget",
+        "    if plan.batch is not None:\n        _forget",
+        f"{TESTS_SPARKS_PART}::test_what_comes_again_under_its_name_keeps_its_groups",
+    ),
+    Mutant(
+        "groups: a write whose groups cannot be deleted fails, and a job that is done runs again",
+        SPARKS_PART,
+        "    except Exception as error:\n        log.debug(\"groups of",
+        "    except ConfigError as error:\n        log.debug(\"groups of",
+        f"{TESTS_SPARKS_PART}::test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_for_them",
+    ),
+    Mutant(
+        "groups: their deletion may take max.block.ms, again and again",
+        COORDINATOR_CLIENT,
+        "        return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)\n",
+        "        return deadline_ms\n",
+        f"{TESTS_COORDINATOR_CLIENT}::TestWithin::test_all_that_is_asked_has_so_much_time_together",
+    ),
+)
+
+
 BATCH_VERSIONS = (
     Mutant(
         "batch versions: one that is visible in part counts as written",
@@ -2168,5 +2217,5 @@ PEERS: tuple[Mutant, ...] = (
 
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *TOPIC_IDS, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY, *PEERS,
+    *BY_HAND, *TOPIC_IDS, *FORGETTING, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY, *PEERS,
 )  # fmt: skip

@@ -92,6 +92,15 @@ def open_transactions(kafka: LocalKafka, sink: str) -> list[str]:
     return sorted(name for name, found in transactions(kafka, sink).items() if found.state in OPEN_STATES)
 
 
+def groups(kafka: LocalKafka, prefix: str) -> list[str]:
+    """The groups whose names begin so."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    listed = admin.list_consumer_groups().result(DEADLINE_S)
+    while listed.errors:  # of librdkafka's connections to the bootstrap servers, which it gives up
+        listed = admin.list_consumer_groups().result(DEADLINE_S)
+    return sorted(group.group_id for group in listed.valid if group.group_id.startswith(prefix))
+
+
 def leader(kafka: LocalKafka, topic: str, partition: int) -> int:
     """The node that leads the partition, -1 if none does."""
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

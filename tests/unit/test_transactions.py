@@ -18,6 +18,7 @@ from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.protocol.requests import TopicMetadata
+from kafka_sink.protocol.transactions import TransactionDescription
 from kafka_sink.transactions import at, configuration, main, parser
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -250,6 +251,31 @@ def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys:
         "",
         "No transaction is open.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("states", "line"),
+    [
+        (("CompleteCommit", "CompleteCommit"), "that were committed: 2 of 2"),
+        (("CompleteCommit", "CompleteAbort"), "that were committed: 1 of 2; not orders.1 (CompleteAbort)"),
+    ],
+)
+def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], states: tuple[str, str], line: str
+) -> None:
+    names = ("orders.driver", "orders.0", "orders.1")
+    described = {
+        name: TransactionDescription(name, 0, state, 60_000, -1, 100, 8, ())
+        for name, state in zip(names, ("CompleteCommit", *states), strict=True)
+    }
+    ran["survey"] = replace(found(decided=False), transactions=described)
+    ran["finish_by_hand"] = (ran["survey"], {})
+    for subcommand in ("describe", "repair"):
+        assert main([subcommand, *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+        said = capsys.readouterr().out
+        assert "Decision: was made, and is deleted" in said
+        assert line in said.splitlines()[3]
+        assert "none; nothing" not in said and "Nothing was decided" not in said
 
 
 def test_topics_that_took_rows_of_the_decision_with_them_are_told(

@@ -472,6 +472,19 @@ class TestPartitions:
         assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
 
 
+class TestWithin:
+    def test_all_that_is_asked_has_so_much_time_together(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.first_codes[EndTxnRequest] = [LOADING] * 10_000
+        began_ms = cluster.now_ms
+        with pytest.raises(CoordinatorUnavailable), client.within(3_000):
+            client.ask_all([commit("s.0")])
+        assert cluster.now_ms - began_ms <= 3_000
+        began_ms = cluster.now_ms
+        with pytest.raises(CoordinatorUnavailable):
+            client.ask_all([commit("s.1")])
+        assert cluster.now_ms - began_ms == client.config.max_block_ms
+
+
 class TestTopicIds:
     def test_are_known_from_the_answer_that_told_of_partitions(
         self, cluster: Cluster, client: CoordinatorClient

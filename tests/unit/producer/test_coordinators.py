@@ -27,6 +27,9 @@ from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnResponse,
     CoordinatorKind,
     CreateTopicsResponse,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -467,6 +470,20 @@ class TestPipelining:
         assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
         world.answer(sent, None, "cut")
         assert not second.done
+
+    def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
+        world = World()
+        asks = [world.ask(f"s.{i}", GROUP, DeleteGroupsRequest((f"s.{i}",))) for i in range(3)]
+        world.run()
+        world.find()
+        (sent,) = world.asked
+        assert sent.request == DeleteGroupsRequest(("s.0", "s.1", "s.2"))
+        codes = {"s.2": 69, "s.0": 0, "s.1": 14}
+        world.answer(sent, DeleteGroupsResponse(0, tuple(DeletedGroup(*each) for each in codes.items())))
+        assert [ask.done for ask in asks] == [True, False, True]
+        assert asks[2].response == DeleteGroupsResponse(0, (DeletedGroup("s.2", 69),))
+        sent, _ = world.until_sent()
+        assert sent.request == DeleteGroupsRequest(("s.1",))
 
     def test_reads_that_are_not_alike_go_apart(self) -> None:
         world = World()

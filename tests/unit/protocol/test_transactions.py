@@ -23,6 +23,9 @@ from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeProducersRequest,
@@ -64,6 +67,7 @@ COMMIT = EndTxnRequest("s.0", BIG, 3, committed=True, transaction_version=2)
 OFFSET = TxnOffsetCommitRequest("s.0", "s.0-marker", BIG, 3, "state", 0, BIG + 7, "zoë", transaction_version=2)
 PLAIN = OffsetCommitRequest("s.0", "state", 1, BIG, "zoë")
 FETCH = OffsetFetchRequest(("s.0", "s.1"), "state", 0)
+DELETE = DeleteGroupsRequest(("s.0", "s.1"))
 DESCRIBE = DescribeTransactionsRequest(("s.0", "s.1"))
 LIST = ListTransactionsRequest(transactional_id_prefix="s.")
 PRODUCERS = DescribeProducersRequest(PARTITIONS)
@@ -76,7 +80,7 @@ IN_KAFKA_PYTHON = {
     "FindCoordinator": "metadata",
     **dict.fromkeys(("OffsetCommit", "OffsetFetch"), "consumer"),
     **dict.fromkeys(("DescribeTransactions", "ListTransactions", "DescribeProducers"), "admin"),
-    **dict.fromkeys(("CreateTopics", "DescribeConfigs"), "admin"),
+    **dict.fromkeys(("CreateTopics", "DescribeConfigs", "DeleteGroups"), "admin"),
 }
 
 
@@ -177,6 +181,9 @@ class TestEncode:
         groups = [(group.group_id, by_topic(group.topics, "partition_indexes")) for group in message.groups]
         assert groups == [("s.0", [("state", [0])]), ("s.1", [("state", [0])])]
 
+    def test_delete_groups(self) -> None:
+        assert list(as_they_read(DELETE, 2).groups_names) == ["s.0", "s.1"]
+
     def test_describe_transactions(self) -> None:
         assert list(as_they_read(DESCRIBE, 0).transactional_ids) == ["s.0", "s.1"]
 
@@ -250,6 +257,7 @@ class TestVersions:
             "TxnOffsetCommit": (3, 5),
             "OffsetCommit": (9, 9),
             "OffsetFetch": (8, 9),
+            "DeleteGroups": (2, 2),
             "DescribeTransactions": (0, 0),
             "ListTransactions": (0, 2),
             "DescribeProducers": (0, 0),
@@ -427,6 +435,11 @@ class TestDecode:
             9, (GroupOffset("c", 88, BIG, "m"), GroupOffset("a", 0, BIG, ""), GroupOffset("b", 16, -1, ""))
         )
 
+    def test_delete_groups(self) -> None:
+        results = [{"group_id": "s.1", "error_code": 69}, {"group_id": "s.0", "error_code": 0}]
+        response = answered(DELETE, 2, throttle_time_ms=9, results=results)
+        assert response == DeleteGroupsResponse(9, (DeletedGroup("s.1", 69), DeletedGroup("s.0", 0)))
+
     def test_describe_transactions(self) -> None:
         states = [state("s.1", [("orders", [2, 0]), ("clicks", [0])]), state("s.0", start_ms=-1, code=105)]
         (open_, unknown) = answered(DESCRIBE, 0, throttle_time_ms=9, transaction_states=states).transactions
@@ -540,6 +553,14 @@ class TestAnswersToAnotherQuestion:
     def test_offset_fetch(self, groups: Any, words: str) -> None:
         with pytest.raises(ProtocolError, match=f"OffsetFetch .*{words}"):
             answered(FETCH, 9, groups=groups)
+
+    @pytest.mark.parametrize(
+        ("group_ids", "words"),
+        [(["s.0"], "missing: 's.1'"), (["s.0", "s.1", "s.0"], "missing: none; .*: 's.0'")],
+    )
+    def test_delete_groups(self, group_ids: list[str], words: str) -> None:
+        with pytest.raises(ProtocolError, match=f"DeleteGroups .*{words}"):
+            answered(DELETE, 2, results=[{"group_id": group_id, "error_code": 0} for group_id in group_ids])
 
     @pytest.mark.parametrize(
         ("ids", "words"),

@@ -22,6 +22,7 @@ from kafka_sink.errors import (
     CommitRefused,
     CoordinatorUnavailable,
     DriverFenced,
+    KafkaSinkError,
     MissingOption,
     NonDeterministicReplay,
     NotPlanned,
@@ -29,6 +30,7 @@ from kafka_sink.errors import (
     StateExpired,
     TopicAuthorizationFailed,
     TopicNotFound,
+    TransactionRefused,
     WriteKind,
 )
 from kafka_sink.producer.runs import PackedRuns
@@ -251,6 +253,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def transaction_version(self) -> int:
             return 2
 
+        @contextmanager
+        def within(self, milliseconds: int) -> Iterator[None]:
+            yield
+
     @contextmanager
     def lease(config: object) -> Iterator[Client]:
         yield Client()
@@ -340,6 +346,74 @@ def test_a_decision_is_told_which_topics_its_rows_are_in(ran: list[Any]) -> None
     KafkaStreamWriter(GIVEN).commit(told, 4)
     ((_, given),) = ran
     assert given["topic_ids"] == {"t": "1", "u": None}
+
+
+# --- the groups of a batch write --------------------------------------------------------------------------------------
+
+
+def of_batch(batch: BatchWrite | None) -> list[PreparedReceipt]:
+    return [replace(receipt(0), plan=replace(PLAN, batch=batch))]
+
+
+ONCE = BatchWrite("id", 0)
+
+
+def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(ran: list[Any]) -> None:
+    KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
+    assert [name for name, _ in ran] == ["commit", "forget"]
+    assert (ran[1][1]["sink"], ran[1][1]["generation"]) == (SINK, PLAN.facts.generation)
+
+
+@pytest.mark.parametrize("batch", [None, BatchWrite("txnAppId:orders", 7, is_versioned=True)])
+def test_what_comes_again_under_its_name_keeps_its_groups(ran: list[Any], batch: BatchWrite | None) -> None:
+    exactly_once.commit_micro_batch(GIVEN, of_batch(batch))
+    assert [name for name, _ in ran] == ["commit"]
+
+
+def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(ran: list[Any]) -> None:
+    ran.append(CoordinatorUnavailable(kind="group", key="sink.0", waited_ms=1, last_error="gone"))
+    with pytest.raises(CoordinatorUnavailable):
+        KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CoordinatorUnavailable(kind="group", key="sink.0", waited_ms=1, last_error="gone"),
+        TransactionRefused(transactional_id="sink.decision", api="DeleteGroups", code=30, name="GROUP_AUTHORIZATION"),
+        MemoryError(),
+    ],
+)
+def test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_for_them(
+    monkeypatch: pytest.MonkeyPatch, ran: list[Any], caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    left: list[BaseException] = []
+
+    @contextmanager
+    def lease(config: object) -> Iterator[Any]:
+        try:
+            yield SimpleNamespace(transaction_version=lambda: 2, within=within)
+        except BaseException as raised:
+            left.append(raised)
+            raise
+
+    @contextmanager
+    def within(milliseconds: int) -> Iterator[None]:
+        assert milliseconds == exactly_once.FORGET_MS
+        yield
+
+    def run(client: object, steps: Any) -> None:
+        if steps.gi_code.co_name == "forget":
+            raise error
+
+    monkeypatch.setattr(exactly_once, "lease_client", lease)
+    monkeypatch.setattr(exactly_once, "run", run)
+    KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
+    # The client is closed, as requests are under way.
+    assert len(left) == 1
+    assert not isinstance(left[0], KafkaSinkError)
+    assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
 def test_tasks_of_two_plans_are_not_committed_together(ran: list[Any]) -> None:
