@@ -906,6 +906,9 @@ class DeliveryTimeout(DeliveryError):
 
 
 class ProduceRejected(DeliveryError):
+    """`refused`: how many of its records the leader names, where it does; `place` and `timestamp_ms` of the first,
+    from 0 in the batch, and its `reason`."""
+
     def __init__(
         self,
         *,
@@ -917,15 +920,29 @@ class ProduceRejected(DeliveryError):
         size_bytes: int,
         detail: str,
         advice: str,
+        refused: int = 0,
+        place: int | None = None,
+        timestamp_ms: int | None = None,
+        reason: str = "",
     ) -> None:
         self.topic = topic
         self.partition = partition
         self.code = code
         self.records = records
         self.size_bytes = size_bytes
+        self.refused = refused
+        self.place = place
+        self.timestamp_ms = timestamp_ms
+        self.reason = quoted(reason)
+        named = (
+            f" It names {refused} of them; the first is record {place} of the batch (from 0), whose timestamp is "
+            f"{timestamp_ms} ms from 1970: {self.reason}."
+            if refused
+            else ""
+        )
         super().__init__(
             f"the leader of {topic}-{partition} refused a batch of {records} records, {size_bytes} bytes: {name} "
-            f"(error {code}{': ' + detail if detail else ''}). {advice} {REPLAY}"
+            f"(error {code}{': ' + quoted(detail) if detail else ''}).{named} {advice} {REPLAY}"
         )
 
 

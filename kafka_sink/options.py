@@ -364,9 +364,10 @@ be, that is tried three times, then logged, and the write goes on, as failing it
 
 _BAD_ROWS = """\
 A row is bad if it alone is to blame: it is larger than `kafka.max.request.size`, or, compressed, than its topic's
-`max.message.bytes` (to know that takes the ACL TOPIC DESCRIBE_CONFIGS); its topic is null, empty or a name that no
-topic can have; it names a partition that its topic does not have; its time is before 1970; a header has no key, or one
-that is not UTF-8. Bad rows are found before anything of them is sent."""
+`max.message.bytes`; its topic is null, empty or a name that no topic can have; it names a partition that its topic does
+not have; its time is before 1970, or further from now than its topic allows; a header has no key, or one that is not
+UTF-8; it has no key, and its topic compacts. Bad rows are found before anything of them is sent. To know a topic's
+settings takes the ACL TOPIC DESCRIBE_CONFIGS: a task asks for them once, when it meets the topic."""
 
 
 _RATE = """\

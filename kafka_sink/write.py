@@ -30,7 +30,7 @@ from kafka_sink.errors import (
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRowTally
 from kafka_sink.producer.core import codec_of
-from kafka_sink.producer.judgement import SizeLimits
+from kafka_sink.producer.judgement import TopicLimits
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
@@ -91,7 +91,7 @@ class Write:
         self._topic = topic
         self._bad_rows = bad_rows
         self._tally = None if bad_rows is None else BadRowTally(bad_rows)
-        self._limits = SizeLimits(
+        self._limits = TopicLimits(
             producer.config.max_request_size, None if bad_rows is None else bad_rows.dead_letter_topic
         )
         self._fingerprint = fingerprint
@@ -134,11 +134,16 @@ class Write:
         started_ms = monotonic_ms()
         try:
             columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
-            rows = self._route(self._identified(columns), started_ms)
+            topics = self._topics_of(columns)
+            rows = self._route(self._identified(columns), topics, started_ms)
             self._check_sizes(rows, self._limits.least)
+            # Nothing is known of topics where a bad row ends the write.
+            is_refused = self._limits.refuses_any(columns, topics.names, topics.index, wall_clock_ms())
         except BadRow:
             if self._bad_rows is None:
                 raise
+            is_refused = True
+        if is_refused and self._bad_rows is not None:
             self._append_sorted(arrow_batch, self._bad_rows, started_ms)
             return
         self._producer.place(rows, self._receipts, self._codec, started_ms)
@@ -153,8 +158,7 @@ class Write:
         numbers = np.arange(columns.num_rows) if place is None else place
         return self._row_identity.added_to(columns, self.record_count + numbers)
 
-    def _route(self, columns: RecordColumns, started_ms: int) -> RoutedRows:
-        topics = self._topics_of(columns)
+    def _route(self, columns: RecordColumns, topics: RowTopics, started_ms: int) -> RoutedRows:
         names = frozenset(topics.names)
         try:
             return self._router.route(columns, topics, self._resolve(names, started_ms))
@@ -180,7 +184,7 @@ class Write:
             names |= {policy.dead_letter_topic}
         states = self._producer.await_topics(names, self._topic_ids, started_ms, ask_again=ask_again)
         if policy is not None and (unknown := self._limits.unknown(names)):
-            self._limits.learn(unknown, policy.max_message_bytes(unknown))
+            self._limits.learn(policy.rules(unknown))
         for name, state in states.items():
             first_id = self._topic_ids.setdefault(name, state.topic_id)
             if first_id != state.topic_id:
@@ -243,6 +247,8 @@ class Write:
             outside = self._router.out_of_range(columns, topics, states)
         too_large, sizes[place] = self._limits.too_large(columns, topics.names, topics.index, self._codec)
         reasons[place[too_large]] = Reason.RecordTooLarge
+        refused = self._limits.refused(columns, topics.names, topics.index, wall_clock_ms())
+        reasons[place[refused != GOOD]] = refused[refused != GOOD]
         reasons[place[outside]] = Reason.PartitionOutOfRange
         return reasons, sizes
 

@@ -5,7 +5,7 @@
         client.ask_leaders(partitions, request_of)           # to whoever leads each partition
         client.ask_brokers(request)                          # to every broker
         client.broker_setting(name)                          # of any
-        client.topic_setting(topics, name)                   # of each topic
+        client.topic_settings(topics, names)                 # of each topic
 
 Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
 none is sent again, the same request, to whoever is the right one by then.
@@ -337,24 +337,24 @@ class CoordinatorClient:
             if not self._pause(tries, deadline_ms):
                 raise self._unreachable()
 
-    def topic_setting(self, topics: Iterable[str], name: str) -> dict[str, str | None]:
-        """What each topic's setting `name` is; None where brokers do not tell, which takes the ACL TOPIC
-        DESCRIBE_CONFIGS, or where there is no such topic within `max.block.ms`. Raises BrokersUnreachable."""
+    def topic_settings(self, topics: Iterable[str], names: tuple[str, ...]) -> dict[str, Mapping[str, str]]:
+        """Each topic's settings `names`, those that its brokers have; none where they do not tell, which takes the ACL
+        TOPIC DESCRIBE_CONFIGS, or where there is no such topic within `max.block.ms`. Raises BrokersUnreachable."""
         deadline_ms = self._deadline_ms()
-        found: dict[str, str | None] = {}
+        found: dict[str, Mapping[str, str]] = {}
         missing = tuple(sorted(topics))
         tries = 0
         while missing:
-            answer = self._ask_any(TopicConfigsRequest(missing, (name,)), deadline_ms)
+            answer = self._ask_any(TopicConfigsRequest(missing, names), deadline_ms)
             assert isinstance(answer, TopicConfigsResponse)
             for told in answer.topics:
                 # A broker may not have heard of a topic that another has just made.
                 if on_produce_error(told.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
-                    found[told.topic] = told.values.get(name)
+                    found[told.topic] = told.values
             missing = tuple(topic for topic in missing if topic not in found)
             tries += 1
             if missing and not self._pause(tries, deadline_ms):
-                return found | dict.fromkeys(missing)
+                return found | {topic: {} for topic in missing}
         return found
 
     def finalized_features(self) -> Mapping[str, int]:

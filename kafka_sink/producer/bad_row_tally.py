@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_sink.errors import TooManyBadRows
+from kafka_sink.producer.judgement import TopicRules
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
 from kafka_sink.records.dead_letters import Origin
 
@@ -30,12 +31,12 @@ class BadRowLimits:
 @dataclass(frozen=True, slots=True)
 class BadRowPolicy:
     """What becomes of bad rows where they do not end the write: they go to `dead_letter_topic`, or None: nowhere.
-    `max_message_bytes` asks the cluster for the setting of these topics, and has those that tell."""
+    `rules` asks the cluster for those of topics, and has each one's."""
 
     dead_letter_topic: str | None
     limits: BadRowLimits
     origin: Origin
-    max_message_bytes: Callable[[Collection[str]], Mapping[str, int]]
+    rules: Callable[[Collection[str]], Mapping[str, TopicRules]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,19 @@ INIT_PRODUCER_ID: dict[int, Action] = {
     _E.THROTTLING_QUOTA_EXCEEDED: Action.RETRY,
 }
 
+_BAD_ROWS = (
+    "Or set badRows=drop or deadLetter, and add the ACL TOPIC DESCRIBE_CONFIGS for this principal: such rows are then "
+    "left out before they are sent."
+)
+
 ADVICE: dict[int, str] = {
     _E.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes is below kafka.batch.size: lower the option.",
     _E.TOPIC_AUTHORIZATION_FAILED: "Add the ACL TOPIC WRITE on this topic for this principal.",
     _E.CLUSTER_AUTHORIZATION_FAILED: "Add the ACL CLUSTER IDEMPOTENT_WRITE for this principal (brokers before 2.8).",
-    _E.INVALID_TIMESTAMP: "A timestamp is outside the topic's message.timestamp.before.max.ms / after.max.ms.",
-    _E.INVALID_RECORD: "The topic refuses these records; a compacted topic, for one, needs a key in every row.",
+    _E.INVALID_TIMESTAMP: "Correct the 'timestamp' column, or change the topic's message.timestamp.before.max.ms and "
+    f"message.timestamp.after.max.ms (message.timestamp.difference.max.ms before Kafka 3.6). {_BAD_ROWS}",
+    _E.INVALID_RECORD: "Change the rows, or the topic's settings; a topic whose cleanup.policy has compact, for one, "
+    f"needs a key in every row. {_BAD_ROWS}",
     _E.UNSUPPORTED_COMPRESSION_TYPE: "Set kafka.compression.type to a codec that these brokers know.",
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lost this producer's last batches: look for an unclean election.",
     _E.UNKNOWN_PRODUCER_ID: "The leader forgot this producer: its log was truncated, or its retention is very short.",

@@ -65,6 +65,7 @@ from kafka_sink.protocol.requests import (
 )
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.record_runs import timestamp_of
 
 # The option's value -> what a Produce request says.
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -383,7 +384,7 @@ class Sender:
         transaction = self._transactions.transaction
         if transaction is not None and result.error_code in OF_TRANSACTION:
             return refused(transaction.transactional_id, "Produce", result.error_code)
-        return _refusal(batch, result, self._sequences.former_topic_id(batch))
+        return _refusal(batch, result, self._sequences.former_topic_id(batch), self._codec)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch):
@@ -508,7 +509,9 @@ def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicR
     )
 
 
-def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None) -> KafkaSinkError:
+def _refusal(
+    batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None, codec: Codec
+) -> KafkaSinkError:
     """What the leader's final error about `batch` means. `former_topic_id`: `Sequences.former_topic_id`."""
     topic, partition = batch.topic_partition
     if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:
@@ -522,6 +525,7 @@ def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.
             max_bytes=None,
             limit="the topic's max.message.bytes (where it has none, the brokers' message.max.bytes)",
         )
+    first = next((each for each in result.refused if 0 <= each.place < batch.record_count), None)
     return ProduceRejected(
         topic=topic,
         partition=partition,
@@ -531,4 +535,10 @@ def _refusal(batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.
         size_bytes=batch.size_bytes,
         detail=result.error_message or "",
         advice=error_policy.advice(result.error_code),
+        refused=0 if first is None else len(result.refused),
+        place=None if first is None else first.place,
+        timestamp_ms=None
+        if first is None
+        else timestamp_of(batch.records(codec), batch.base_timestamp, first.place),
+        reason="" if first is None else first.message,
     )

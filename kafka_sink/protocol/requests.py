@@ -59,9 +59,18 @@ class ProduceRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """`place`: in its batch, from 0, as the leader says (KIP-467)."""
+
+    place: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProduceResult:
     """The answer for one partition. Versions from 13 on name the topic by its id, those before by its name: the other
-    is None. `log_append_time_ms` is -1 where records keep the producer's time."""
+    is None. `log_append_time_ms` is -1 where records keep the producer's time. `refused`: why the batch was, where that
+    is the fault of some of its records."""
 
     topic: str | None
     topic_id: uuid.UUID | None
@@ -70,6 +79,7 @@ class ProduceResult:
     error_message: str | None
     base_offset: int
     log_append_time_ms: int
+    refused: tuple[RefusedRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,10 @@ def _produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> Pr
                 error_message=partition["error_message"],
                 base_offset=partition["base_offset"],
                 log_append_time_ms=partition["log_append_time"],
+                refused=tuple(
+                    RefusedRecord(error["batch_index"], error["batch_index_error_message"] or "")
+                    for error in partition["record_errors"]
+                ),
             )
             for topic in message["responses"]
             for partition in topic["partition_responses"]

@@ -37,7 +37,8 @@ TIMESTAMP = "pykafka.timestamp"
 
 
 class Reason(IntEnum):
-    """Why a row is bad, by the names of the errors. A row has the first that is true of it."""
+    """Why a row is bad, by the names of the errors but for the two that are a matter of its topic's settings alone. A
+    row has the first that is true of it."""
 
     TimestampOutOfRange = 1
     HeaderKeyNull = 2
@@ -45,7 +46,9 @@ class Reason(IntEnum):
     TopicNull = 4
     TopicNameInvalid = 5
     PartitionOutOfRange = 6
-    RecordTooLarge = 7
+    KeyNull = 7
+    TimestampNotAllowed = 8
+    RecordTooLarge = 9
 
 
 # --- rows that can be chosen of ---------------------------------------------------------------------------------------

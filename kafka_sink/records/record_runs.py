@@ -62,6 +62,13 @@ def cut_records(records: bytes, base_timestamp: int, run_bytes: int) -> list[Rec
     return runs
 
 
+def timestamp_of(records: bytes, base_timestamp: int, place: int) -> int:
+    """Of one of `records` (as of `cut_records`), ms."""
+    body, _ = _bounds(records)
+    (delta,), _ = varints_at(np.frombuffer(records, np.uint8), body[place : place + 1] + ATTRIBUTES_BYTES)
+    return base_timestamp + int(delta)
+
+
 def _bounds(records: bytes) -> tuple[Int64s, Int64s]:
     """int64[n]: where the bytes that a record's length counts begin and end."""
     bodies, ends = [], []

@@ -17,30 +17,28 @@ from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
 from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
 from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
+from kafka_sink.producer.judgement import SETTINGS, TopicRules, topic_rules
 from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.describing import number_in
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE_BYTES = "max.message.bytes"
-
-# Topics to what each one's max.message.bytes is, None where that is not told.
-Ask = Callable[[Collection[str]], Mapping[str, str | None]]
+# Topics to those of SETTINGS that each one's brokers tell.
+Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 
 def ask_client(client: CoordinatorClient) -> Ask:
-    return lambda topics: client.topic_setting(topics, MAX_MESSAGE_BYTES)
+    return lambda topics: client.topic_settings(topics, SETTINGS)
 
 
 def ask_cluster(config: ProducerConfig) -> Ask:
     """For who has no client."""
 
-    def ask(topics: Collection[str]) -> Mapping[str, str | None]:
+    def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         with lease(config) as client:
-            return client.topic_setting(topics, MAX_MESSAGE_BYTES)
+            return client.topic_settings(topics, SETTINGS)
 
     return ask
 
@@ -59,32 +57,29 @@ def bad_row_policy(
         dead_letter_topic=config.dead_letter_topic,
         limits=BadRowLimits(config.max_bad_rows, config.max_bad_row_fraction),
         origin=Origin(query_id, batch_id, context.partitionId() if context else 0, config.topic),
-        max_message_bytes=_asking(ask, config.producer.max_request_size),
+        rules=_asking(ask, config.producer.max_request_size),
     )
 
 
-def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, int]]:
+def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapping[str, TopicRules]]:
     was_told = False
 
-    def max_message_bytes(topics: Collection[str]) -> Mapping[str, int]:
+    def rules(topics: Collection[str]) -> Mapping[str, TopicRules]:
         nonlocal was_told
         settings = ask(topics)
-        sizes = {topic: number_in(value) for topic, value in settings.items()}
-        told = {topic: size for topic, size in sizes.items() if size is not None}
-        untold = sorted(settings.keys() - told.keys())
+        untold = sorted(topic for topic, told in settings.items() if not told)
         if untold and not was_told:
             was_told = True
             log.warning(
-                "%s of topic %r is not known, which takes the ACL TOPIC DESCRIBE_CONFIGS: rows of up to "
-                "kafka.max.request.size = %d bytes are taken for good, and one that the topic does not take fails its "
-                "task",
-                MAX_MESSAGE_BYTES,
+                "The settings of topic %r are not known, which takes the ACL TOPIC DESCRIBE_CONFIGS: rows of up to "
+                "kafka.max.request.size = %d bytes, without a key and of any time are taken for good, and one that the "
+                "topic does not take fails its task",
                 untold[0],
                 max_request_size,
             )
-        return told
+        return {topic: topic_rules(told) for topic, told in settings.items()}
 
-    return max_message_bytes
+    return rules
 
 
 def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionReceipt, ...], BadRowReceipt]:

@@ -188,6 +188,57 @@ def test_texts_of_spark_that_are_not_utf8(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
+def test_rows_that_only_the_settings_of_their_topic_refuse(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str, bad_rows: str
+) -> None:
+    hour = {"message.timestamp.after.max.ms": 3_600_000, "message.timestamp.before.max.ms": 3_600_000}
+    # Brokers from 4.0 on have a limit of an hour ahead by default.
+    any_time = {"message.timestamp.after.max.ms": 2**63 - 1}
+    timed, compacted = topic(1, KEPT | hour), topic(1, KEPT | any_time | {"cleanup.policy": "compact"})
+    stamped, letters = topic(1, KEPT | hour | {"message.timestamp.type": "LogAppendTime"}), topic(1, KEPT)
+    now = datetime.datetime.now(datetime.UTC)
+    soon, late, early = (now + datetime.timedelta(minutes=minutes) for minutes in (50, 70, -70))
+    rows: list[Any] = [
+        (b"k", b"now", timed, None, None, None), (None, b"soon", timed, None, soon, None),
+        (None, b"late", timed, None, late, None), (None, b"early", timed, None, early, None),
+        (b"k", b"key", compacted, None, late, None), (None, b"no key", compacted, None, None, None),
+        (b"", b"empty key", compacted, None, AT, None), (None, b"any time", stamped, None, AT, None),
+    ]  # fmt: skip
+    given = options(guarantee, badRows=bad_rows)
+    if bad_rows == "deadLetter":
+        given["deadLetterTopic"] = letters
+    frame = spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    written(frame, kafka, None, given)
+    assert values(kafka, timed) == Counter([b"now", b"soon"])
+    assert values(kafka, compacted) == Counter([b"key", b"empty key"])
+    assert values(kafka, stamped) == Counter([b"any time"])
+    found = {ours(record)["pykafka.reason"] + "/" + (record.value or b"").decode() for record in read(kafka, letters)}
+    expected = {"TimestampNotAllowed/late", "TimestampNotAllowed/early", "KeyNull/no key"}
+    assert found == (expected if bad_rows == "deadLetter" else set())
+
+
+def test_a_refusal_by_the_leader_names_the_row_and_what_to_do(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    timed = topic(1, KEPT | {"message.timestamp.before.max.ms": 3_600_000})
+    compacted = topic(1, KEPT | {"cleanup.policy": "compact"})
+    frame = spark.range(0, 5, 1, 1).selectExpr(
+        "if(id < 3, 'k', NULL) AS key", "'a payload' AS value",
+        "if(id > 1, timestamp_millis(1372914367891), current_timestamp()) AS timestamp",
+    )  # fmt: skip
+    message = failed(frame, kafka, timed, {})
+    assert f"ProduceRejected: the leader of {timed}-0 refused a batch of 5 records" in message
+    assert "It names 3 of them; the first is record 2 of the batch (from 0)" in message
+    assert "whose timestamp is 1372914367891 ms from 1970: Timestamp 1372914367891" in message
+    assert "message.timestamp.before.max.ms" in message and "badRows=drop" in message
+    assert "a payload" not in message
+    message = failed(frame.drop("timestamp"), kafka, compacted, {})
+    assert "It names 2 of them; the first is record 3 of the batch (from 0)" in message
+    assert "needs a key in every row" in message and "DESCRIBE_CONFIGS" in message
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_limits_of_one_task(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:

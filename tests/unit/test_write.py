@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from kafka_sink import write as write_module
 from kafka_sink.errors import PartitionOutOfRange, RecordTooLarge, TooManyBadRows, TopicRecreated
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
+from kafka_sink.producer.judgement import TopicRules
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
 from kafka_sink.producer.routed_rows import RoutedRows
@@ -242,17 +243,22 @@ def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:
 # --- bad rows ---------------------------------------------------------------------------------------------------------
 
 
+def any_rules(topics: Collection[str]) -> Mapping[str, TopicRules]:
+    return {topic: TopicRules() for topic in topics}
+
+
 def sorting_write(
     topic: GrowingTopic,
     *,
     letters: str | None = None,
     limits: BadRowLimits | None = None,
-    max_message_bytes: Mapping[str, int] | None = None,
+    rules: Mapping[str, TopicRules] | None = None,
     rows_topic: str | None = "t",
 ) -> Write:
-    policy = BadRowPolicy(
-        letters, limits or BadRowLimits(), Origin(None, None, 0, rows_topic), lambda topics: max_message_bytes or {}
-    )
+    def told(topics: Collection[str]) -> Mapping[str, TopicRules]:
+        return {topic: (rules or {}).get(topic, TopicRules()) for topic in topics}
+
+    policy = BadRowPolicy(letters, limits or BadRowLimits(), Origin(None, None, 0, rows_topic), told)
     return Write(
         topic,  # type: ignore[arg-type]
         topic=rows_topic,
@@ -344,7 +350,7 @@ def test_nothing_but_bad_rows() -> None:
 def test_good_rows_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Write, "_append_sorted", None)
     topic = Remembering(2, then=2)
-    write = sorting_write(topic, letters="letters", max_message_bytes={"t": 1_000})
+    write = sorting_write(topic, letters="letters", rules={"t": TopicRules(1_000)})
     write.append(explicit(*[0, 1] * 500))
     assert len(topic.placed) == 1_000
     assert write.bad_rows == BadRowReceipt()
@@ -352,12 +358,59 @@ def test_good_rows_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_row_that_its_topic_takes_when_it_is_compressed_is_good() -> None:
     topic = Remembering(1, then=1)
-    write = sorting_write(topic, max_message_bytes={"t": 1_000})
+    write = sorting_write(topic, rules={"t": TopicRules(1_000)})
     dense = random.Random(3).randbytes(2_000)
     write.append(pa.record_batch({"value": pa.array([bytes(2_000), dense, bytes(100)])}))
     assert topic.placed == [0, 0]
     assert write.bad_rows.dropped == {"RecordTooLarge": 1}
     assert write.bad_rows.first_rows == ((0, 1),)
+
+
+NOW_MS = 1_000_000
+
+
+def timed(*rows: tuple[str, bytes | None, int | None]) -> pa.RecordBatch:
+    """Of a topic, a key, and a time as so many ms from now."""
+    topics, keys, ages = zip(*rows, strict=True)
+    times = [None if age is None else NOW_MS + age for age in ages]
+    return pa.record_batch(
+        {
+            "value": pa.array([b"v"] * len(rows)),
+            "topic": pa.array(topics),
+            "key": pa.array(keys, pa.binary()),
+            "timestamp": pa.array(times, pa.timestamp("ms")),
+        }
+    )
+
+
+@pytest.mark.parametrize("letters", [None, "letters"])
+def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
+    monkeypatch: pytest.MonkeyPatch, letters: str | None
+) -> None:
+    monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
+    topic = Remembering(1, then=1)
+    # What the dead letters' topic takes is no rule for rows.
+    rules = {
+        "t": TopicRules(needs_key=True),
+        "u": TopicRules(before_max_ms=100, after_max_ms=10),
+        "letters": TopicRules(before_max_ms=0),
+    }
+    write = sorting_write(topic, letters=letters, rows_topic=None, rules=rules)
+    write.append(timed(("t", b"k", -500), ("t", None, 0), ("u", None, -100), ("u", None, -101)))
+    write.append(timed(("u", None, 10), ("u", None, 11), ("u", None, None), ("v", None, 9_999)))
+    bad = write.bad_rows.dropped if letters is None else write.bad_rows.dead_lettered
+    assert bad == {"KeyNull": 1, "TimestampNotAllowed": 2}
+    assert write.bad_rows.first_rows == ((0, 1), (0, 3), (0, 5))
+    assert topic.by_topic == {"t": 1, "u": 3, "v": 1} | ({} if letters is None else {"letters": 3})
+
+
+def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
+    monkeypatch.setattr(Write, "_append_sorted", None)
+    rules = {"t": TopicRules(needs_key=True), "u": TopicRules(before_max_ms=100)}
+    topic = Remembering(1, then=1)
+    sorting_write(topic, rows_topic=None, rules=rules).append(timed(("t", b"k", -500), ("u", None, -100)))
+    assert topic.by_topic == {"t": 1, "u": 1}
 
 
 def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:
@@ -400,7 +453,7 @@ def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
 
 def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:
     topic = Remembering(1, then=1)
-    write = sorting_write(topic, letters="letters", max_message_bytes={"letters": 70})
+    write = sorting_write(topic, letters="letters", rules={"letters": TopicRules(70)})
     with pytest.raises(RecordTooLarge, match="deadLetterTopic allows 70"):
         write.append(explicit(-1))
     assert topic.by_topic == {}
@@ -449,7 +502,7 @@ def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatc
 
 
 def test_bad_rows_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), lambda topics: {})
+    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
     write, routed = identified_write(monkeypatch, Remembering(2, then=2), policy)
     write.append(explicit(0, 1))
     write.append(explicit(-1, 1, 7, 0))

@@ -171,8 +171,8 @@ class Cluster:
             case DescribeConfigsRequest(node_id=about, name=name):
                 assert about == node_id, "only the broker itself knows"
                 return DescribeConfigsResponse(0, code, self.settings.get((node_id, name)))
-            case TopicConfigsRequest(topics=topics, names=(name,)):
-                return TopicConfigsResponse(0, tuple(self._topic_configs(topic, name, codes) for topic in topics))
+            case TopicConfigsRequest(topics=topics, names=names):
+                return TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, codes) for topic in topics))
             case CreateTopicsRequest(topic=topic, partition_count=count):
                 created = self.create_codes.pop(0)
                 if created in (0, EXISTS):
@@ -180,10 +180,10 @@ class Cluster:
                 return CreateTopicsResponse(0, created, "the controller says why" if created else None)
         raise AssertionError(f"no answer to {request}")
 
-    def _topic_configs(self, topic: str, name: str, codes: list[int]) -> TopicConfigs:
+    def _topic_configs(self, topic: str, names: tuple[str, ...], codes: list[int]) -> TopicConfigs:
         """`codes`: one for each topic that is asked for."""
         code = codes.pop(0) if codes else self.topic_codes.get(topic, 0)
-        return TopicConfigs(topic, code, {} if code else {name: f"{topic}'s"})
+        return TopicConfigs(topic, code, {} if code else dict.fromkeys(names, f"{topic}'s"))
 
     def _topic(self, name: str) -> TopicMetadata:
         partitions = tuple(
@@ -523,15 +523,19 @@ class TestBrokerSetting:
         assert len(cluster.asked(DescribeConfigsRequest)) == 1
 
 
-class TestTopicSetting:
+NAMES = ("max.message.bytes", "cleanup.policy")
+A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
+
+
+class TestTopicSettings:
     def test_is_told_by_any_broker_of_all_topics_at_once(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        assert client.topic_setting(["b", "a"], "max.message.bytes") == {"a": "a's", "b": "b's"}
+        assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         ((_, request),) = cluster.asked(TopicConfigsRequest)
-        assert request == TopicConfigsRequest(("a", "b"), ("max.message.bytes",))
+        assert request == TopicConfigsRequest(("a", "b"), NAMES)
 
     def test_that_is_not_told_is_none(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.topic_codes = {"b": DENIED}
-        assert client.topic_setting(["a", "b"], "max.message.bytes") == {"a": "a's", "b": None}
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert len(cluster.asked(TopicConfigsRequest)) == 1
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
@@ -539,16 +543,16 @@ class TestTopicSetting:
     ) -> None:
         # One is taken off for the answer, then one for each topic.
         cluster.first_codes[TopicConfigsRequest] = [0, 0, UNKNOWN]
-        assert client.topic_setting(["a", "b"], "max.message.bytes") == {"a": "a's", "b": "b's"}
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         assert [request.topics for _, request in cluster.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
     def test_and_is_given_up_after_max_block_ms(self, cluster: Cluster, client: CoordinatorClient) -> None:
         cluster.topic_codes = {"b": UNKNOWN}
-        assert client.topic_setting(["a", "b"], "max.message.bytes") == {"a": "a's", "b": None}
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert cluster.now_ms <= MAX_BLOCK_MS + 1_000
 
     def test_no_topics_ask_nobody(self, cluster: Cluster, client: CoordinatorClient) -> None:
-        assert client.topic_setting([], "max.message.bytes") == {}
+        assert client.topic_settings([], NAMES) == {}
         assert cluster.received == []
 
 

@@ -37,6 +37,7 @@ from kafka_sink.protocol.requests import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
+    RefusedRecord,
 )
 from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed, routed_to
 
@@ -413,6 +414,25 @@ def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | Non
     c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
     told = "INVALID_RECORD (error 87)." if said is None else f"INVALID_RECORD (error 87: {said})."
     assert told in str(c.receipts.failure)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> None:
+    c = make_core(compression_type=compression)
+    c.append(routed([b"v" * 100] * 4, [0] * 4, timestamps=[7_000, 8_000, 6_500, 9_000]))
+    c.flush()
+    c.answer_producer_id()
+    (request,) = c.network.produce()
+    refused = (RefusedRecord(-1, "?"), RefusedRecord(4, "?"), RefusedRecord(2, "too\nold"), RefusedRecord(3, "too old"))
+    result = ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, refused)
+    c.answer(request, ProduceResponse(0, (result,)))
+    failure = c.receipts.failure
+    assert isinstance(failure, ProduceRejected)
+    assert (failure.refused, failure.place, failure.timestamp_ms, failure.reason) == (4, 2, 6_500, r"too\nold")
+    assert "t-0 refused a batch of 4 records" in str(failure)
+    assert r"record 2 of the batch (from 0), whose timestamp is 6500 ms from 1970: too\nold." in str(failure)
+    assert "badRows=drop" in str(failure) and "DESCRIBE_CONFIGS" in str(failure) and "before.max.ms" in str(failure)
+    assert str(failure).isprintable()
 
 
 def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:

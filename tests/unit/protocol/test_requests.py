@@ -32,6 +32,7 @@ from kafka_sink.protocol.requests import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
+    RefusedRecord,
     Request,
     TopicMetadata,
     check_produce_response,
@@ -149,6 +150,7 @@ NESTED = {
     "partitions": "MetadataResponsePartition",
     "api_keys": "ApiVersion",
     "finalized_features": "FinalizedFeatureKey",
+    "record_errors": "BatchIndexAndErrorMessage",
 }
 
 
@@ -176,7 +178,9 @@ def produce_answer(
                     "base_offset": base_offset,
                     "log_append_time_ms": 5,
                     "log_start_offset": 0,
-                    "record_errors": [],
+                    "record_errors": [{"batch_index": 3, "batch_index_error_message": None}, *RECORD_ERRORS]
+                    if error_code == 157
+                    else [],
                     "error_message": "why" if error_code else None,
                 }
             ],
@@ -186,6 +190,7 @@ def produce_answer(
     return written("Produce", version, {"responses": topics, "throttle_time_ms": throttle_time_ms})
 
 
+RECORD_ERRORS = [{"batch_index": 7, "batch_index_error_message": "no key"}]
 ALL_ASKED = [("orders", 0, 0), ("clicks", 0, 157), ("orders", 2, 6)]
 
 
@@ -196,7 +201,9 @@ class TestDecode:
 
         def result(topic: str, topic_id: uuid.UUID, partition: int, error_code: int) -> ProduceResult:
             named, by_id = (None, topic_id) if version >= 13 else (topic, None)
-            return ProduceResult(named, by_id, partition, error_code, "why" if error_code else None, 1 << 40, 5)
+            refused = (RefusedRecord(3, ""), RefusedRecord(7, "no key")) if error_code == 157 else ()
+            why = "why" if error_code else None
+            return ProduceResult(named, by_id, partition, error_code, why, 1 << 40, 5, refused)
 
         assert response == ProduceResponse(
             9, (result("orders", ORDERS, 0, 0), result("clicks", CLICKS, 0, 157), result("orders", ORDERS, 2, 6))

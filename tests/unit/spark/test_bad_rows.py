@@ -12,6 +12,7 @@ import pytest
 from kafka_sink.config import sink_config
 from kafka_sink.errors import ReceiptMismatch, TooManyBadRows
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
+from kafka_sink.producer.judgement import TopicRules
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskReceipt
@@ -96,7 +97,7 @@ def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptur
 
 
 def policy(config: Any, conf: Mapping[str, str] | None = None, **ids: Any) -> Any:
-    return bad_row_policy(config, conf or {}, lambda topics: dict.fromkeys(topics), **ids)
+    return bad_row_policy(config, conf or {}, lambda topics: {topic: {} for topic in topics}, **ids)
 
 
 def test_fail_is_no_policy() -> None:
@@ -121,17 +122,17 @@ def test_a_stream_is_named_by_the_conf_and_an_exactly_once_write_by_itself() -> 
 def test_limits_that_are_not_told_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     asked = []
 
-    def ask(topics: Collection[str]) -> Mapping[str, str | None]:
+    def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         asked.append(sorted(topics))
-        return {topic: "700" if topic == "told" else None for topic in topics}
+        return {topic: {"max.message.bytes": "700"} if topic == "told" else {} for topic in topics}
 
     made = bad_row_policy(DROP, {}, ask)
     assert made is not None
     with caplog.at_level(logging.WARNING):
-        assert made.max_message_bytes({"told"}) == {"told": 700}
+        assert made.rules({"told"}) == {"told": TopicRules(700)}
         assert caplog.messages == []
-        assert made.max_message_bytes({"told", "b", "a"}) == {"told": 700}
-        assert made.max_message_bytes({"c"}) == {}
+        assert made.rules({"told", "b", "a"}) == {"told": TopicRules(700), "a": TopicRules(), "b": TopicRules()}
+        assert made.rules({"c"}) == {"c": TopicRules()}
     (warned,) = caplog.messages
-    assert "max.message.bytes of topic 'a' is not known" in warned and "DESCRIBE_CONFIGS" in warned
+    assert "The settings of topic 'a' are not known" in warned and "DESCRIBE_CONFIGS" in warned
     assert asked == [["told"], ["a", "b", "told"], ["c"]]
