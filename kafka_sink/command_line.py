@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from kafka_sink.quoting import quoted
+from kafka_sink.redaction import redacted
 
 MAX_LINE_CHARACTERS = 16_000
 
@@ -72,7 +73,7 @@ def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:
 def assignment(text: str) -> tuple[str, str]:
     key, separator, value = (part.strip() for part in text.partition("="))
     if not (key and separator):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{redacted(text)!r} is not KEY=VALUE")
     return key, value
 
 

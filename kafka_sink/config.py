@@ -19,6 +19,7 @@ from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.jaas import JaasLogin
 from kafka_sink.options import KIB, OPTIONS, REQUIRED, Secret, option_named
 from kafka_sink.quoting import shell_command
+from kafka_sink.redaction import Discreet, redacted
 
 try:
     VERSION = metadata.version("pyspark-pykafka")
@@ -59,8 +60,8 @@ class Caution(NamedTuple):
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SecurityConfig(Discreet):
     """How connections are encrypted and authenticated; None: not given. What shows itself to nobody is a Secret, of a
     text or of the JaasLogin that one says."""
 
@@ -118,7 +119,7 @@ class SecurityConfig:
             return None if self.is_encrypted else "User:ANONYMOUS"
         # What brokers take of a token is theirs to say.
         username = None if self.sasl_mechanism == "OAUTHBEARER" else self.credential("username")
-        return None if username is None else f"User:{username}"
+        return None if username is None else f"User:{redacted(username)}"
 
     @property
     def tls_caution(self) -> Caution | None:
@@ -146,8 +147,8 @@ class SecurityConfig:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProducerConfig(Discreet):
     """What a producer is made from; equal configurations share one producer in a worker process.
 
     Fields keep Kafka's spelling. `*_ms` are milliseconds, sizes are bytes.
@@ -199,8 +200,8 @@ class ProducerConfig:
         return levels.get(self.compression_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SinkConfig(Discreet):
     """A whole write: the producer's configuration and what the connector itself does."""
 
     producer: ProducerConfig

@@ -110,6 +110,7 @@ from enum import Enum
 from typing import Any, Self
 
 from kafka_sink.quoting import escaped, quoted, quoted_tail
+from kafka_sink.redaction import redacted
 from kafka_sink.topic_name import LONGEST
 
 NOTHING_SENT = "No row of this write was sent."
@@ -268,7 +269,7 @@ class ConfigError(KafkaSinkError):
 
 class UnknownOption(ConfigError):
     def __init__(self, *, option: str, nearest: Sequence[str] = ()) -> None:
-        self.option = option
+        self.option = option = redacted(option)
         self.nearest = tuple(nearest)
         hint = f" Did you mean {' or '.join(repr(name) for name in self.nearest)}?" if self.nearest else ""
         super().__init__(
@@ -279,7 +280,7 @@ class UnknownOption(ConfigError):
 
 class RefusedOption(ConfigError):
     def __init__(self, *, option: str, instead: str) -> None:
-        self.option = option
+        self.option = option = redacted(option)
         super().__init__(f"option {option!r} cannot be used with this sink: {instead} {NOTHING_SENT}")
 
 
@@ -292,11 +293,11 @@ class MissingOption(ConfigError):
 
 
 class InvalidOption(ConfigError):
-    """`value` is None for an option whose value is not to be shown."""
+    """`value` is None for an option whose value is not to be shown; of others what looks like a secret is hidden."""
 
     def __init__(self, *, option: str, value: str | None, expected: str) -> None:
         self.option = option
-        self.value = value
+        self.value = value = None if value is None else redacted(value)
         found = "is not usable (its value is not shown)" if value is None else f"is {value!r}"
         super().__init__(f"option {option!r} {found}; expected {expected}. {NOTHING_SENT}")
 
@@ -322,7 +323,7 @@ class NotPlanned(ConfigError):
 
 class ReceiptsPathUnusable(ConfigError):
     def __init__(self, *, path: str, reason: str) -> None:
-        self.path = path
+        self.path = path = redacted(path)
         super().__init__(
             f"option 'receiptsPath' is {path!r}, which cannot be made a folder by the driver: {reason}. {NOTHING_SENT}"
         )
@@ -705,7 +706,7 @@ class AuthenticationFailed(ClusterError):
     def __init__(self, *, broker: str, mechanism: str, user: str, reason: str) -> None:
         self.broker = broker
         self.mechanism = mechanism
-        self.user = user
+        self.user = user = redacted(user)
         self.reason = reason
         super().__init__(
             f"{broker} and user {user!r} were not authenticated to each other by {mechanism}: {reason}. Check "
@@ -718,7 +719,7 @@ class TokenUnavailable(ClusterError):
     """`source`: the token endpoint's URL, or the user's callable."""
 
     def __init__(self, *, source: str, reason: str) -> None:
-        self.source = source
+        self.source = source = redacted(source)
         self.reason = reason
         super().__init__(
             f"no token for OAUTHBEARER from {source}: {reason}. Check the client id, the client secret and the scope, "
@@ -1012,7 +1013,7 @@ class SaslRefused(ProtocolError):
 
     def __init__(self, *, mechanism: str, user: str, reason: str) -> None:
         self.mechanism = mechanism
-        self.user = user
+        self.user = user = redacted(user)
         self.reason = reason
         super().__init__(f"{mechanism}, user {user!r}: {reason}")
 
@@ -1450,7 +1451,8 @@ class ReceiptNotWritten(ExactlyOnceError):
     """Before the decision, so nothing is visible yet."""
 
     def __init__(self, *, path: str, reason: str) -> None:
-        self.path = path
+        self.path = path = redacted(path)
+        self.reason = reason
         super().__init__(
             f"the receipt {path} cannot be written, and nothing becomes visible without one: {reason}. Mend that, or "
             f"remove receiptsPath. {NOTHING_VISIBLE}"

@@ -31,6 +31,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kafka_sink.errors import TokenUnavailable
+from kafka_sink.redaction import Discreet
 
 ATTEMPTS = 2
 ATTEMPT_TIMEOUT_S = 4.0
@@ -50,8 +51,8 @@ Fetched = tuple[str, float]
 Fetch = Callable[[], Fetched]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenEndpoint:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TokenEndpoint(Discreet):
     """`header_urlencode`: client id and secret go form-encoded, as RFC 6749 has it and JVM clients do only if told.
     `context` is for https; None: the URL is http, and was allowed."""
 

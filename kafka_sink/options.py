@@ -19,12 +19,14 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.jaas import JaasProblem, parse_jaas
 from kafka_sink.quoting import shell_command
+from kafka_sink.redaction import redacted
 from kafka_sink.topic_name import is_topic_name
 
 INT32_MAX = 2**31 - 1
@@ -35,9 +37,13 @@ MIB = 1024 * KIB
 # --- how a text becomes a value ---------------------------------------------------------------------------------------
 
 
+class Problem(ValueError):
+    """What is wrong with a text, to be shown. Any other ValueError's text is not: it may quote the value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`read` makes a value of a text, or raises ValueError: with what is wrong, where `values` does not say it."""
+    """`read` makes a value of a text, or raises ValueError; a `Problem` where `values` does not say what is wrong."""
 
     values: str
     read: Callable[[str], Any]
@@ -100,12 +106,20 @@ def _acks(text: str) -> str:
 _HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
 
 
+def _is_host(text: str) -> bool:
+    """A name, or an address. Kafka's pattern takes `user:password` for one, which would be sent to name servers."""
+    try:
+        return ":" not in text or bool(ip_address(text))
+    except ValueError:
+        return False
+
+
 def _bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
     servers = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         match = _HOST_PORT.fullmatch(entry)
-        if match is None or not 0 < int(match[2]) < 65536:
-            raise ValueError(f"{entry!r} is not host:port")
+        if match is None or not _is_host(match[1]) or not 0 < int(match[2]) < 65536:
+            raise Problem(f"{redacted(entry)!r} is not host:port")
         servers.append((match[1], int(match[2])))
     if not servers:
         raise ValueError
@@ -146,6 +160,7 @@ def java_store(option: str, location: str, store_type: str) -> str:
 
 
 def _conversion(option: str, location: str, store_type: str) -> str:
+    location = redacted(location)
     pem = f"{location.rsplit('.', 1)[0]}.pem"
     pkcs12, steps = location, ""
     if store_type == "JKS":
@@ -172,7 +187,7 @@ def _pem_store(option: str) -> Kind:
             raise ValueError
         for suffix, store_type in _JAVA_STORES.items():
             if text.lower().endswith(suffix):
-                raise ValueError(java_store(option, text, store_type))
+                raise Problem(java_store(option, text, store_type))
         return text
 
     return Kind("a PEM file", read)
@@ -182,7 +197,7 @@ def _store_type(option: str) -> Kind:
     def read(text: str) -> str:
         folded = text.upper()
         if folded in ("JKS", "PKCS12"):
-            raise ValueError(java_store(option, f"store.{folded.lower()}", folded))
+            raise Problem(java_store(option, f"store.{folded.lower()}", folded))
         if folded != "PEM":
             raise ValueError
         return folded
@@ -209,7 +224,7 @@ def _tls_versions(text: str) -> str:
     versions = [part.strip() for part in text.split(",") if part.strip()]
     wrong = [version for version in versions if version not in _TLS_VERSIONS]
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is not one of them; what is older is broken")
+        raise Problem(f"{redacted(wrong[0])!r} is not one of them; what is older is broken")
     if not versions:
         raise ValueError
     return ",".join(versions)
@@ -223,7 +238,7 @@ _LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
 def _mechanism(text: str) -> str:
     folded = text.upper()
     if folded in _LATER_MECHANISMS:
-        raise ValueError(f"{folded} is not in this version")
+        raise Problem(f"{folded} is not in this version")
     if folded not in SASL_MECHANISMS:
         raise ValueError
     return folded
@@ -237,7 +252,7 @@ def _url(text: str) -> str:
     if len(text) > _MAX_URL_CHARACTERS or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError
     if parts.username is not None or parts.password is not None:
-        raise ValueError("credentials do not belong into it")
+        raise Problem("credentials do not belong into it")
     _ = parts.port  # raises ValueError for one that cannot be
     return text
 
@@ -302,14 +317,17 @@ class Option:
         try:
             value = self.kind.read(text.strip())
         except ValueError as failure:
-            detail = "" if self.redact and not isinstance(failure, JaasProblem) else str(failure)
+            is_told = isinstance(failure, JaasProblem if self.redact else JaasProblem | Problem)
+            detail = str(failure) if is_told else ""
         else:
             return Secret(value) if self.redact else value
         # Outside of the handler: the ValueError must not travel along as the context, with the text in it.
         raise self.invalid(text, f"{self.kind.values} ({detail})" if detail else self.kind.values, prefix=prefix)
 
     def invalid(self, text: str, expected: str, *, prefix: str = "") -> InvalidOption:
-        return InvalidOption(option=prefix + self.name, value=None if self.redact else text, expected=expected)
+        # Here as well as in the error, which cuts what is long before it looks at it.
+        value = None if self.redact else redacted(text)
+        return InvalidOption(option=prefix + self.name, value=value, expected=expected)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from kafka_sink.options import is_prefix
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
 from kafka_sink.quoting import quoted
+from kafka_sink.redaction import reason_for, redacted
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 # Of slots, partitions and the like in one line; whoever needs more has the table.
@@ -334,10 +335,10 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
         runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
     except (FileNotFoundError, IndexError):
-        tell(f"Receipts: none of this query in {receipts_path}")
+        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
         return
     except (OSError, pa.ArrowException) as error:
-        tell(f"Receipts: {receipts_path} cannot be read: {error}")
+        tell(f"Receipts: {redacted(receipts_path)} cannot be read: {reason_for(receipts_path, error)}")
         return
     ended = runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"])
     tell(

@@ -36,6 +36,7 @@ from kafka_sink.command_line import add_options, needs_confluent_kafka, options_
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.receipt_file import filesystem_of
+from kafka_sink.redaction import reason_for, redacted
 from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
 from kafka_sink.verification.receipts import Receipts, Run
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return say(f"error: {error}", WRONG_USAGE)
     except (OSError, pa.ArrowException) as error:
-        return say(f"error: {args.receipts} cannot be read: {str(error).partition(chr(10))[0]}", WRONG_USAGE)
+        return say(f"error: {redacted(args.receipts)} cannot be read: {reason_for(args.receipts, error)}", WRONG_USAGE)
     try:
         from kafka_sink.verification.cluster import Cluster
     except ModuleNotFoundError as missing:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.redaction import redacted
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
 # A table is to be looked at; `partitions` has all.
@@ -68,7 +69,7 @@ class Receipt:
         told = [self._what_was_written()]
         told += [f"{self.dropped:,} bad rows dropped"] if self.dropped else []
         told += [f"{self.dead_lettered:,} bad rows in the dead-letter topic"] if self.dead_lettered else []
-        told += [f"receipt: {self.path}"] if self.path is not None else []
+        told += [f"receipt: {redacted(self.path)}"] if self.path is not None else []
         return "; ".join(told)
 
     def _what_was_written(self) -> str:

@@ -23,12 +23,13 @@ from pyspark.sql import SparkSession
 
 from kafka_sink import receipt_file
 from kafka_sink.config import SinkConfig
+from kafka_sink.redaction import Discreet
 from kafka_sink.spark.exactly_once import batch_identity
 from kafka_sink.spark.receipt_source import ReceiptSource
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+@dataclass(frozen=True, slots=True, repr=False)
+class Place(Discreet):
     """`is_remote`: on the disk of a Spark Connect server. `is_temporary`: nobody asked for the file."""
 
     folder: str

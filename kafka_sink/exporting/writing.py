@@ -34,6 +34,7 @@ from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, rows_of
 from kafka_sink.exporting.receipt_place import Place, place_of
 from kafka_sink.exporting.words import sink_options
+from kafka_sink.redaction import reason_for, redacted
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
 from kafka_sink.spark.validation import configuration
 
@@ -164,7 +165,7 @@ def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
     try:
         return place.read(spark)
     except (OSError, pa.ArrowException, PySparkException) as error:
-        log.warning("the receipt %s cannot be read: %s", place.path, str(error).partition("\n")[0])
+        log.warning("the receipt %s cannot be read: %s", redacted(place.path), reason_for(place.path, error))
         return None
 
 
@@ -196,5 +197,5 @@ def _receipt(
         is_known = after is not None and before is not None
         return replace(receipt, path=path if is_there else None, was_written_before=True if is_known else None)
     if is_there:
-        log.warning("the receipt %s may be an earlier write's: nothing is told of it", place.path)
+        log.warning("the receipt %s may be an earlier write's: nothing is told of it", redacted(place.path))
     return receipt

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from kafka_sink import receipt_file
 from kafka_sink.monitoring.micro_batch import Run, Totals, TotalsByTopic
+from kafka_sink.redaction import reason_for
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ class ReceiptTotals:
         except FileNotFoundError:
             return {}
         except (OSError, pa.ArrowException) as error:
-            log.warning("the receipt of micro-batch %d of query %s: %s", run.batch_id, run.query_id, error)
+            reason = reason_for(self._receipts_path, error)
+            log.warning("the receipt of micro-batch %d of query %s: %s", run.batch_id, run.query_id, reason)
             return {}
 
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from kafka_sink.errors import InvalidOption, RefusedOption
 from kafka_sink.net.transport import TlsFailure
 from kafka_sink.options import java_store
+from kafka_sink.redaction import Discreet
 
 # Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS), PKCS#12 ones with a DER sequence of a two-byte
 # length.
@@ -42,8 +43,8 @@ MAX_PEM_BYTES = 16 * 1024 * 1024
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TlsSettings(Discreet):
     """Kafka's `ssl.*` options. `*_location` are files, the others PEM texts; None: not given. Without a truststore the
     system's CAs are trusted. `protocols`: of TLSv1.2 and TLSv1.3, those that may be spoken."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -52,9 +52,9 @@ class Registered:
 class Registry:
     """`secrets`: of the conf, so that no message shows them."""
 
-    client: SchemaRegistryClient
+    client: SchemaRegistryClient = field(repr=False)
     url: str
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     registers: bool = True
     uses_latest: bool = False
     normalizes: bool = False

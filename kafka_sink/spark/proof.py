@@ -13,6 +13,7 @@ from kafka_sink.config import SinkConfig
 from kafka_sink.errors import WriteKind
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.records.row_identity import RowIdentity
+from kafka_sink.redaction import Discreet
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Identity:
         return self.receipt_name or self.query_id
 
 
-@dataclass(frozen=True, slots=True)
-class TaskProof:
+@dataclass(frozen=True, slots=True, repr=False)
+class TaskProof(Discreet):
     """`runs` is None where the rows were there already, and no attempt knows any more where. Times are the executor's
     wall clock."""
 

@@ -38,6 +38,7 @@ import pyarrow as pa
 from kafka_sink import receipt_file
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
 from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
+from kafka_sink.redaction import reason_for
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import TaskProof
 
@@ -57,8 +58,11 @@ def make_folder(path: str) -> None:
     try:
         filesystem, folder = receipt_file.filesystem_of(path)
         filesystem.create_dir(folder, recursive=True)
+        return
     except (OSError, pa.ArrowException) as error:
-        raise ReceiptsPathUnusable(path=path, reason=_reason(error)) from error
+        reason = reason_for(path, error)
+    # Out here, where what the library says of the path cannot travel along.
+    raise ReceiptsPathUnusable(path=path, reason=reason)
 
 
 def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep) -> None:
@@ -73,7 +77,7 @@ def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
             proof.identity.batch_id,
             proof.identity.named,
             error.path,
-            error.__cause__,
+            error.reason,
         )
 
 
@@ -94,14 +98,10 @@ def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
             return
         except (OSError, pa.ArrowException) as error:
             pause_s = next(pauses_s, None)
-            if pause_s is None:
-                raise ReceiptNotWritten(path=f"{first.receipts_path}/{relative}", reason=_reason(error)) from error
-            sleep(pause_s)
-
-
-def _reason(error: Exception) -> str:
-    """Its first line, as Arrow appends where in its sources that was."""
-    return str(error).partition("\n")[0].rstrip(".")
+            reason = reason_for(first.receipts_path, error)
+        if pause_s is None:
+            raise ReceiptNotWritten(path=f"{first.receipts_path}/{relative}", reason=reason)
+        sleep(pause_s)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ TESTS_RECORDS = "tests/unit/records"
 TESTS_PROTOCOL = "tests/unit/protocol"
 TESTS_CLIENT = "tests/unit/test_client.py"
 TESTS_CONFIG = "tests/unit/test_config.py"
+TESTS_SECRETS = "tests/unit/test_secrets.py"
 TESTS_WRITE = "tests/unit/test_write.py"
 TESTS_HANGING = "tests/unit/commit/test_hanging.py"
 TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
@@ -867,6 +868,41 @@ SECURITY: tuple[Mutant, ...] = (
         '    if "security_protocol" not in given:\n        return both\n',
         "    given = {}\n",
         f"{TESTS_CONFIG}::test_a_protocol_that_the_write_names_leaves_the_certificates_of_the_conf",
+    ),
+    Mutant(
+        "security: an error shows a value as it is",
+        "kafka_sink/errors.py",
+        "None if value is None else redacted(value)",
+        "value",
+        f"{TESTS_SECRETS}::test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration",
+    ),
+    Mutant(
+        "security: an error shows what another library says of a value",
+        "kafka_sink/options.py",
+        "JaasProblem if self.redact else JaasProblem | Problem",
+        "JaasProblem if self.redact else ValueError",
+        f"{TESTS_SECRETS}::test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration",
+    ),
+    Mutant(
+        "security: a configuration shows its texts",
+        "kafka_sink/redaction.py",
+        "    return repr(redacted(value)) if isinstance(value, str) else repr(value)\n",
+        "    return repr(value)\n",
+        f"{TESTS_SECRETS}::test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration",
+    ),
+    Mutant(
+        "security: a reason shows a path with keys in it",
+        "kafka_sink/redaction.py",
+        "    if redacted(value) != value:\n        return type(error).__name__\n",
+        "",
+        f"{TESTS_SECRETS}::test_a_reason_that_quotes_a_part_of_the_value_is_not_shown",
+    ),
+    Mutant(
+        "security: a user and a password are taken for a host, and sent to name servers",
+        "kafka_sink/options.py",
+        "match is None or not _is_host(match[1]) or",
+        "match is None or",
+        f"{TESTS_SECRETS}::test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration",
     ),
     Mutant(
         "security: nobody hears that host names are not verified",

@@ -16,6 +16,7 @@ from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options import OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, Secret, option_named
 from kafka_sink.records.partitioner import PARTITIONERS
+from kafka_sink.redaction import redacted
 from kafka_sink.spark.writer import KafkaBatchWriter
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -204,7 +205,7 @@ def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, 
     with pytest.raises(InvalidOption) as failure:
         read(name, text)
     assert failure.value.option == name
-    assert repr(text) in str(failure.value)
+    assert repr(redacted(text)) in str(failure.value)
     assert "No row of this write was sent" in str(failure.value)
 
 
@@ -273,25 +274,25 @@ def tattle(text: str) -> str:
 
 @given(st.sampled_from(OPTIONS), SECRETS)
 def test_no_error_shows_the_value_of_a_redacted_option(option: Option, secret: str) -> None:
-    for redacted in (replace(option, redact=True), replace(option, redact=True, kind=Kind("something", tattle))):
+    for secretive in (replace(option, redact=True), replace(option, redact=True, kind=Kind("something", tattle))):
         try:
-            value = redacted.read(secret)
+            value = secretive.read(secret)
         except InvalidOption as error:
             assert MARK not in shown_by(error)
-            assert redacted.kind.values in str(error)
+            assert secretive.kind.values in str(error)
             assert error.value is None
         else:
             assert isinstance(value, Secret)
             assert MARK not in f"{value} {value!r}"
-            assert MARK not in str(redacted.invalid(secret, "something else"))
+            assert MARK not in str(secretive.invalid(secret, "something else"))
 
 
 @given(SECRETS)
 def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
     """From the text to the writer that Spark pickles, in an option and in the conf, for an option that is one today."""
-    redacted = replace(named("kafka.client.id"), redact=True)
+    secretive = replace(named("kafka.client.id"), redact=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(options._BY_KEY, "kafka.client.id", redacted)  # type: ignore[attr-defined]
+        patch.setitem(options._BY_KEY, "kafka.client.id", secretive)  # type: ignore[attr-defined]
         for config in (
             sink_config({**SERVERS, "kafka.client.id": secret}),
             sink_config(SERVERS, {"spark.pykafka.kafka.client.id": secret}),
@@ -300,7 +301,7 @@ def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
             assert again == config
             assert again.producer.client_id.value == secret.strip()
             assert MARK not in repr(config)
-        writer = KafkaBatchWriter(options={"client_id": redacted.read(secret)})
+        writer = KafkaBatchWriter(options={"client_id": secretive.read(secret)})
         assert MARK not in repr(vars(pickle.loads(pickle.dumps(writer))))
 
 

@@ -3,6 +3,7 @@ could be seen is searched for it."""
 
 from __future__ import annotations
 
+import argparse
 import io
 import logging
 import pickle
@@ -10,22 +11,36 @@ import random
 import re
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import types as spark_types
 
 from certificates import Authority
 from kafka_sink import errors
 from kafka_sink.client import lease
 from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import given_options, sink_config
-from kafka_sink.errors import KafkaSinkError
+from kafka_sink.command_line import assignment
+from kafka_sink.config import SecurityConfig, given_options, sink_config
+from kafka_sink.doctor.engine import examine
+from kafka_sink.doctor.first_aid import command, look_at_hosts
+from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.jaas import MODULES
+from kafka_sink.monitoring.micro_batch import Run
+from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.options import OPTIONS, REFUSED, Secret
+from kafka_sink.redaction import reason_for, redacted
+from kafka_sink.security import authenticator, tls_context
+from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.proof import Identity, TaskProof
+from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
+from kafka_sink.transactions import tell_receipt
 
 CANARY = "canary-5e1b"
 CA = Authority()
@@ -222,6 +237,228 @@ def test_certificates_that_cannot_be_used_are_not_shown(changed: dict[str, str])
         pass
     assert CANARY not in seen_in(failure.value)
     assert isinstance(failure.value, errors.ConfigError)
+
+
+# --- secrets in an option that is none --------------------------------------------------------------------------------
+
+BASE64 = f"{CANARY}{'AbC1' * 16}"
+# What people paste where it does not belong. No folder can be made of those that are paths.
+SHAPES = {
+    "URL with a user": f"https://alice:{CANARY}@host.example/path",
+    "URL with a user and an unescaped password": f"https://alice:{CANARY}/x@y,{CANARY}@host.example:8080/path",
+    "URL of object storage with keys": f"s3://AKIAEXAMPLE:{CANARY}@bucket/folder",
+    "URL with a query": f"https://host.example/path?api_key={CANARY}",
+    "URL with a fragment": f"https://host.example/path#{CANARY}",
+    "URL whose host was forgotten": f"https://alice:{CANARY}/",
+    "URL of a store of Java's": f"https://alice:{CANARY}@host.example/store.jks",
+    "servers with a user": f"broker-0:9092,alice:{CANARY}@broker-1:9092",
+    "user and password": f"alice:{CANARY}",
+    "user, password and port": f"alice:{CANARY}:9092",
+    "path with a user": f"/proc/alice:{CANARY}@host/ca.pem",
+    "absolute path with a password": f"/proc/password={CANARY}/ca.pem",
+    "PEM": f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n",
+    "PEM behind a path": f"/proc/-----BEGIN PRIVATE KEY-----\\n{CANARY}\\n-----END PRIVATE KEY-----",
+    "PEM without its lines": BASE64,
+    "path of base64": f"/proc/{BASE64}",
+    "JAAS": SECRETS["kafka.sasl.jaas.config"],
+    "line of a properties file": f"sasl.password = {CANARY}",
+    "JSON": f'{{"password": "{CANARY}"}}',
+    "header": f"Authorization: Basic {CANARY}",
+    "token": f"eyJhbGciOiJIUzI1NiJ9.{CANARY}.AbC",
+}
+
+
+def test_every_shape_is_a_way_to_show_a_secret() -> None:
+    for text in SHAPES.values():
+        assert CANARY in text
+        assert CANARY not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/etc/pki/ca.pem", "/var/private/ssl/kafka.client.truststore.jks", "s3://bucket/folder", "12 MB", "-1", "1e-6",
+        "https://keycloak.example:8443/realms/r/protocol/openid-connect/token", "a:9092,[::1]:9092",
+        "alice@example.com", "PLAINTEXT://a:9092", "a" * 400, "",
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    ],
+)  # fmt: skip
+def test_what_has_no_secret_is_shown_as_it_is(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_what_is_long_is_cut() -> None:
+    shown = redacted("x" * 3020)
+    assert shown.endswith("xxx... (3020 characters)") and len(shown) == 500
+    assert redacted(shown) == shown
+
+
+def test_a_reason_that_quotes_a_part_of_the_value_is_not_shown() -> None:
+    error = OSError(f"no bucket {CANARY}\nin a file of its sources")
+    assert reason_for(f"s3://key:{CANARY}@bucket", error) == "OSError"
+    assert reason_for("s3://bucket", OSError("no bucket.\nin a file of its sources")) == "no bucket"
+
+
+@pytest.mark.parametrize("piece", ["pass", "a@", "key  ", "A1a", ":", "[", "[a", "://", "basic ", "-----", "?", "a:1,"])
+def test_hiding_takes_time_in_proportion_to_the_text(piece: str) -> None:
+    def seconds(count: int) -> float:
+        text = piece * count
+        started = time.perf_counter()
+        redacted(text)
+        return time.perf_counter() - started
+
+    # Ten times as much; a quadratic one takes a hundred times as long.
+    assert min(seconds(20_000) for _ in range(3)) < 40 * min(seconds(2_000) for _ in range(3)) + 0.01
+
+
+def failures_of(options: dict[str, str], folder: Path) -> Iterator[BaseException | str]:
+    """All that can be seen of a write with `options`, by every way to fail before a broker answers."""
+    schema = spark_types.StructType([spark_types.StructField("value", spark_types.StringType())])
+    for conf in ({}, {f"spark.pykafka.{name}": text for name, text in options.items()}):
+        given = {} if conf else options
+        try:
+            config = sink_config(given, conf)
+        except KafkaSinkError as error:
+            yield error
+            continue
+        yield repr(config) + repr(pickle.loads(pickle.dumps(config)))
+        yield repr(config.producer.security.principal)
+        yield command(config.producer)
+        yield repr(TaskProof(config.receipts_path or "", Identity("q", 0, WriteKind.STREAM), "g", 0, 0, None))
+        yield repr(examine(config))
+        try:
+            with lease(config.producer) as producer:
+                producer.await_topics(frozenset({"t"}), (), monotonic_ms())
+        except KafkaSinkError as error:
+            look_at_hosts(error, config.producer)
+            yield error
+        if config.receipts_path is not None:
+            yield from receipt_failures(config.receipts_path)
+        if config.producer.security.sasl_mechanism == "OAUTHBEARER":
+            yield from token_failures(config.producer.security)
+    for source in (KafkaDataSource(options), KafkaDataSource({name.lower(): text for name, text in options.items()})):
+        for plan in (source.writer, source.streamWriter):
+            try:
+                yield repr(plan(schema, False))
+            except KafkaSinkError as error:
+                yield error
+
+
+def receipt_failures(path: str) -> Iterator[BaseException | str]:
+    proof = TaskProof(path, Identity("q", 0, WriteKind.STREAM), "at-least-once", 0, 0, None)
+    message = TaskReceipt(spark_partition_id=0, attempt_number=0, record_count=0, partitions=(), proof=proof)
+    yield repr(message)
+    out = io.StringIO()
+    with redirect_stdout(out):
+        tell_receipt(path, "q")
+    yield out.getvalue()
+    ReceiptTotals(path).topics_of(Run("q", "r", 0))
+    leave_receipt([message], sleep=lambda _: None)
+    for write in (lambda: make_folder(path), lambda: write_receipt([message], sleep=lambda _: None)):
+        try:
+            write()
+        except KafkaSinkError as error:
+            yield error
+
+
+def token_failures(security: SecurityConfig) -> Iterator[BaseException | str]:
+    begin = authenticator(security)
+    assert begin is not None
+    try:
+        begin()
+    except KafkaSinkError as error:
+        yield error
+
+
+CONTEXTS: dict[str, dict[str, str]] = {
+    "kafka.ssl.": {"kafka.security.protocol": "SSL"},
+    "kafka.sasl.oauthbearer.": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/",
+        "allowedTokenUrls": "http://127.0.0.1:1/",
+        "kafka.ssl.truststore.certificates": CA.certificate,
+        "kafka.sasl.oauthbearer.client.credentials.client.id": "app",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": CANARY,
+    },
+    "kafka.sasl.": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.ssl.truststore.certificates": CA.certificate,
+        **USER,
+    },
+}
+NAMES_OF_TOPICS = ("topic", "deadLetterTopic", "commitTopic")
+NAMES = [option.name for option in OPTIONS if not option.redact]
+
+
+@pytest.fixture
+def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of hosts in values are looked up, which would take seconds each."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+
+@pytest.mark.usefixtures("no_name_server")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration(name: str, tmp_path: Path) -> None:
+    context = next((more for start, more in CONTEXTS.items() if name.startswith(start)), {})
+    seen = 0
+    shapes = dict(SHAPES)
+    if name in NAMES_OF_TOPICS:
+        # Anybody may see a topic's name, whatever letters and digits it is made of.
+        shapes = {shape: text for shape, text in SHAPES.items() if not re.fullmatch("[A-Za-z0-9._-]+", text)}
+    for shape, text in shapes.items():
+        options = {**SERVERS, "kafka.max.block.ms": "1", **context, name: text}
+        for found in failures_of(options, tmp_path):
+            seen += 1
+            assert CANARY not in (found if isinstance(found, str) else seen_in(found)), shape
+    assert seen >= len(shapes)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_secret_in_the_place_of_a_name_is_not_shown(shape: str) -> None:
+    for name in (SHAPES[shape], f"kafka.{SHAPES[shape]}", f"kafka.sasl.login.{SHAPES[shape]}"):
+        for options, conf in (({name: "x"}, {}), ({}, {f"spark.pykafka.{name}": "x"})):
+            with pytest.raises(KafkaSinkError) as failure:
+                sink_config({**SERVERS, **options}, conf)
+            assert CANARY not in seen_in(failure.value)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_secret_that_is_given_as_a_user_name_is_not_shown_when_it_is_refused(shape: str) -> None:
+    options = {**SASL, "kafka.sasl.mechanism": "PLAIN", "allowPlaintextCredentials": "true"}
+    options |= {"kafka.sasl.username": SHAPES[shape], "kafka.client.id": f"{shape}{random.random()}"}
+    with closing(Peer(handshaking())) as server, pytest.raises(errors.AuthenticationFailed) as failure:
+        config = sink_config({**server.options, **options})
+        with lease(config.producer) as producer:
+            producer.await_topics(frozenset({"t"}), (), monotonic_ms())
+    assert CANARY not in seen_in(failure.value)
+    assert CANARY not in str(errors.TransactionRefused(
+        transactional_id="t", api="a", code=1, name="GROUP_AUTHORIZATION_FAILED"
+    ).of_principal(config.producer.security.principal))  # fmt: skip
+
+
+@pytest.mark.parametrize("store", [b"\xfe\xed\xfe\xed", b"\x30\x82", b"nonsense", None])
+def test_a_location_with_a_secret_in_it_is_not_shown_whatever_the_file_is(store: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / f"alice:{CANARY}@ca"
+    if store is not None:
+        file.write_bytes(store)
+    for kind in ("truststore", "keystore"):
+        options = {**SERVERS, "kafka.security.protocol": "SSL", f"kafka.ssl.{kind}.location": str(file)}
+        with pytest.raises(errors.ConfigError) as failure:
+            tls_context(sink_config(options).producer.security)
+        assert CANARY not in seen_in(failure.value)
+
+
+def test_a_line_of_the_command_that_is_no_option_is_not_shown() -> None:
+    for text in SHAPES.values():
+        with pytest.raises(argparse.ArgumentTypeError) as failure:
+            assignment(text.replace("=", ""))
+        assert CANARY not in str(failure.value) or "password" in text
 
 
 def test_no_option_names_what_would_be_run() -> None:

@@ -153,6 +153,13 @@ def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: d
     assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
 
 
+def test_a_registry_does_not_show_its_secrets() -> None:
+    for conf in ({"url": "http://alice:hunter2@there"}, {"url": "http://there", "basic.auth.user.info": "a:hunter2"}):
+        registry = Registry.of({**conf, **QUICK})
+        assert "hunter2" in registry.secrets
+        assert "hunter2" not in f"{registry} {registry!r}"
+
+
 def test_a_switch_is_true_or_false() -> None:
     with pytest.raises(InvalidOption, match="expected true or false"):
         Registry.of({"url": "http://there", "use.latest.version": "yes"})
