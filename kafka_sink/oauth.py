@@ -4,8 +4,8 @@
     tokens.current()                 # fetches one if none is kept or the kept one grows old
 
 The grant is client credentials (RFC 6749, section 4.4), the names of its options are Kafka's (KIP-768, KIP-1025,
-KIP-1139). Like the look-up of a host name this blocks the connection that needs it, for `ATTEMPT_TIMEOUT_S` a try; once
-in a token's life, as all connections of a process share it.
+KIP-1139). Like the look-up of a host name this blocks the connection that needs it, for `ATTEMPT_TIMEOUT_S` a try in
+all, however the endpoint spreads its answer; once in a token's life, as all connections of a process share it.
 
 Non-obvious:
 
@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import http.client
 import json
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -30,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from kafka_sink.deadline import within
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.redaction import Discreet
 
@@ -96,11 +99,20 @@ class TokenEndpoint(Discreet):
             "Accept": "application/json",
         }
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-        try:
+        hang_up = _HangUp()
+
+        def ask() -> tuple[int, bytes]:
+            connection.connect()
+            hang_up.take(connection.sock)
             connection.request("POST", path, urlencode(form), headers)
             response = connection.getresponse()
             return response.status, response.read(MAX_ANSWER_BYTES)
+
+        try:
+            return within(ATTEMPT_TIMEOUT_S, ask)
         finally:
+            # Whoever still reads from it finds its end.
+            hang_up()
             connection.close()
 
     def _token_in(self, answer: bytes, now_s: float) -> Fetched:
@@ -113,6 +125,31 @@ class TokenEndpoint(Discreet):
         return token, lifetime_of(token, now_s)
 
 
+class _HangUp:
+    """Ends a connection that another thread is making, or has made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._is_over = False
+
+    def take(self, sock: socket.socket) -> None:
+        """Raises ConnectionAbortedError where that is over already: no credentials go out then."""
+        with self._lock:
+            if self._is_over:
+                sock.close()
+                raise ConnectionAbortedError
+            self._sock = sock
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._sock is not None:
+                with contextlib.suppress(OSError):
+                    # Not of an SSLSocket: the other thread may be in the midst of its own.
+                    socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+
 def _seconds(value: object) -> float | None:
     """None for what is no number of seconds; NaN is none."""
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -123,6 +160,8 @@ def _seconds(value: object) -> float | None:
 def _why(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return f"none that was whole within {ATTEMPT_TIMEOUT_S:g} s"
     return getattr(error, "strerror", None) or type(error).__name__
 
 

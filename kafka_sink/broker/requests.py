@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ Address = tuple[str, int]
 METADATA, METADATA_VERSION = 3, 8
 CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 4
 CORRELATION_ID = 1  # one request on each connection
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,30 @@ def _parse_metadata(answer: _Reader) -> Metadata:
 
 def _ask(address: Address, api_key: int, version: int, body: bytes, timeout_seconds: float) -> _Reader:
     header = struct.pack(">hhi", api_key, version, CORRELATION_ID) + _string("local-kafka")
+    until = time.monotonic() + timeout_seconds
     with socket.create_connection(address, timeout_seconds) as connection:
-        connection.settimeout(timeout_seconds)
         connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
-        with connection.makefile("rb") as stream:
-            (size,) = struct.unpack(">i", _exactly(stream.read(4), 4))
-            answer = _Reader(_exactly(stream.read(size), size))
+        (size,) = struct.unpack(">i", _receive(connection, 4, until))
+        if not 4 <= size <= MAX_ANSWER_BYTES:
+            raise ConnectionError(f"an answer of {size} bytes, as no broker gives")
+        answer = _Reader(_receive(connection, size, until))
     answer.skip(4)  # correlation id
     return answer
+
+
+def _receive(connection: socket.socket, size: int, until: float) -> bytes:
+    """In the time that there is for all of it, however the peer spreads its bytes."""
+    received = bytearray()
+    while len(received) < size:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no whole answer in time")
+        connection.settimeout(left)
+        chunk = connection.recv(size - len(received))
+        if not chunk:
+            break
+        received += chunk
+    return _exactly(bytes(received), size)
 
 
 def _exactly(received: bytes, size: int) -> bytes:
@@ -128,7 +146,7 @@ class _Reader:
 
     def string(self) -> str | None:
         size = self.int16()
-        return None if size < 0 else self._take(size).decode()
+        return None if size < 0 else self._take(size).decode(errors="replace")
 
     def skip(self, size: int) -> None:
         self._take(size)

@@ -1,20 +1,16 @@
 """One connection to one host, driven by the thread that calls and bounded in time: connects, asks, is told.
 
 The producer's network retries for ever and by events; an examination wants one attempt and the step at which it ends.
-So the sockets here block, each step for `STEP_TIMEOUT_S` at most; what TLS and SASL are, which bytes go out and what
-they mean is `net.tls`, `protocol.sasl` and `protocol.connection` here as there.
-
-Non-obvious: a name server that does not answer blocks `getaddrinfo` for longer than anybody waits, and nothing can
-interrupt it. It runs in a thread of its own, which is left behind then.
+So the sockets here block, each step for `STEP_TIMEOUT_S` in all, however a peer spreads its bytes; what TLS and SASL
+are, which bytes go out and what they mean is `net.tls`, `protocol.sasl` and `protocol.connection` here as there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import ssl
-import threading
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -53,17 +49,22 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True, eq=False)
 class Dialogue:
-    """An open connection. `cluster`: what its host said first."""
+    """An open connection. `cluster`: what its host said first. `_until_s`: when the step has to be over."""
 
     _sock: socket.socket
     _connection: Connection
     cluster: MetadataResponse | None = None
+    _until_s: float = 0.0
 
     def open(self) -> None:
+        self._begin_step()
         self._send(self._connection.start())
         while self._connection.state is not State.OPEN:
             self._receive()
+            before = self._connection.state
             self._connection.next_answer()
+            if self._connection.state is not before:
+                self._begin_step()
             self._send(self._connection.own_request())
 
     def ask(self, request: Request) -> Response:
@@ -79,10 +80,12 @@ class Dialogue:
         except (OSError, ProtocolError) as error:
             self._connection.close()
             self.close()
-            raise NoAnswer(f"no answer to {name}: {error}") from None
+            said = _waited() if isinstance(error, TimeoutError) else error
+            raise NoAnswer(f"no answer to {name}: {said}") from None
 
     def asked(self, request: Request) -> Response:
         """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError."""
+        self._begin_step()
         self._send(self._connection.send(request))
         while (answer := self._connection.next_answer()) is None:
             self._receive()
@@ -110,21 +113,32 @@ class Dialogue:
     def close(self) -> None:
         self._sock.close()
 
+    def _begin_step(self) -> None:
+        self._until_s = time.monotonic() + STEP_TIMEOUT_S
+
+    def _in_time(self) -> socket.socket:
+        """The socket, to be waited for until the step has to be over. Raises TimeoutError."""
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise _waited()
+        self._sock.settimeout(left_s)
+        return self._sock
+
     def _send(self, buffers: Sequence[Buffer]) -> None:
         if not buffers:
             return
         try:
-            self._sock.sendall(b"".join(buffers))
+            self._in_time().sendall(b"".join(buffers))
         except ConnectionError:
             # What the peer said before it went, which may be why: TLS's last words do tell.
             with contextlib.suppress(ConnectionError):
-                while self._sock.recv(_RECEIVE_BYTES):
+                while self._in_time().recv(_RECEIVE_BYTES):
                     pass
             raise
         self._connection.sent()
 
     def _receive(self) -> None:
-        data = self._sock.recv(_RECEIVE_BYTES)
+        data = self._in_time().recv(_RECEIVE_BYTES)
         if not data:
             raise ConnectionResetError("the peer closed the connection")
         self._connection.receive(data)
@@ -134,7 +148,7 @@ def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogu
     """One attempt to connect to `host` as a write would, as far as the answer to a first request."""
     attempt = Attempt(host, port)
     try:
-        addresses = _resolved(host, port)
+        addresses = resolve(host, port, timeout_s=STEP_TIMEOUT_S)
     except OSError as error:
         return replace(attempt, failure=reaching.dns_failure(error, host)), None
     attempt = replace(attempt, addresses=tuple(str(address.sockaddr[0]) for address in addresses))
@@ -159,26 +173,6 @@ def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogu
 class _Stopped(Exception):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
-
-
-def _resolved(host: str, port: int) -> list[Address]:
-    """Raises OSError."""
-    answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
-
-    def look_up() -> None:
-        try:
-            answers.put(resolve(host, port))
-        except OSError as error:
-            answers.put(error)
-
-    threading.Thread(target=look_up, name="kafka_sink-doctor-dns", daemon=True).start()
-    try:
-        answer = answers.get(timeout=STEP_TIMEOUT_S)
-    except queue.Empty:
-        raise TimeoutError(f"within {STEP_TIMEOUT_S:g} s") from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
 
 
 def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, str]:

@@ -25,7 +25,7 @@ from kafka_sink.doctor import judging
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
-from kafka_sink.doctor.steps import STEPS, because_of
+from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
 from kafka_sink.protocol.describing import (
     AclOperation,
     DescribeGroupRequest,
@@ -58,6 +58,9 @@ from kafka_sink.protocol.transactions import (
 
 # Hosts that are connected to at a time.
 AT_ONCE = 16
+# A peer may name as many brokers as its answer has room for: none is begun with after that, be it for a write that
+# failed or for a check.
+HOSTS_TIMEOUT_S = 20.0
 # A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
@@ -126,16 +129,21 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
         if hosts.bootstrap is not None and hosts.bootstrap.cluster is not None:
             brokers = hosts.bootstrap.cluster.brokers
         # One that is a bootstrap server too has its verdicts.
-        others = dict.fromkeys((each.host, each.port) for each in brokers if (each.host, each.port) not in by_address)
+        others = {
+            (each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address
+        }
         for (host, port), (attempt, dialogue) in _dialled(tuple(others), config):
-            node_id = next(each.node_id for each in brokers if (each.host, each.port) == (host, port))
+            node_id = others.pop((host, port))
             if attempt.failure is not None:
                 attempt = replace(attempt, failure=advertised(attempt.failure))
             where = f"broker {node_id}, {address_text(host, port)}"
             hosts.verdicts += host_verdicts(attempt, where, config.security)
             by_address[host, port] = dialogue
             opened += [] if dialogue is None else [dialogue]
-        reached = {each.node_id: by_address[each.host, each.port] for each in brokers}
+        if others:
+            left_out = skipped(f"not looked at: {HOSTS_TIMEOUT_S:g} s were not enough for all that the cluster names")
+            hosts.verdicts.append(Verdict(HOST_STEPS[0], f"{len(others)} more brokers", left_out))
+        reached = {each.node_id: by_address.get((each.host, each.port)) for each in brokers}
         hosts.brokers = {node_id: dialogue for node_id, dialogue in reached.items() if dialogue is not None}
         yield hosts
     finally:
@@ -146,10 +154,16 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
 def _dialled(
     addresses: Sequence[tuple[str, int]], config: ProducerConfig
 ) -> Iterable[tuple[tuple[str, int], tuple[Attempt, Dialogue | None]]]:
+    """Of those that could be begun with in time."""
     addresses = tuple(dict.fromkeys(addresses))
+    until_s = time.monotonic() + HOSTS_TIMEOUT_S
+
+    def in_time(address: tuple[str, int]) -> tuple[Attempt, Dialogue | None] | None:
+        return dial(address[0], address[1], config) if time.monotonic() < until_s else None
+
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="kafka_sink-doctor") as pool:
-        dialled = pool.map(lambda address: dial(address[0], address[1], config), addresses)
-        return list(zip(addresses, dialled, strict=True))
+        dialled = zip(addresses, pool.map(in_time, addresses), strict=True)
+        return [(address, done) for address, done in dialled if done is not None]
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What is asked of the registry, by the official client, on the driver; and what its refusals mean.
 
-Retries, timeouts, TLS and authentication are the client's own. Of its exceptions only the registry's answer is shown,
-without what the conf has of secrets: they are not chained, since an HTTP client's may quote a URL with a password.
+Retries, TLS and authentication are the client's own, and its timeouts within `ASK_TIMEOUT_S`. Of its exceptions only
+the registry's answer is shown, without what the conf has of secrets: they are not chained, since an HTTP client's may
+quote a URL with a password.
 
 Source: confluent_kafka.schema_registry.SchemaRegistryClient; Confluent's API reference for the codes, of which 409 is
 "incompatible".
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from kafka_sink.deadline import within
 from kafka_sink.errors import (
     InvalidOption,
     RegistryRefused,
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 NOT_FOUND, CONFLICT = 404, 409
+# Of one question with the client's own retries. Its option `timeout`, without which it waits for ever, is that of one
+# `recv`.
+ASK_TIMEOUT_S = 120.0
 # Of a conf's keys those that a serializer of the official client would take, and what they are by default there.
 SERIALIZER_KEYS = {"auto.register.schemas": True, "use.latest.version": False, "normalize.schemas": False}
 # What the client wants as numbers and a mapping of strings cannot hold as such.
@@ -121,7 +126,7 @@ class Registry:
     def _ask(self, subject: str, method: str, *arguments: Any, **named: Any) -> Any:
         refusal = extra("confluent_kafka.schema_registry.error").SchemaRegistryError
         try:
-            return getattr(self.client, method)(*arguments, **named)
+            return within(ASK_TIMEOUT_S, lambda: getattr(self.client, method)(*arguments, **named))
         except refusal as error:
             said = self._quoted(error.error_message)
             if error.http_status_code == CONFLICT:
@@ -144,7 +149,7 @@ class Registry:
         if told:
             return told[1]
         try:
-            return str(self.client.get_latest_version(subject).version)
+            return str(within(ASK_TIMEOUT_S, lambda: self.client.get_latest_version(subject)).version)
         except (extra("confluent_kafka.schema_registry.error").SchemaRegistryError, *_transport_errors()):
             return "unknown"
 

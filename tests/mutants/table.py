@@ -2284,6 +2284,75 @@ PEERS: tuple[Mutant, ...] = (
         "action is Action.ACKNOWLEDGE\n",
         f"{TESTS_PRODUCER}/test_sender.py::test_a_batch_the_leader_had_before_counts_once_and_has_no_offset",
     ),
+    Mutant(
+        "peers: the check waits as long as a byte comes now and then",
+        "kafka_sink/doctor/dialogue.py",
+        "        left_s = self._until_s - time.monotonic()\n",
+        "        left_s = STEP_TIMEOUT_S\n",
+        "tests/unit/doctor/test_dialogue.py::"
+        "test_a_peer_that_sends_a_byte_at_a_time_is_waited_for_no_longer_than_one_that_is_silent",
+    ),
+    Mutant(
+        "peers: a cluster that names brokers without end is looked at for as long",
+        "kafka_sink/doctor/engine.py",
+        "if time.monotonic() < until_s else None\n",
+        "if until_s else None\n",
+        "tests/unit/doctor/test_engine.py::"
+        "test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while",
+    ),
+    Mutant(
+        "peers: a token is waited for as long as a byte comes now and then",
+        "kafka_sink/oauth.py",
+        "            return within(ATTEMPT_TIMEOUT_S, ask)\n",
+        "            return ask()\n",
+        "tests/unit/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end",
+    ),
+    Mutant(
+        "peers: a token endpoint's connection is left behind",
+        "kafka_sink/oauth.py",
+        "            hang_up()\n",
+        "",
+        "tests/unit/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end",
+    ),
+    Mutant(
+        "peers: credentials go out after the attempt is over",
+        "kafka_sink/oauth.py",
+        "            if self._is_over:\n",
+        "            if False:\n",
+        "tests/unit/test_oauth.py::test_a_name_server_that_does_not_answer_sends_no_credentials",
+    ),
+    Mutant(
+        "peers: a name server is waited for as long as it likes",
+        f"{NET}/resolver.py",
+        "        return look_up.result(timeout_s)\n",
+        "        return look_up.result()\n",
+        f"{TESTS_NET}/test_resolver.py::"
+        "test_name_servers_that_do_not_answer_are_waited_for_as_long_as_is_said_and_asked_once",
+    ),
+    Mutant(
+        "peers: addresses that were found long ago are believed",
+        f"{NET}/resolver.py",
+        "        if look_up is None or look_up.done():\n",
+        "        if look_up is None:\n",
+        f"{TESTS_NET}/test_resolver.py::"
+        "test_name_servers_that_do_not_answer_are_waited_for_as_long_as_is_said_and_asked_once",
+    ),
+    Mutant(
+        "peers: a registry is waited for as long as a byte comes now and then",
+        "kafka_sink/registry/registering.py",
+        "            return within(ASK_TIMEOUT_S, lambda: getattr(self.client, method)(*arguments, **named))\n",
+        "            return getattr(self.client, method)(*arguments, **named)\n",
+        "tests/unit/registry/test_registering.py::"
+        "test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for",
+    ),
+    Mutant(
+        "peers: a local broker is waited for as long as a byte comes now and then",
+        "kafka_sink/broker/requests.py",
+        "        left = until - time.monotonic()\n",
+        "        left = 2.0\n",
+        "tests/unit/broker/test_requests.py::"
+        "test_an_answer_a_byte_at_a_time_is_waited_for_in_all_as_long_as_one_that_does_not_come",
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -59,6 +60,18 @@ def speaks_http(sock: socket.socket) -> None:
 def hangs_up(sock: socket.socket) -> None:
     sock.recv(4096)
     sock.close()
+
+
+def drips(first: bytes, byte: bytes = b"x", pause_s: float = 0.05) -> Behaviour:
+    """Says this, and then a byte at a time for longer than anybody should wait: each sooner than a `recv` gives up."""
+
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(first)
+        for _ in range(300):
+            time.sleep(pause_s)
+            sock.sendall(byte)
+
+    return behave
 
 
 def advertises(host: str, port: int) -> Behaviour:

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "quoting", "receipt_file", "redaction", "topic_name"}
+            | {"command_line", "deadline", "quoting", "receipt_file", "redaction", "topic_name"}
         ),
         "neighbours",
     ),

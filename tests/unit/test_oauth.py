@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kafka_sink import oauth
 from kafka_sink.errors import TokenUnavailable
 from kafka_sink.oauth import (
+    ATTEMPTS,
     MAX_ANSWER_BYTES,
     REFRESH_FACTOR,
     UNKNOWN_LIFETIME_S,
@@ -22,7 +27,9 @@ from kafka_sink.oauth import (
     lifetime_of,
     subject_of,
 )
+from scripted_peers import drips, peer
 from token_endpoint import Idp, body, jwt, token_endpoint
+from waiting import wait_until
 
 CANARY = "canary-c0de"
 NOW_S = 1_000_000.0
@@ -125,6 +132,59 @@ def test_an_endpoint_that_is_not_there() -> None:
             header_urlencode=False,
             context=None,
         ).fetch(lambda: NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("first", "byte"),
+    [
+        (b"", b"x"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["a status", "headers", "nothing", "a body", "chunks", "continue"],
+)
+def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte in less time than a `recv` waits for."""
+    monkeypatch.setattr(oauth, "ATTEMPT_TIMEOUT_S", 0.4)
+    ended: list[int] = []
+
+    def behave(sock: socket.socket) -> None:
+        try:
+            drips(first, byte)(sock)
+        except OSError:
+            ended.append(1)
+
+    begun = time.monotonic()
+    with peer(behave) as port:
+        with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
+            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+        assert time.monotonic() - begun < 5
+        if byte:
+            # Nobody reads on: no connection is left behind.
+            wait_until(lambda: len(ended) == ATTEMPTS, 10, "both connections to be closed")
+
+
+def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when it does, later."""
+    monkeypatch.setattr(oauth, "ATTEMPT_TIMEOUT_S", 0.2)
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def blocked(*args: Any, **named: Any) -> Any:
+        over.wait(30)
+        return look_up(*args, **named)
+
+    said: list[bytes] = []
+    with peer(lambda sock: said.append(sock.recv(4096))) as port:
+        monkeypatch.setattr(socket, "getaddrinfo", blocked)
+        with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
+            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+        over.set()
+        wait_until(lambda: len(said) == ATTEMPTS, 10, "both connections to be closed")
+    assert said == [b""] * ATTEMPTS
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import pytest
 
 from kafka_sink.broker import requests
 from kafka_sink.errors import LocalKafkaError
+from scripted_peers import drips, peer
 
 
 @contextmanager
@@ -62,3 +64,18 @@ def test_an_answer_that_says_enough_and_is_cut_short_all_the_same() -> None:
     body = b"\0\0\0\x01" + b"\0\0\0\0" + b"\0\0\0\x01" + b"\0\x01t" + b"\0\0" + b"\xff\xff"
     with peer_that_answers((len(body) + 1).to_bytes(4, "big") + body) as address, pytest.raises(ConnectionError):
         requests.create_topic(address, "t", 1, 1, {}, 5)
+
+
+def test_an_answer_a_byte_at_a_time_is_waited_for_in_all_as_long_as_one_that_does_not_come() -> None:
+    begun = time.monotonic()
+    with peer(drips(b"\0\0\4\0", b"\0")) as port, pytest.raises(TimeoutError):
+        requests.fetch_metadata(("127.0.0.1", port), None, 0.3)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 3, 2**31 - 1])
+def test_a_size_that_no_answer_has_is_not_waited_for(size: int) -> None:
+    begun = time.monotonic()
+    with peer(drips(size.to_bytes(4, "big", signed=True))) as port, pytest.raises(ConnectionError, match="no broker"):
+        requests.fetch_metadata(("127.0.0.1", port), None, 30)
+    assert time.monotonic() - begun < 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Failure
 from kafka_sink.net.transport import Address
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, MetadataResponse
-from scripted_peers import Behaviour, advertises, hangs_up, peer, says_nothing, silent_host, speaks_http
+from scripted_peers import Behaviour, advertises, drips, hangs_up, peer, says_nothing, silent_host, speaks_http
 
 STEP_TIMEOUT_S = 0.3
 
@@ -88,11 +89,11 @@ def test_an_answer_that_is_none_to_the_question() -> None:
 def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
-    def resolve(host: str, port: int) -> list[object]:
+    def look_up(*args: object, **named: object) -> list[object]:
         over.wait()
         return []
 
-    monkeypatch.setattr(dialogue, "resolve", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     started = time.monotonic()
     attempt, _ = dial("kafka-1", 9092, config())
     over.set()
@@ -101,10 +102,47 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     assert (attempt.failure.step, "no name server tells" in attempt.failure.found) == ("dns", True)
 
 
+@pytest.mark.parametrize("sent", [b"", b"\0\0\1\0", b"\x16\3\3\x40\0"], ids=["a frame", "an answer", "a handshake"])
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_peer_that_sends_a_byte_at_a_time_is_waited_for_no_longer_than_one_that_is_silent(
+    protocol: str, sent: bytes
+) -> None:
+    started = time.monotonic()
+    failure = failure_of(drips(sent, b"\0"), protocol)
+    # Each byte comes in a sixth of the step's time: one deadline for each `recv` would never be over.
+    assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
+    assert failure.step in ("api versions", "tls")
+
+
+def test_an_answer_that_comes_a_byte_at_a_time_is_none() -> None:
+    """To a question behind those that open the connection."""
+
+    with peer(advertises("kafka-7", 9092)) as port:
+        _, opened = dial("127.0.0.1", port, config())
+        assert opened is not None
+        ours, theirs = socket.socketpair()
+        opened._sock.close()
+        opened._sock = ours
+        with theirs:
+            threading.Thread(target=quiet(drips(b"\0\1\0\0", b"\0")), args=(theirs,), daemon=True).start()
+            started = time.monotonic()
+            with pytest.raises(NoAnswer, match="no answer to Metadata: within"):
+                opened.ask(MetadataRequest((), False))
+        assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
+
+
+def quiet(behaviour: Behaviour) -> Behaviour:
+    def behave(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            behaviour(sock)
+
+    return behave
+
+
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     with peer(advertises("kafka-7", 9092)) as port:
         two = [Address(socket.AF_INET, (number, port), "kafka-1") for number in ("127.0.0.2", "127.0.0.1")]
-        monkeypatch.setattr(dialogue, "resolve", lambda host, port: two)
+        monkeypatch.setattr(dialogue, "resolve", lambda host, port, timeout_s: two)
         attempt, opened = dial("kafka-1", port, config())
         assert opened is not None
         opened.close()
@@ -114,7 +152,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
 def test_several_addresses_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with silent_host() as port:
         five = [Address(socket.AF_INET, ("127.0.0.1", port), "kafka-1")] * 5
-        monkeypatch.setattr(dialogue, "resolve", lambda host, port: five)
+        monkeypatch.setattr(dialogue, "resolve", lambda host, port, timeout_s: five)
         monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", 2)
         started = time.monotonic()
         attempt, _ = dial("kafka-1", port, config())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 
 import pytest
 
 from kafka_sink.config import SinkConfig, sink_config
-from kafka_sink.doctor import engine
+from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine, examine_hosts, first_failure, make_topic
 from kafka_sink.doctor.report import Report, Status, Verdict, failed, ok
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS
+from kafka_sink.net.resolver import resolve
+from kafka_sink.net.transport import Address
 from kafka_sink.protocol.describing import TopicConfigsRequest
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, Request
 from kafka_sink.protocol.transactions import CreateTopicsRequest
@@ -160,3 +164,24 @@ def test_topics_that_brokers_may_make_are_no_failure() -> None:
     assert {found[step].status for step in ("topic", "dead letter topic")} == {Status.WARNING}
     assert found["write acl"].found == "because of topic, which is not there yet"
     assert {verdict.step for verdict in report.failures} == {"dns"}
+
+
+def test_a_cluster_that_names_brokers_without_end_is_looked_at_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "HOSTS_TIMEOUT_S", 0.5)
+
+    def look_up(host: str, port: int, *, timeout_s: float) -> list[Address]:
+        time.sleep(0.2)
+        raise OSError(f"no {host}")
+
+    monkeypatch.setattr(dialogue, "resolve", lambda host, port, timeout_s: (
+        resolve(host, port) if host == "127.0.0.1" else look_up(host, port, timeout_s=timeout_s)
+    ))  # fmt: skip
+    begun = time.monotonic()
+    named = [{"node_id": number, "host": f"b-{number}", "port": 9092} for number in range(2_000)]
+    with peer(scripted([(MetadataRequest((), False), {"brokers": named, "topics": []})])) as port:
+        report = examine_hosts(config(port).producer)
+    assert time.monotonic() - begun < 10
+    last = report.verdicts[-1]
+    assert last.status is Status.SKIPPED
+    assert re.fullmatch(r"1?[0-9]{3} more brokers", last.where)
+    assert "not looked at" in last.finding.found

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 
 import pytest
 
+from kafka_sink.net import resolver
 from kafka_sink.net.resolver import resolve
+from waiting import wait_until
 
 
 def test_a_name_has_each_of_its_addresses_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +25,33 @@ def test_an_address_is_its_own_name() -> None:
     assert resolve("127.0.0.1", 9092) == [(socket.AF_INET, ("127.0.0.1", 9092), "127.0.0.1")]
 
 
-@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "nowhere.invalid"])
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", "nowhere.invalid", "a\0b", "\x1b[2J", "x" * 100_000])
 def test_a_name_that_is_none_is_an_os_error(host: str) -> None:
     with pytest.raises(OSError):
         resolve(host, 9092)
+
+
+def test_name_servers_that_do_not_answer_are_waited_for_as_long_as_is_said_and_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over, asked = threading.Event(), []
+
+    def look_up(host: str, *args: object, **named: object) -> list[object]:
+        asked.append(host)
+        over.wait(30)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9092))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    begun = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(TimeoutError, match=r"no name server answered within 0\.1 s"):
+            resolve("kafka-1", 9092, timeout_s=0.1)
+    assert time.monotonic() - begun < 5
+    assert asked == ["kafka-1"]
+    over.set()
+    wait_until(lambda: all(look_up.done() for look_up in resolver._pending.values()), 10, "the look-up to end")
+    # What was found when nobody waited is not kept, nor is what somebody waited for.
+    for number in (2, 3):
+        assert resolve("kafka-1", 9092)[0].sockaddr == ("127.0.0.1", 9092)
+        assert asked == ["kafka-1"] * number
+    assert not resolver._pending

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotRegistered,
 )
+from kafka_sink.registry import registering
 from kafka_sink.registry.registering import Registry
 from registry_stand_in import INCOMPATIBLE, registry_stand_in
+from scripted_peers import drips, peer
 
 TEXT = '{"type": "record", "name": "r", "fields": []}'
 SCHEMA = Schema(TEXT, "AVRO")
@@ -170,3 +173,14 @@ def test_a_client_may_be_given_and_nothing_else() -> None:
     assert Registry.of(client).schema_id("orders-value", SCHEMA) == 1
     with pytest.raises(TypeError, match="a mapping with a url"):
         Registry.of("http://there")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout", [{}, {"timeout": "5"}], ids=["none", "of one recv"])
+def test_a_registry_that_answers_a_byte_at_a_time_is_not_waited_for(
+    timeout: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registering, "ASK_TIMEOUT_S", 0.5)
+    begun = time.monotonic()
+    with peer(drips(b"HTTP/1.1 200 OK\r\n")) as port, pytest.raises(RegistryUnreachable, match=r"within 0\.5 s"):
+        Registry.of({"url": f"http://127.0.0.1:{port}", "max.retries": "0", **timeout}).schema_id("s", SCHEMA)
+    assert time.monotonic() - begun < 5
