@@ -26,7 +26,7 @@ def resolve(host: str, port: int, *, timeout_s: float = LOOK_UP_TIMEOUT_S) -> li
     Name servers that do not answer hold `getaddrinfo` for as long as /etc/resolv.conf says, and nothing can interrupt
     it. It runs in a thread of its own, and whoever asks again in the meantime waits for that one.
     """
-    if _is_address(host):
+    if is_address(host):
         return _looked_up(host, port)
     # A forked child has no threads of its parent's.
     key = os.getpid(), host, port
@@ -56,7 +56,7 @@ def _looked_up(host: str, port: int) -> list[Address]:
     return list(dict.fromkeys(Address(family, sockaddr, host) for family, _, _, _, sockaddr in found))
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -29,8 +29,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kafka_sink.errors import InvalidOption, RefusedOption
+from kafka_sink.net.resolver import is_address
 from kafka_sink.net.transport import TlsFailure
 from kafka_sink.options import java_store
 from kafka_sink.redaction import Discreet
@@ -70,9 +72,24 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     # A renegotiation would have writes wait for reads; Kafka's brokers never ask for one.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.check_hostname = settings.verify_host_name
+    context.sslsocket_class = _NamedPeer
     _trust(context, settings)
     _identify(context, settings)
     return context
+
+
+class _NamedPeer(ssl.SSLSocket):
+    """Refuses a certificate that is for the host by its common name alone, which OpenSSL takes where subjectAltName has
+    no host name. RFC 9525, section 1.2: a common name is not meant for that, and no CA checks what is in it."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        super().do_handshake(block)
+        names: Any = (self.getpeercert() or {}).get("subjectAltName", ())
+        needed = "IP Address" if is_address(self.server_hostname or "") else "DNS"
+        if self.context.check_hostname and not any(kind == needed for kind, _ in names):
+            error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, "certificate without a subjectAltName")
+            error.verify_code, error.verify_message = _NO_NAME, "no host in subjectAltName"
+            raise error
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -188,6 +205,8 @@ _HOST_NAME_ADVICE = (
     "connect by a name that is in it (kafka.bootstrap.servers, and the advertised.listeners of the brokers), or have "
     "it issued for this one"
 )
+# Not one of OpenSSL's: `_NamedPeer`.
+_NO_NAME = -1
 # verify_code (X509_V_ERR_*): what it means, and what to do.
 _VERIFY: Mapping[int, tuple[str, str]] = {
     2: (_UNKNOWN_CA, _CA_ADVICE),
@@ -200,6 +219,11 @@ _VERIFY: Mapping[int, tuple[str, str]] = {
     21: (_UNKNOWN_CA, _CA_ADVICE),
     62: (_HOST_NAME, _HOST_NAME_ADVICE),
     64: (_HOST_NAME, _HOST_NAME_ADVICE),
+    _NO_NAME: (
+        "the broker's certificate lacks a subjectAltName with its host names; its common name does not count",
+        "have it issued with a subjectAltName: a DNS entry for each name that clients connect to, an IP entry for each "
+        "address",
+    ),
 }
 
 _OWN_ADVICE = (

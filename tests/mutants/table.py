@@ -2353,6 +2353,20 @@ PEERS: tuple[Mutant, ...] = (
         "tests/unit/broker/test_requests.py::"
         "test_an_answer_a_byte_at_a_time_is_waited_for_in_all_as_long_as_one_that_does_not_come",
     ),
+    Mutant(
+        "peers: a certificate is taken for its common name",
+        f"{NET}/tls.py",
+        "    context.sslsocket_class = _NamedPeer\n",
+        "",
+        f"{TESTS_NET}/test_tls.py::test_a_broker_that_is_not_verified_hears_nothing",
+    ),
+    Mutant(
+        "peers: a common name beside the certificate's addresses is taken",
+        f"{NET}/tls.py",
+        "not any(kind == needed for kind, _ in names):\n",
+        "not names:\n",
+        f"{TESTS_NET}/test_tls.py::test_a_broker_that_is_not_verified_hears_nothing",
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -41,13 +41,17 @@ class Authority:
         common_name: str,
         *,
         hosts: tuple[str, ...] = ("localhost", "127.0.0.1"),
+        mails: tuple[str, ...] = (),
         expired: bool = False,
         password: str | None = None,
     ) -> Identity:
-        """A certificate for `hosts` (names and addresses) and its key, encrypted if there is a `password`."""
+        """A certificate for `hosts` (names and addresses) and `mails`, and its key, encrypted if there is a `password`.
+        With neither it has no subjectAltName."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common_name), self._name, key.public_key(), expired=expired)
-        builder = builder.add_extension(x509.SubjectAlternativeName([_general(host) for host in hosts]), critical=False)
+        names = [*map(_general, hosts), *map(x509.RFC822Name, mails)]
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         encryption = (
             serialization.NoEncryption()
             if password is None

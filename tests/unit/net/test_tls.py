@@ -208,8 +208,15 @@ def test_inline_pem_in_one_line(line_end: str) -> None:
 
 
 def test_the_host_name_counts_for_nothing_where_that_is_asked_for() -> None:
-    elsewhere = CA.issue("broker", hosts=("elsewhere.example",))
-    assert isinstance(events_of(Server(elsewhere, echo), replace(TRUSTING, verify_host_name=False))[-1], Received)
+    for identity in (CA.issue("broker", hosts=("elsewhere.example",)), CA.issue("localhost", hosts=())):
+        assert isinstance(events_of(Server(identity, echo), replace(TRUSTING, verify_host_name=False))[-1], Received)
+
+
+def test_an_address_is_looked_for_among_addresses() -> None:
+    of_an_address = CA.issue("127.0.0.1", hosts=("127.0.0.1",))
+    assert isinstance(events_of(Server(of_an_address, echo), host="127.0.0.1")[-1], Received)
+    failure = failure_of(Server(CA.issue("127.0.0.1", hosts=("localhost",)), echo), host="127.0.0.1")
+    assert "another host name" in failure.reason
 
 
 # --- what does not ----------------------------------------------------------------------------------------------------
@@ -220,10 +227,13 @@ def test_the_host_name_counts_for_nothing_where_that_is_asked_for() -> None:
     [
         (CA.issue("broker", expired=True), TRUSTING, "certificate has expired"),
         (CA.issue("broker", hosts=("elsewhere.example",)), TRUSTING, "another host name"),
+        (CA.issue("localhost", hosts=()), TRUSTING, "lacks a subjectAltName"),
+        (CA.issue("localhost", hosts=("127.0.0.1",)), TRUSTING, "lacks a subjectAltName"),
+        (CA.issue("localhost", hosts=(), mails=("a@b.example",)), TRUSTING, "lacks a subjectAltName"),
         (OTHER_CA.issue("broker"), TRUSTING, "CA that is not trusted"),
         (BROKER, TlsSettings(), "CA that is not trusted"),
     ],
-    ids=["expired", "host", "ca", "system"],
+    ids=["expired", "host", "common name", "common name beside an address", "beside a mail", "ca", "system"],
 )
 def test_a_broker_that_is_not_verified_hears_nothing(identity: Identity, settings: TlsSettings, step: str) -> None:
     heard = bytearray()
