@@ -8,12 +8,12 @@
 
 Spark runs one worker process per running task and uses it again for the next, so what is expensive to make
 (connections, metadata, producer id, buffers) outlives a task here, in a module that workers import. A producer serves
-one write at a time; one that failed is not used again.
+one write at a time; one that failed is not used again. Nor is one whose cluster may have been replaced or restored
+meanwhile: it has a producer id that another producer may have there.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -33,12 +33,14 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.kept import Kept
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.producer.core import wire
 from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
+from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
@@ -54,6 +56,11 @@ from kafka_sink.write import Write
 CLOSE_TIMEOUT_S = 5.0
 # A sixteenth of 64 MiB, which ends the wait before, comes back in this time at 80 MB/s.
 GATHER_MS = 50
+# No cluster is stopped, restored and written to by others in less. A producer that rested for longer asks whether its
+# connections stand, for at most as long.
+RESTED_MS = 1_000
+# A producer that rests for longer gives its memory back.
+IDLE_MEMORY_MS = 10_000
 
 
 @contextmanager
@@ -70,7 +77,8 @@ class Producer:
     """A producer of its own connections, memory and producer id, with its Sender thread running. `metrics` counts all
     it does; a write has the figures of its own time."""
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+        """`cluster_id`: the only cluster to write to; None: the one that is there."""
         self.config = config
         warn_once(config.security)
         self.used_at_ms = monotonic_ms()
@@ -92,6 +100,7 @@ class Producer:
             settings=network_settings(config),
             metrics=self.metrics,
             authenticate=authenticator(config.security),
+            cluster_id=cluster_id,
         )
         core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
         self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
@@ -103,6 +112,30 @@ class Producer:
     def usable(self) -> bool:
         """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
         return self._sender.failure is None and self._closing is None and self._thread.is_alive()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None before it is known."""
+        return self._network.cluster_id
+
+    def may_go_on(self, cluster_id: str | None = None) -> bool:
+        """Whether another write may begin, to `cluster_id` unless that is None, in the cluster of the write before:
+        the producer was connected all the time, and a broker answers over a connection that it had."""
+        network, connects = self._network, self._network.connects
+        has_rested = monotonic_ms() - self.used_at_ms > RESTED_MS
+        if self.usable and connects and not network.interruptions and has_rested and not self._probe():
+            return False
+        was_connected = not network.interruptions and network.connects == connects
+        return self.usable and was_connected and cluster_id in (None, self.cluster_id)
+
+    def _probe(self) -> bool:
+        probe = Probe()
+        with self._changed:
+            self._sender.probe = probe
+            self._network.wakeup()
+            self._changed.wait_for(lambda: probe.is_settled or not self.usable, RESTED_MS / 1000)
+            self._sender.probe = None
+            return probe.is_answered
 
     def begin(
         self,
@@ -309,7 +342,6 @@ class Producer:
             if self._in_transaction:
                 self._sender.end_transaction()
         self._in_transaction = False
-        self.used_at_ms = monotonic_ms()
 
     def _raise_failure(self) -> None:
         if self._sender.failure is not None:
@@ -361,23 +393,19 @@ def partition_count(config: ProducerConfig, topic: str) -> int:
 
 # --- the producers this process keeps ---------------------------------------------------------------------------------
 
-_kept: dict[tuple[int, ProducerConfig], Producer] = {}
-_kept_lock = threading.Lock()
+_kept: Kept[Producer] = Kept()
 
 
 @contextmanager
-def lease(config: ProducerConfig) -> Iterator[Producer]:
-    """A producer for one write, the kept one of this process and configuration if there is one.
-
-    Kept again afterwards unless the write raised. The process id is part of the key: a forked child inherits the dict
-    but not the threads, and must not write to its parent's sockets.
-    """
-    key = (os.getpid(), config)
-    with _kept_lock:
-        _close_idle()
-        producer = _kept.pop(key, None)
-    if producer is None or not producer.usable:
-        producer = Producer(config)
+def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Producer]:
+    """A producer for one write, to `cluster_id` unless that is None: the kept one of this configuration if there is one
+    that may go on. Kept again afterwards unless the write raised."""
+    producer = _kept.take(config)
+    if producer is not None and not producer.may_go_on(cluster_id):
+        producer.close()
+        producer = None
+    if producer is None:
+        producer = Producer(config, cluster_id)
     try:
         yield producer
     except BaseException as error:
@@ -388,16 +416,4 @@ def lease(config: ProducerConfig) -> Iterator[Producer]:
             look_at_hosts(error, config)
         raise
     producer.rest()
-    with _kept_lock:
-        surplus = _kept.get(key)
-        _kept[key] = producer
-    if surplus is not None:
-        surplus.close()
-
-
-def _close_idle() -> None:
-    now_ms = monotonic_ms()
-    for key, producer in list(_kept.items()):
-        if key[0] == os.getpid() and now_ms - producer.used_at_ms > producer.config.connections_max_idle_ms:
-            del _kept[key]
-            producer.close()
+    _kept.put(producer)

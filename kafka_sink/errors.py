@@ -38,6 +38,7 @@
     │   └── SchemaUnreadable
     ├── ClusterError                 the cluster could not be asked, or said no, before rows went out
     │   ├── BrokersUnreachable
+    │   ├── ClusterChanged
     │   ├── TlsFailed
     │   ├── AuthenticationFailed
     │   ├── TokenUnavailable
@@ -684,6 +685,21 @@ class BrokersUnreachable(ClusterError):
             _REACH,
             f"Looked at from this host, step {step!r} of {self.where} fails: {quoted(found)}. To mend it: "
             f"{self.remedy}. {command}",
+        )
+
+
+class ClusterChanged(ClusterError):
+    """`broker` belongs to cluster `found`, and the write began with cluster `expected`. `what`: that, for a log."""
+
+    def __init__(self, *, broker: str, expected: str, found: str) -> None:
+        self.broker = broker
+        self.expected = expected
+        self.found = found
+        self.what = f"it belongs to cluster {self.found!r}, not to cluster {expected!r} of this write"
+        super().__init__(
+            f"{broker}: {self.what}. The cluster was replaced, or the address leads to another one. Rows that were "
+            f"written before are in cluster {expected!r} only. Check kafka.bootstrap.servers and the addresses which "
+            f"the brokers advertise; if the cluster was replaced, write the rows of earlier writes again. {REPLAY}"
         )
 
 

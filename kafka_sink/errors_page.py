@@ -53,6 +53,7 @@ _OFTEN = (
 _OF_DATA = re.compile(
     r"[Nn]othing is lost|[Nn]o row\b|None of them was sent|will be there twice|is unknown\.|Rows waiting for an answer"
     r"|Neither credentials nor rows|is not sent, not even|Rows sent to the old topic|Its topics are gone"
+    r"|Rows that were written before"
     r"|Spark does not record|would leave the micro-batch visible in part"
 )
 _ADVICE = re.compile(

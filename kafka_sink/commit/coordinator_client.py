@@ -28,9 +28,7 @@ Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, Coordi
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,8 +52,9 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.kept import Kept
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import NetworkClient
+from kafka_sink.net.network_client import ClientResponse, NetworkClient
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.coordinators import Ask, Coordinators, Next, error_code_of, next_after
 from kafka_sink.producer.error_policy import Action, on_produce_error
@@ -124,7 +123,8 @@ _BROKERS = object()
 class CoordinatorClient:
     """For one thread at a time. Connects when it is first asked for something."""
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+        """`cluster_id`: the only cluster to ask; None: the one that is there."""
         self.config = config
         warn_once(config.security)
         self.used_at_ms = monotonic_ms()
@@ -142,6 +142,7 @@ class CoordinatorClient:
             settings=replace(network_settings(config), max_in_flight=IN_FLIGHT),
             metrics=metrics,
             authenticate=authenticator(config.security),
+            cluster_id=cluster_id,
         )
         self._coordinators = Coordinators(
             network=self._network,
@@ -169,6 +170,24 @@ class CoordinatorClient:
     def close(self) -> None:
         """Ends its connections. What is under way stays unanswered."""
         self._network.close()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None before it is known."""
+        return self._network.cluster_id
+
+    def may_go_on(self, cluster_id: str | None = None) -> bool:
+        """Whether another commit may begin, in `cluster_id` unless that is None. Not where the connections ended: what
+        this client knows may be of a cluster that is gone. It keeps no ids, so a connection that only looks open does
+        no harm: the next one names its cluster before it carries a request."""
+        self._collect()
+        network = self._network
+        return network.failure is None and not network.interruptions and cluster_id in (None, self.cluster_id)
+
+    def _collect(self) -> None:
+        """Takes what came meanwhile; between commits nobody does."""
+        for answer in self._network.poll(0):
+            self._take(answer)
 
     # --- coordinators -------------------------------------------------------------------------------------------------
 
@@ -493,15 +512,18 @@ class CoordinatorClient:
         if any(errand.done and not errand.sent for errand in errands):
             wait_ms = 0
         for answer in self._network.poll(max(0, min(wait_ms, until_ms - now_ms))):
-            token = answer.token
-            if isinstance(token, _Errand):
-                token.response, token.error, token.done = answer.response, answer.error or "", True
-            elif token is _BROKERS:
-                self._on_brokers(answer.response)
-            else:
-                self._coordinators.handle(answer, monotonic_ms())
+            self._take(answer)
         if self._network.failure is not None:
             raise self._network.failure
+
+    def _take(self, answer: ClientResponse) -> None:
+        token = answer.token
+        if isinstance(token, _Errand):
+            token.response, token.error, token.done = answer.response, answer.error or "", True
+        elif token is _BROKERS:
+            self._on_brokers(answer.response)
+        else:
+            self._coordinators.handle(answer, monotonic_ms())
 
     def _send(self, errand: _Errand, now_ms: int) -> None:
         if errand.sent or errand.done:
@@ -582,23 +604,19 @@ _TOPIC_WILL_BE_THERE = frozenset(
 
 # --- the clients this process keeps -----------------------------------------------------------------------------------
 
-_kept: dict[tuple[int, ProducerConfig], CoordinatorClient] = {}
-_kept_lock = threading.Lock()
+_kept: Kept[CoordinatorClient] = Kept()
 
 
 @contextmanager
-def lease(config: ProducerConfig) -> Iterator[CoordinatorClient]:
-    """A client for one commit, the kept one of this process and configuration if there is one.
-
-    Kept again afterwards unless the commit raised; one that was idle for `connections.max.idle.ms` is closed. The
-    process id is part of the key, as a forked child must not write to its parent's sockets.
-    """
-    key = (os.getpid(), config)
-    with _kept_lock:
-        _close_idle()
-        client = _kept.pop(key, None)
+def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[CoordinatorClient]:
+    """A client for one commit, in `cluster_id` unless that is None: the kept one of this configuration if there is one
+    that may go on. Kept again afterwards unless the commit raised."""
+    client = _kept.take(config)
+    if client is not None and not client.may_go_on(cluster_id):
+        client.close()
+        client = None
     if client is None:
-        client = CoordinatorClient(config)
+        client = CoordinatorClient(config, cluster_id)
     try:
         yield client
     except BaseException as error:
@@ -608,17 +626,4 @@ def lease(config: ProducerConfig) -> Iterator[CoordinatorClient]:
             error.of_principal(config.security.principal)
             look_at_hosts(error, config)
         raise
-    client.used_at_ms = monotonic_ms()
-    with _kept_lock:
-        surplus = _kept.get(key)
-        _kept[key] = client
-    if surplus is not None:
-        surplus.close()
-
-
-def _close_idle() -> None:
-    now_ms = monotonic_ms()
-    for key, client in list(_kept.items()):
-        if key[0] == os.getpid() and now_ms - client.used_at_ms > client.config.connections_max_idle_ms:
-            del _kept[key]
-            client.close()
+    _kept.put(client)

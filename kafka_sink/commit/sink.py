@@ -15,7 +15,8 @@ class Sink:
     """What stays the same for a sink. `timeout_ms` is the transactions' (`kafka.transaction.timeout.ms`),
     `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
     (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell. `is_versioned`: its
-    micro-batches are the versions of batch writes (`txnVersion`)."""
+    micro-batches are the versions of batch writes (`txnVersion`). `cluster_id`: the cluster that was planned on, where
+    tasks and commit must be too; None: not known."""
 
     names: Names
     timeout_ms: int
@@ -23,6 +24,7 @@ class Sink:
     metadata_max_characters: int = METADATA_MAX_CHARACTERS
     bootstrap_servers: str = "HOST:PORT"
     is_versioned: bool = False
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

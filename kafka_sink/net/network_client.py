@@ -1,12 +1,12 @@
 """The client of all brokers: connects, negotiates versions, limits what is in flight, gives up in time.
 
-    ready(node) ─> connect ─> ApiVersions ─> SASL ─> READY ─> send(node, request) ─> ... ─> poll() ─> ClientResponse
+    ready(node) ─> connect ─> ApiVersions ─> SASL ─> cluster id ─> READY ─> send(node, request) ─> poll() ─> answers
 
 Every request that was sent comes back from `poll` exactly once: with its response, or with the reason why there is
 none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
 
-Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`
-and `failure` may be used from another thread.
+Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`,
+`failure`, `cluster_id`, `connects` and `interruptions` may be used from another thread.
 
 Non-obvious:
 
@@ -14,6 +14,9 @@ Non-obvious:
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
 * A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
   and what it has not read yet gets as much more time.
+* A client belongs to one cluster. Every connection names its cluster before it carries a request, so no request
+  reaches another cluster that is behind an address now. A single such address is retried while the client has other
+  connections: a broker's address may be reused for a while. Without them the cluster was replaced: a `failure`.
 * Trouble is retried for ever. What no retry mends (a certificate, a password) is kept as `failure`, for the owner to
   see and to end it.
 * A session is authenticated anew somewhat before its end (KIP-368), whether or not there is something to send: what is
@@ -31,6 +34,7 @@ from dataclasses import dataclass, field
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.errors import (
     AuthenticationFailed,
+    ClusterChanged,
     ClusterError,
     ProtocolError,
     SaslRefused,
@@ -127,10 +131,16 @@ class NetworkClient:
         metrics: Metrics,
         resolve: Resolve = resolve_by_system,
         authenticate: Authenticate | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError;
-        without `authenticate` nobody is authenticated to brokers."""
+        without `authenticate` nobody is authenticated to brokers. `cluster_id`: the only cluster to send requests to;
+        None: that of the first broker that names one."""
         self.last_error = ""
+        self.cluster_id = cluster_id
+        # How often a connection was begun, and how often the last one that was ready ended.
+        self.connects = 0
+        self.interruptions = 0
         # What no further attempt will change, once there is such a thing.
         self.failure: ClusterError | None = None
         self._authenticate = authenticate
@@ -149,7 +159,6 @@ class NetworkClient:
         # Named by some answer since the last list of all brokers.
         self._learned_ids: set[int] = set()
         self._by_key: dict[int, Node] = {}
-        self._next_key = 0
         # What the next poll returns.
         self._responses: list[ClientResponse] = []
 
@@ -312,12 +321,13 @@ class NetworkClient:
             node.attempted_ms = now_ms
             self._give_up(node, failure, now_ms)
             return
-        key, self._next_key = self._next_key, self._next_key + 1
+        key, self.connects = self.connects, self.connects + 1
         connection = Connection(
             client_id=self._settings.client_id,
             software=self._software,
             max_frame_bytes=self._settings.max_response_bytes,
             authentication=authentication,
+            identify=True,
         )
         address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
         self._by_key[key] = node
@@ -381,10 +391,31 @@ class NetworkClient:
             self._transmit(node, own)
         if before is not State.OPEN and connection.state is State.OPEN:
             self._metrics.response_received(node.node_id)
+            if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
+                return
             node.ready()
             if connection.session_lifetime_ms > 0:
                 part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
                 node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
+
+    def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
+        """Else its connection is closed. A broker that does not know its cluster is believed."""
+        node.throttle(now_ms + _connection(node).throttle_time_ms)
+        found = _connection(node).cluster_id
+        if self.cluster_id is None:
+            self.cluster_id = found
+        if found is None or found == self.cluster_id:
+            return True
+        changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=found)
+        if self._is_connected:
+            self._disconnect(node, changed.what, now_ms)
+        else:
+            self._give_up(node, changed, now_ms)
+        return False
+
+    @property
+    def _is_connected(self) -> bool:
+        return any(node.state is NodeState.READY for node in self._by_key.values())
 
     def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
         match error:
@@ -426,7 +457,6 @@ class NetworkClient:
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
         response = answer.response
         if response is not None:
-            node.answered = True
             self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
                 node.throttle(now_ms + response.throttle_time_ms)
@@ -485,7 +515,7 @@ class NetworkClient:
 
     def _hint_of_sasl(self, node: Node) -> str:
         """Brokers hang up on whom they do not know, without a word."""
-        if node.state is not NodeState.READY or node.answered or self._authenticate is not None:
+        if _connection(node).state is not State.IDENTIFYING or self._authenticate is not None:
             return ""
         return (
             " before it answered anything; if it goes on, this listener may ask for authentication "
@@ -521,6 +551,8 @@ class NetworkClient:
             return []
         self._transport.close(node.key)
         del self._by_key[node.key]
+        if node.state is NodeState.READY and not self._is_connected:
+            self.interruptions += 1
         node.disconnected()
         self._forget_if_gone(node)
         return connection.close()
@@ -558,6 +590,6 @@ def _connection(node: Node) -> Connection:
 
 def _hint(node: Node) -> str:
     """What a silent or sudden end most likely means where a broker would have told its versions."""
-    if node.state is not NodeState.NEGOTIATING:
+    if node.connection is None or node.connection.state is not State.NEGOTIATING:
         return ""
     return ", instead of an answer to ApiVersions; is this the plaintext listener of a broker?"

@@ -47,8 +47,6 @@ class Node:
     # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
     failures: int = 0
     connect_failures: int = 0
-    # Whether a request was answered on this connection, those of the connection itself aside.
-    answered: bool = False
     # Of the attempts, those in a row in which the peer hung up during the TLS handshake.
     hang_ups: int = 0
     # When the connection is to be authenticated anew; None: not.
@@ -98,7 +96,6 @@ class Node:
         self.key = key
         self.connection = connection
         self.attempted_ms = now_ms
-        self.answered = False
         self.setup_timeout_ms = setup_timeout_ms
         self.address = self._untried.popleft()
         return self.address

@@ -7,6 +7,11 @@ A batch is answered for once: acknowledged, or failed with the error that its wr
 its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
 for going on after a hole is needed here, and none can be wrong.
 
+A producer id is valid while the cluster stays the same. A cluster that is restored from a snapshot gives ids out again,
+and takes the first batch under a used id for the batch of another producer: it acknowledges the batch and drops it. A
+restored cluster has closed every connection. So after a moment without connections nothing more is numbered: batches
+that have numbers are sent until they are answered, and the rest gets another id.
+
 Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
 (accumulator, metadata, receipts) it touches under `lock`.
 
@@ -40,6 +45,7 @@ from kafka_sink.producer.coordinators import Coordinators
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
+from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
@@ -119,11 +125,15 @@ class Sender:
         self._producer_id_not_before_ms = 0
         # Why there is none yet, as the cluster said last; no batch has been sent then that would have an error itself.
         self._producer_id_error = ""
+        # The network's interruptions when the id was asked for.
+        self._interruptions = 0
         self._next_expiry_ms = 0
         # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
         self.produces_by_name = False
         # That of the write which is about to end; set by its writer, under the lock.
         self.topic_check: TopicCheck | None = None
+        # Before a write; set by whoever is about to write, under the lock.
+        self.probe: Probe | None = None
         self.failure: KafkaSinkError | None = None
 
     # --- transactions, begun and ended by a writer under the lock -----------------------------------------------------
@@ -151,6 +161,8 @@ class Sender:
         """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
         with self._lock:
             self._expire(now_ms)
+            if self._id_may_be_taken():
+                self._sequences.used_up = True
             if self._sequences.used_up and next(self._sequences.unanswered(), None) is None:
                 self._ask_for_another_producer_id()
             metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
@@ -160,8 +172,22 @@ class Sender:
             metadata_wait_ms = self._send_metadata_request(now_ms)
         if self.topic_check is not None:
             self._send_topic_check(self.topic_check, now_ms)
+        if self.probe is not None and not self.probe.is_sent:
+            self._send_probe(self.probe, now_ms)
         send_wait_ms = self._send_init_producer_id(now_ms) if self._producer is None else self._send_batches(now_ms)
         return min(LONGEST_POLL_MS if metadata_wait_ms is None else metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
+
+    def _id_may_be_taken(self) -> bool:
+        """By a producer of a cluster that was restored since. A transaction's ids are for its coordinator to judge."""
+        if self._producer in (None, NO_PRODUCER) or self._transactions.transaction is not None:
+            return False
+        return self._network.interruptions != self._interruptions
+
+    def _send_probe(self, probe: Probe, now_ms: int) -> None:
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is not None:
+            probe.is_sent = True
+            self._network.send(node_id, probe.request, now_ms, probe)
 
     def _send_metadata_request(self, now_ms: int) -> int:
         # Without the lock: choosing a node may connect to it, which may ask a slow name server.
@@ -204,6 +230,7 @@ class Sender:
         if node_id is None:
             return LONGEST_POLL_MS
         self._asking_producer_id = True
+        self._interruptions = self._network.interruptions
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._config.request_timeout_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
@@ -297,6 +324,8 @@ class Sender:
                     continue
                 if isinstance(answer.token, TopicCheck):
                     answer.token.answered(answer.node_id, answer.response)
+                elif isinstance(answer.token, Probe):
+                    answer.token.answered(answer.response)
                 elif isinstance(answer.request, MetadataRequest):
                     self._on_metadata(answer, now_ms)
                 elif isinstance(answer.request, InitProducerIdRequest):

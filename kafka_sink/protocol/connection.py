@@ -1,12 +1,15 @@
 """One connection to a broker without its socket: bytes in, answers out.
 
-    IDLE ── start ──> NEGOTIATING ── versions ──> OPEN        send, receive
-                           └── secured ──> AUTHENTICATING ── authenticated ──> OPEN ── reauthenticate ──> AUTHENTICATING
+    IDLE ── start ──> NEGOTIATING ── versions ──> AUTHENTICATING ── authenticated ──> IDENTIFYING ── identified ──> OPEN
+    OPEN ── reauthenticate ──> AUTHENTICATING ── reauthenticated ──> OPEN        send, receive
     any ── error, close ──> CLOSED
 
-A connection opens with ApiVersions (KIP-35, KIP-511) and, where that is asked for, SaslHandshake and SaslAuthenticate
-(KIP-43, KIP-152), then carries requests. A broker answers the requests of a connection in their order, so an answer
-belongs to the oldest request that waits for one, and must carry its correlation id.
+A connection opens with ApiVersions (KIP-35, KIP-511). Where they are asked for, SaslHandshake and SaslAuthenticate
+follow (KIP-43, KIP-152), and then a Metadata request without topics, whose answer holds the id of the cluster. States
+that are not asked for are left out. After that the connection carries requests.
+
+A broker answers the requests of a connection in their order, so an answer belongs to the oldest request that waits for
+one, and must carry its correlation id.
 
 The session of an authenticated connection may end (KIP-368), and is then authenticated anew, by the same requests:
 what is under way is answered before, nothing else is sent until that is over. What the connection has to say itself,
@@ -37,6 +40,8 @@ from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     Buffer,
+    MetadataRequest,
+    MetadataResponse,
     Request,
     Response,
     SaslAuthenticateRequest,
@@ -59,10 +64,11 @@ _SIZE_BYTES = 4
 _CORRELATION_ID_BYTES = 4
 _CORRELATION_ID_MODULUS = 2**31
 _API_VERSIONS_VERSION = 3
+_BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
-# What a peer may say before it is known who it is: ApiVersions takes 1 KB, a challenge less. As brokers have it for
-# clients (sasl.server.max.receive.size).
+# What a peer may say before it is known who it is: ApiVersions takes 1 KB, a challenge less, 1,000 brokers 100 KB. As
+# brokers have it for clients (sasl.server.max.receive.size).
 MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
 
 
@@ -70,6 +76,7 @@ class State(enum.Enum):
     IDLE = enum.auto()
     NEGOTIATING = enum.auto()
     AUTHENTICATING = enum.auto()
+    IDENTIFYING = enum.auto()
     OPEN = enum.auto()
     CLOSED = enum.auto()
 
@@ -82,6 +89,8 @@ class Input(enum.Enum):
     VERSIONS = enum.auto()
     SECURED = enum.auto()
     AUTHENTICATED = enum.auto()
+    IDENTIFY = enum.auto()
+    IDENTIFIED = enum.auto()
     REAUTHENTICATE = enum.auto()
     ERROR = enum.auto()
     CLOSE = enum.auto()
@@ -100,6 +109,7 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.RECEIVE: State.NEGOTIATING,
         Input.VERSIONS: State.OPEN,
         Input.SECURED: State.AUTHENTICATING,
+        Input.IDENTIFY: State.IDENTIFYING,
         Input.ERROR: State.CLOSED,
         Input.CLOSE: State.CLOSED,
     },
@@ -107,6 +117,14 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.SENT: State.AUTHENTICATING,
         Input.RECEIVE: State.AUTHENTICATING,
         Input.AUTHENTICATED: State.OPEN,
+        Input.IDENTIFY: State.IDENTIFYING,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.IDENTIFYING: {
+        Input.SENT: State.IDENTIFYING,
+        Input.RECEIVE: State.IDENTIFYING,
+        Input.IDENTIFIED: State.OPEN,
         Input.ERROR: State.CLOSED,
         Input.CLOSE: State.CLOSED,
     },
@@ -145,7 +163,8 @@ class _InFlight:
 
 class Connection:
     """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack. With
-    `authentication` the connection is authenticated by it before it is open."""
+    `authentication` the connection is authenticated by it before it is open. With `identify` the broker has said by
+    then which cluster it belongs to."""
 
     def __init__(
         self,
@@ -154,8 +173,14 @@ class Connection:
         software: ApiVersionsRequest,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         authentication: Authentication | None = None,
+        identify: bool = False,
     ) -> None:
         self.state = State.IDLE
+        # None: not asked for, or the broker does not know it.
+        self.cluster_id: str | None = None
+        # What the broker asked for when it said so.
+        self.throttle_time_ms = 0
+        self._identify = identify
         # Counted from the last authentication; 0: for ever.
         self.session_lifetime_ms = 0
         self._authentication = authentication
@@ -300,6 +325,9 @@ class Connection:
                 self._mechanism_agreed(response)
             case SaslAuthenticateResponse():
                 self._challenged(response)
+            case MetadataResponse():
+                self.cluster_id, self.throttle_time_ms = response.cluster_id, response.throttle_time_ms
+                self._step(Input.IDENTIFIED)
         if self.state is State.OPEN:
             self._was_open = True
 
@@ -314,13 +342,23 @@ class Connection:
         self.ranges = MappingProxyType(dict(response.ranges))
         self.finalized_features = MappingProxyType(dict(response.finalized_features))
         if self._authentication is None:
-            self._step(Input.VERSIONS)
+            self._trusted(Input.VERSIONS)
             return
         self._step(Input.SECURED)
         handshake = SaslHandshakeRequest(self._authentication.mechanism)
         if self.version_for(handshake) is None or self.version_for(SaslAuthenticateRequest(b"")) is None:
             raise self._authentication.refused("the broker has no SASL that can be spoken with it")
         self._own_request = handshake
+
+    def _trusted(self, happened: Input) -> None:
+        """The connection is open, unless the cluster's id is to be asked for, which is done once."""
+        if not self._identify or self._was_open:
+            self._step(happened)
+            return
+        if self.version_for(_BROKERS) is None:
+            raise ProtocolError("the broker takes no version of Metadata that this client speaks")
+        self._step(Input.IDENTIFY)
+        self._own_request = _BROKERS
 
     # --- authentication -----------------------------------------------------------------------------------------------
 
@@ -358,7 +396,7 @@ class Connection:
             return
         # Nothing of it is needed any more.
         self._authentication = None
-        self._step(Input.AUTHENTICATED)
+        self._trusted(Input.AUTHENTICATED)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.errors import CommitRefused, TopicRecreated
+from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
 from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.proof import TaskProof
@@ -29,7 +29,7 @@ class TaskReceipt(WriterCommitMessage):
     sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
     the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
     id. `proof`: the task's part of the receipt file, where one is asked for. `pace`: None where it was as fast as it
-    went."""
+    went. `cluster_id`: where the rows are; None: not known, or there are no rows."""
 
     spark_partition_id: int
     attempt_number: int
@@ -39,19 +39,31 @@ class TaskReceipt(WriterCommitMessage):
     proof: TaskProof | None = None
     bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
     pace: Pace | None = None
+    cluster_id: str | None = None
 
 
 def check_all_present(
     messages: Sequence[WriterCommitMessage | None], *, micro_batch_id: int | None
 ) -> tuple[TaskReceipt, ...]:
-    """The receipts, if every task gave one and all wrote to the same topics. `micro_batch_id` is None for a batch
-    write. Raises CommitRefused, TopicRecreated."""
+    """The receipts, if every task gave one and all wrote to the same topics of one cluster. `micro_batch_id` is None
+    for a batch write. Raises CommitRefused, ClusterChanged, TopicRecreated."""
     missing = [index for index, message in enumerate(messages) if message is None]
     if missing:
         raise CommitRefused(micro_batch_id=micro_batch_id, missing=missing, tasks=len(messages))
     receipts = tuple(message for message in messages if isinstance(message, TaskReceipt))
+    _check_cluster(receipts)
     _check_topics(receipts)
     return receipts
+
+
+def _check_cluster(receipts: Sequence[TaskReceipt]) -> None:
+    """A cluster that is replaced between two tasks takes the rows of the first one with it."""
+    known = [receipt for receipt in receipts if receipt.cluster_id is not None]
+    for receipt in known:
+        first_id, its_id = str(known[0].cluster_id), str(receipt.cluster_id)
+        if its_id != first_id:
+            broker = f"the leader of task {receipt.spark_partition_id}"
+            raise ClusterChanged(broker=broker, expected=first_id, found=its_id)
 
 
 def _check_topics(receipts: Sequence[TaskReceipt]) -> None:

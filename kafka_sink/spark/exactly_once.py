@@ -227,6 +227,7 @@ def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_vers
         transaction_version=client.transaction_version(),
         bootstrap_servers=config.producer.bootstrap_servers_text,
         is_versioned=is_versioned,
+        cluster_id=client.cluster_id,
     )
 
 
@@ -302,7 +303,7 @@ def _write_slot(
     identity = stream_identity(conf) if plan.batch is None else plan.batch.identity
     query_id, micro_batch_id = identity.query_id, identity.batch_id
     started_ms = wall_clock_ms()
-    with lease_client(config.producer) as client:
+    with lease_client(config.producer, plan.sink.cluster_id) as client:
         begun = run(
             client, two_phase.begin(plan.sink, plan.facts, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
         )
@@ -377,7 +378,7 @@ def _produce(
         version=sink.transaction_version,
     )
     fingerprint = Fingerprint()
-    with lease(config.producer) as producer:
+    with lease(config.producer, sink.cluster_id) as producer:
         write = producer.begin(
             topic=config.topic,
             partitioner=config.partitioner,
@@ -444,7 +445,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
     plan = _plan_of(messages)
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),
-        lease_client(_planned_config(given).producer) as client,
+        lease_client(_planned_config(given).producer, plan.sink.cluster_id) as client,
     ):
         _tell_created_again(plan, messages)
         if messages[0].proof is not None:
@@ -472,7 +473,7 @@ class _LeftThere(Exception):
 def _forget(given: GivenOptions, plan: Plan) -> None:
     """Deletes the write's groups, which nobody reads any more. Never raises: its rows are visible."""
     try:
-        with lease_client(_planned_config(given).producer) as client:
+        with lease_client(_planned_config(given).producer, plan.sink.cluster_id) as client:
             try:
                 with client.within(FORGET_MS):
                     run(client, forget(plan.sink, plan.facts.generation))
@@ -531,7 +532,7 @@ def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
     if version == decided:
         with (
             told_of_a_transaction(plan.batch, committing=plan.sink),
-            lease_client(_planned_config(given).producer) as client,
+            lease_client(_planned_config(given).producer, plan.sink.cluster_id) as client,
         ):
             topics = tuple(sorted({topic for each in counted for topic in each.topics}))
             led, leaderless = client.partitions(topics)

@@ -109,6 +109,7 @@ def _write_rows(
         for to_send in chain.checked(arrow_batches, topic_option=config.topic is not None):
             write.append(to_send)
         receipts, bad_rows = finish(write, config)
+        cluster_id = producer.cluster_id
     tell_throttled(write, config)
     proof = None
     if config.receipts_path is not None and identity is not None:
@@ -124,6 +125,7 @@ def _write_rows(
         proof=proof,
         bad_rows=bad_rows,
         pace=pace(config, started_ms),
+        cluster_id=cluster_id,
     )
 
 

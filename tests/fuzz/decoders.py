@@ -128,8 +128,8 @@ ASKED = (InitProducerIdRequest(1), MetadataRequest(("orders",), False))
 NONCE = "fyko+d2lbbFgONRv9qkxdawL"
 PASSWORD = PasswordLogin("alice", "hunter2")
 TOKEN = TokenLogin("app", "abc.def.ghi")
-# ApiVersions, SaslHandshake, and two SaslAuthenticates: no mechanism has more to say, whatever a broker says.
-MOST_OWN_REQUESTS = 4
+# ApiVersions, SaslHandshake, two SaslAuthenticates and Metadata: no mechanism has more to say, whatever a broker says.
+MOST_OWN_REQUESTS = 5
 
 
 class Endless(Exception):
@@ -154,7 +154,10 @@ def _chunks(data: bytes) -> Iterator[bytes]:
 def _connection(mechanism: str | None) -> Decoder:
     def decode(data: bytes) -> None:
         connection = Connection(
-            client_id="me", software=SOFTWARE, authentication=None if mechanism is None else _begun(mechanism)
+            client_id="me",
+            software=SOFTWARE,
+            authentication=None if mechanism is None else _begun(mechanism),
+            identify=True,
         )
         connection.start()
         connection.sent()
@@ -201,12 +204,15 @@ def _stream(mechanism: str | None) -> Iterator[bytes]:
             yield _framed(answer(SaslAuthenticateRequest(b""), 2, said, correlation_id))
         if not is_again:
             yield from _answers(correlation_id + 1)
-            correlation_id += len(ASKED)
+            correlation_id += 1 + len(ASKED)
     if mechanism is None:
         yield from _answers(correlation_id + 1)
 
 
 def _answers(correlation_id: int) -> Iterator[bytes]:
+    """To the connection's own question which cluster it is, and to what is asked over it."""
+    yield _framed(answer(MetadataRequest((), allow_auto_topic_creation=False), 13, {"topics": []}, correlation_id))
+    correlation_id += 1
     topic = {"name": "orders", "topic_id": ORDERS, "partitions": [{"partition_index": 0}]}
     yield _framed(answer(ASKED[0], 5, {}, correlation_id))
     yield _framed(answer(ASKED[1], 13, {"topics": [topic]}, correlation_id + 1))

@@ -16,6 +16,7 @@ SASL = "kafka_sink/protocol/sasl.py"
 RECORDS = "kafka_sink/records"
 CLIENT = "kafka_sink/client.py"
 CONFIG = "kafka_sink/config.py"
+KEPT = "kafka_sink/kept.py"
 WRITE_MODULE = "kafka_sink/write.py"
 SINK = "kafka_sink/commit/sink.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
@@ -993,15 +994,87 @@ WRITE: tuple[Mutant, ...] = (
         "a producer whose write raised is kept for the next one",
         CLIENT,
         "        producer.close()\n        if isinstance(error, KafkaSinkError):\n",
-        "        _kept[key] = producer\n        if isinstance(error, KafkaSinkError):\n",
+        "        _kept.put(producer)\n        if isinstance(error, KafkaSinkError):\n",
         f"{TESTS_CLIENT}::test_a_producer_whose_write_raised_is_closed_and_its_thread_ends",
     ),
     Mutant(
         "a forked child writes to the sockets of its parent",
-        CLIENT,
-        "    key = (os.getpid(), config)\n",
-        "    key = (0, config)\n",
+        KEPT,
+        "        key = os.getpid(), client.config\n",
+        "        key = 0, client.config\n",
         f"{TESTS_CLIENT}::test_a_producer_is_kept_by_process_and_configuration",
+    ),
+    Mutant(
+        "kept producers have no upper count",
+        KEPT,
+        "for oldest in self._own()[:-MOST]]",
+        "for oldest in self._own()[:-100]]",
+        f"{TESTS_CLIENT}::test_a_few_producers_are_kept_and_the_least_recently_used_goes",
+    ),
+    Mutant(
+        "a request goes to another cluster behind the same address",
+        f"{NET}/network_client.py",
+        "        if found is None or found == self.cluster_id:\n",
+        "        if True:\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_that_was_replaced_ends_the_client",
+    ),
+    Mutant(
+        "a connection carries requests before it has named its cluster",
+        CONNECTION,
+        "        if not self._identify or self._was_open:\n",
+        "        if True:\n",
+        f"{TESTS_NET}/test_network_client.py::TestReady::test_after_connecting_and_negotiating",
+    ),
+    Mutant(
+        "one reused address ends a client whose cluster lives",
+        f"{NET}/network_client.py",
+        "        if self._is_connected:\n            self._disconnect(node, changed.what, now_ms)\n",
+        "        if False:\n            self._disconnect(node, changed.what, now_ms)\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_of_somebody_elses_at_one_address_is_retried",
+    ),
+    Mutant(
+        "a kept producer goes on after a moment without connections, in which its cluster may have been restored",
+        CLIENT,
+        "        was_connected = not network.interruptions and network.connects == connects\n",
+        "        was_connected = network.connects == connects\n",
+        f"{TESTS_CLIENT}::test_a_kept_producer_that_lost_all_connections_is_not_used_again",
+    ),
+    Mutant(
+        "a kept producer believes that its connections stand",
+        CLIENT,
+        "has_rested and not self._probe():",
+        "has_rested and False:",
+        f"{TESTS_CLIENT}::test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for",
+    ),
+    Mutant(
+        "a kept producer believes an answer over a new connection",
+        CLIENT,
+        "not network.interruptions and network.connects == connects\n",
+        "not network.interruptions\n",
+        f"{TESTS_CLIENT}::test_a_kept_producer_whose_connections_only_look_open_is_not_used_again",
+    ),
+    Mutant(
+        "batches that may be written get another producer id after an interruption",
+        f"{PRODUCER}/sender.py",
+        "            if self._id_may_be_taken():\n                self._sequences.used_up = True\n",
+        "            if self._id_may_be_taken():\n                self._ask_for_another_producer_id()\n",
+        f"{TESTS_PRODUCER}/test_sender.py::TestInterruptions::"
+        "test_rows_that_have_a_number_keep_it_and_the_id_until_they_are_answered",
+    ),
+    Mutant(
+        "tasks that wrote to two clusters are committed",
+        "kafka_sink/spark/commit_message.py",
+        "        if its_id != first_id:\n",
+        "        if False:\n",
+        "tests/unit/spark/test_commit_message.py::"
+        "test_a_cluster_replaced_between_two_tasks_takes_the_rows_of_the_first_with_it",
+    ),
+    Mutant(
+        "a commit goes on in another cluster than its plan",
+        COORDINATOR_CLIENT,
+        "and not network.interruptions and cluster_id in (None, self.cluster_id)\n",
+        "and not network.interruptions\n",
+        f"{TESTS_COORDINATOR_CLIENT}::TestLease::test_one_of_another_cluster_is_not_the_one_that_is_asked_for",
     ),
     Mutant(
         "a row over max.request.size is handed over",

@@ -46,6 +46,11 @@ _STALE_AND_HANGING = (
     "(what is open, below)"
 )
 
+_ALWAYS_IDENTIFIED = (
+    "every connection of a NetworkClient asks for the cluster's id; those of the check do not "
+    "(tests/unit/protocol/test_connection.py)"
+)
+
 UNREACHED: dict[str, str] = {
     "connection IDLE x RECEIVE": _CONNECTED_FIRST,
     "connection IDLE x ERROR": _CONNECTED_FIRST,
@@ -53,6 +58,8 @@ UNREACHED: dict[str, str] = {
     "connection AUTHENTICATING x SENT": _NO_SASL,
     "connection AUTHENTICATING x RECEIVE": _NO_SASL,
     "connection AUTHENTICATING x AUTHENTICATED": _NO_SASL,
+    "connection AUTHENTICATING x IDENTIFY": _NO_SASL,
+    "connection NEGOTIATING x VERSIONS": _ALWAYS_IDENTIFIED,
     "connection AUTHENTICATING x ERROR": _NO_SASL,
     "connection AUTHENTICATING x CLOSE": _NO_SASL,
     "connection OPEN x REAUTHENTICATE": _NO_SASL,

@@ -14,6 +14,7 @@ from pyspark import TaskContext
 
 from kafka_sink import client
 from kafka_sink.commit import coordinator_client
+from kafka_sink.kept import Kept
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -32,14 +33,12 @@ def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
 @contextmanager
 def own_workers() -> Iterator[None]:
     """Processes that keep no client of others, and end."""
-    with patch.object(client, "_kept", {}), patch.object(coordinator_client, "_kept", {}):
+    with patch.object(client, "_kept", Kept()), patch.object(coordinator_client, "_kept", Kept()):
         try:
             yield
         finally:
-            for producer in client._kept.values():
-                producer.close()
-            for asking in coordinator_client._kept.values():
-                asking.close()
+            client._kept.close()
+            coordinator_client._kept.close()
 
 
 def run_tasks(

@@ -44,8 +44,12 @@ class LoopbackNetwork:
     topic_error: int = 0
     by_name: bool = False
     produced: list[tuple[uuid.UUID | None, int]] = field(default_factory=list)
+    metadata_requests: int = 0
     last_error: str = ""
     failure: KafkaSinkError | None = None
+    cluster_id: str | None = "c"
+    connects: int = 0
+    interruptions: int = 0
     _answers: list[ClientResponse] = field(default_factory=list)
     _held: list[tuple[ProduceRequest, object]] = field(default_factory=list)
     _holding: bool = False
@@ -80,6 +84,7 @@ class LoopbackNetwork:
         self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True
     ) -> None:
         if isinstance(request, MetadataRequest):
+            self.metadata_requests += 1
             self._answer(request, token, self._metadata(request))
         elif isinstance(request, InitProducerIdRequest):
             self._answer(request, token, InitProducerIdResponse(0, 0, 7, 0))

@@ -79,6 +79,7 @@ class FakeNetwork:
     sent: list[Sent] = field(default_factory=list)
     brokers: Sequence[Broker] = ()
     last_error: str = ""
+    interruptions: int = 0
 
     def ready(self, node_id: int, now_ms: int) -> bool:
         return node_id not in self.down and sum(s.node_id == node_id for s in self.sent) < self.max_in_flight

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_sink import client
 from kafka_sink.client import Producer
+from kafka_sink.kept import Kept
 from loopback_network import LoopbackNetwork, Make, config
 
 
@@ -17,6 +18,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> LoopbackNetwork:
     """Every Producer made in the test talks to it."""
     network = LoopbackNetwork()
     monkeypatch.setattr(client, "NetworkClient", lambda *args, **kwargs: network)
+    monkeypatch.setattr(client, "_kept", Kept())
     return network
 
 

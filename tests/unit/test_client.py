@@ -17,7 +17,7 @@ import pytest
 
 import kafka_sink
 from kafka_sink import client
-from kafka_sink.client import Producer, lease
+from kafka_sink.client import RESTED_MS, Producer, lease
 from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -30,8 +30,11 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.kept import MOST
+from kafka_sink.net.network_client import ClientResponse
 from kafka_sink.producer import metadata, sender
 from kafka_sink.producer.metadata import MAX_IDLE_MS
+from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, ProducePartition, ProduceRequest
 from kafka_sink.records.compression import codec_for
@@ -82,7 +85,7 @@ def test_a_producer_is_kept_by_process_and_configuration() -> None:
         assert different is not first
     with lease(one) as again:
         assert again is first
-    assert (os.getpid(), one) in client._kept
+    assert (os.getpid(), one) in client._kept._clients
 
 
 def test_an_idle_producer_is_closed_by_the_next_lease() -> None:
@@ -630,3 +633,118 @@ def written(made: Any) -> Any:
         write = producer.begin(topic="t")
         write.append(rows(1))
         return write.finish()
+
+
+# --- another cluster behind the addresses -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rested(network: LoopbackNetwork) -> Producer:
+    """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
+    network.connects = 1
+    with lease(config(1)) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(1))
+        write.finish()
+    producer.used_at_ms -= RESTED_MS + 1
+    return producer
+
+
+def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: LoopbackNetwork) -> None:
+    asked = network.metadata_requests
+    with lease(config(1)) as again:
+        assert again is rested
+    assert network.metadata_requests == asked + 1
+
+
+def test_a_kept_producer_that_just_wrote_is_not_asked(rested: Producer, network: LoopbackNetwork) -> None:
+    rested.used_at_ms = client.monotonic_ms()
+    asked = network.metadata_requests
+    with lease(config(1)) as again:
+        assert again is rested
+    assert network.metadata_requests == asked
+
+
+def test_a_kept_producer_that_lost_all_connections_is_not_used_again(
+    rested: Producer, network: LoopbackNetwork
+) -> None:
+    rested.used_at_ms = client.monotonic_ms()
+    network.interruptions = 1
+    with lease(config(1)) as other:
+        assert other is not rested
+    assert not rested.usable
+
+
+@pytest.mark.parametrize("answers", ["none", "over another connection"])
+def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
+    rested: Producer, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch, answers: str
+) -> None:
+    """The host went without a word. Another connection may lead to what took its place."""
+    send = network.send
+
+    def lost(node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
+        if isinstance(token, Probe):
+            network.connects += 1
+            response = None if answers == "none" else network._metadata(request)
+            network._answers.append(ClientResponse(node_id, request, token, response, "cut", 0))
+        else:
+            send(node_id, request, now_ms, token, expect_response)
+
+    monkeypatch.setattr(network, "send", lost)
+    with lease(config(1)) as other:
+        assert other is not rested
+
+
+def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
+    rested: Producer, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RESTED_MS", 50)
+    monkeypatch.setattr(network, "send", lambda *args, **kwargs: None)
+    with lease(config(1)) as other:
+        assert other is not rested
+
+
+def test_a_kept_producer_of_another_cluster_is_not_the_one_that_is_asked_for(
+    rested: Producer, network: LoopbackNetwork
+) -> None:
+    with lease(config(1), "c") as again:
+        assert again is rested
+    with lease(config(1), "d") as other:
+        assert other is not rested
+
+
+# --- how many are kept ------------------------------------------------------------------------------------------------
+
+
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LoopbackNetwork) -> None:
+    used: list[Producer] = []
+    for number in range(MOST + 2):
+        with lease(config(1, **{"kafka.client.id": f"client-{number}"})) as producer:
+            used.append(producer)
+        with lease(config(1, **{"kafka.client.id": "client-0"})) as first:
+            assert first is used[0]
+    assert [producer.usable for producer in used] == [True, False, False, *[True] * (MOST - 1)]
+    assert sum(thread.name.startswith("pykafka-sender-client-") for thread in threading.enumerate()) == MOST
+
+
+def test_closing_a_kept_producer_does_not_hold_up_others(network: LoopbackNetwork) -> None:
+    """A sender thread may take seconds to end."""
+    kept = client._kept
+    with lease(config(1)) as producer:
+        pass
+    closing, may_end = threading.Event(), threading.Event()
+    close = producer.close
+
+    def slow() -> None:
+        closing.set()
+        assert may_end.wait(5)
+        close()
+
+    producer.close = slow  # type: ignore[method-assign]
+    producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
+    thread = threading.Thread(target=kept.take, args=(config(1, **{"kafka.client.id": "other"}),))
+    thread.start()
+    assert closing.wait(5)
+    assert kept.take(config(1, **{"kafka.client.id": "another"})) is None
+    may_end.set()
+    thread.join(5)

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"duplicates", "functions", "read", "registry", "spark", "transactions", "verify"}), "siblings"),
     (
         frozenset(
-            {"checkpoint", "client", "clock", "commit", "doctor", "oauth", "security", "verification", "write"}
+            {"checkpoint", "client", "clock", "commit", "doctor", "kept", "oauth", "security", "verification", "write"}
         ),
         "neighbours",
     ),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafka_sink import kept
 from kafka_sink.commit import coordinator_client
 from kafka_sink.commit.coordinator_client import TOPICS_FRESH_MS, CoordinatorClient, lease
 from kafka_sink.config import ProducerConfig, sink_config
@@ -92,6 +93,8 @@ class Cluster:
     known: set[int] = field(default_factory=lambda: {1})
     last_error: str = "broker 9: Connection refused"
     failure: KafkaSinkError | None = None
+    cluster_id: str | None = "c"
+    interruptions: int = 0
     closed: bool = False
     _waiting: list[tuple[int, Any, object]] = field(default_factory=list)
 
@@ -207,8 +210,9 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     made = Cluster()
     monkeypatch.setattr(coordinator_client, "NetworkClient", lambda *args, **kwargs: made)
-    monkeypatch.setattr(coordinator_client, "monotonic_ms", lambda: made.now_ms)
-    monkeypatch.setattr(coordinator_client, "_kept", {})
+    for module in (coordinator_client, kept):
+        monkeypatch.setattr(module, "monotonic_ms", lambda: made.now_ms)
+    monkeypatch.setattr(coordinator_client, "_kept", kept.Kept())
     yield made
 
 
@@ -698,6 +702,28 @@ class TestLease:
             assert other is not first
         assert not cluster.closed
 
+    def test_one_whose_connections_ended_is_not_kept(self, cluster: Cluster) -> None:
+        with lease(config()) as first:
+            pass
+        cluster.interruptions = 1
+        with lease(config()) as again:
+            assert again is not first
+
+    def test_one_that_failed_meanwhile_is_not_kept(self, cluster: Cluster) -> None:
+        with lease(config()) as first:
+            pass
+        cluster.failure = KafkaSinkError("another cluster")
+        with lease(config()) as again:
+            assert again is not first
+
+    def test_one_of_another_cluster_is_not_the_one_that_is_asked_for(self, cluster: Cluster) -> None:
+        with lease(config(), "c") as first:
+            pass
+        with lease(config(), "c") as again:
+            assert again is first
+        with lease(config(), "d") as other:
+            assert other is not first
+
     def test_two_at_once_are_two(self, cluster: Cluster) -> None:
         with lease(config()) as first, lease(config()) as second:
             assert first is not second
@@ -722,7 +748,7 @@ class TestLease:
     def test_of_another_process_is_another(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         with lease(config()) as parents:
             pass
-        monkeypatch.setattr(coordinator_client.os, "getpid", lambda: -1)
+        monkeypatch.setattr(kept.os, "getpid", lambda: -1)
         with lease(config()) as childs:
             assert childs is not parents
         assert not cluster.closed

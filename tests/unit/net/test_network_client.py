@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, TlsFailed
+from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
@@ -89,6 +89,13 @@ def versions_answer(correlation_id: int, ranges: dict[int, tuple[int, int]], thr
     return framed(correlation_id, body)
 
 
+def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0) -> bytes:
+    """Version 13, without brokers and topics."""
+    named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, 0, 0)
+    return framed(correlation_id, b"\0" + body)
+
+
 def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
     return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
 
@@ -123,7 +130,7 @@ class World:
         self.transport = FakeTransport()
         self.metrics = Metrics()
         self.start = self.metrics.begin_task(0)
-        authenticate = changed.pop("authenticate", None)
+        authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
         given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
         self.client = NetworkClient(
             self.transport,
@@ -133,6 +140,7 @@ class World:
             metrics=self.metrics,
             resolve=self.resolve,
             authenticate=authenticate,
+            cluster_id=cluster_id,
         )
 
     def resolve(self, host: str, port: int) -> list[Address]:
@@ -165,8 +173,14 @@ class World:
         (frame,) = self.transport.outbox[key]
         answer = versions_answer(correlation_id(frame), self.RANGES if ranges is None else ranges)
         assert self.poll(Sent(key), Received(key, answer)) == []
+        assert self.identify(key) == []
         assert self.client.can_send(node_id, self.now_ms)
         return key
+
+    def identify(self, key: int, cluster_id: bytes | None = b"cluster-1") -> list[ClientResponse]:
+        """The answer to the last request of the handshake."""
+        answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
+        return self.poll(Sent(key), Received(key, answer))
 
     def send(self, token: object, node_id: int = -1) -> bytes:
         self.client.send(node_id, INIT, self.now_ms, token)
@@ -189,16 +203,20 @@ class TestReady:
         (frame,) = world.transport.outbox[0]
         assert struct.unpack_from(">hhi", frame, 4) == (18, 3, 0)
         world.poll(Sent(0), Received(0, versions_answer(0, World.RANGES)))
+        assert not client.ready(-1, 0)
+        assert struct.unpack_from(">hhi", world.transport.outbox[0][-1], 4) == (METADATA, 13, 1)
+        world.identify(0)
         assert client.ready(-1, 0)
         assert client.api_version(-1, INIT) == 5
 
-    def test_not_before_the_last_byte_of_the_versions(self) -> None:
+    def test_not_before_the_last_byte_of_the_cluster_id(self) -> None:
         world = World()
         key = world.connect()
-        world.poll(Sent(key))
-        for byte in versions_answer(0, World.RANGES):
-            assert not world.client.ready(-1, world.now_ms)
-            world.poll(Received(key, bytes([byte])))
+        for answer in (versions_answer(0, World.RANGES), metadata_answer(1)):
+            world.poll(Sent(key))
+            for byte in answer:
+                assert not world.client.ready(-1, world.now_ms)
+                world.poll(Received(key, bytes([byte])))
         assert world.client.ready(-1, world.now_ms)
 
     def test_a_node_nobody_has_heard_of(self) -> None:
@@ -396,13 +414,13 @@ class TestSend:
         world = World()
         key = world.open()
         world.client.send(-1, NO_ACKS, 0, "token", expect_response=False)
-        assert world.transport.told_at_once == [False, True]  # ApiVersions, which is answered, and this
+        assert world.transport.told_at_once == [False, False, True]  # two that are answered, and this
         assert world.poll() == []
         assert world.poll(Sent(key)) == [ClientResponse(-1, NO_ACKS, "token", None, None, 0)]
 
     def test_a_version_that_is_not_shared(self) -> None:
         world = World()
-        key = world.open(ranges={PRODUCE: (0, 8), END_TXN: (0, 4)})
+        key = world.open(ranges={PRODUCE: (0, 8), METADATA: (0, 13), END_TXN: (0, 4)})
         of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
         for request, words in (
             (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
@@ -420,9 +438,13 @@ class TestSend:
         assert world.client.ready(-1, world.now_ms)
 
     def test_the_versions_of_the_oldest_broker(self) -> None:
-        """Kafka 3.3's, of clients/src/main/resources/common/message."""
+        """Kafka 3.3's, of clients/src/main/resources/common/message. Metadata 12 is 13 without an error code."""
         world = World()
-        key = world.open(ranges={PRODUCE: (0, 9), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4), 18: (0, 3)})
+        key = world.connect()
+        ranges = {PRODUCE: (0, 9), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4), 18: (0, 3)}
+        world.poll(Sent(key), Received(key, versions_answer(0, ranges)))
+        identified = metadata_answer(1)[4:-3] + b"\0"
+        world.poll(Sent(key), Received(key, struct.pack(">i", len(identified)) + identified))
         sent = [(NO_ACKS, PRODUCE, 9), (MetadataRequest(("t",), True), METADATA, 12), (INIT, INIT_PRODUCER_ID, 4)]
         for request, api_key, version in sent:
             assert world.client.api_version(-1, request) == version
@@ -805,10 +827,12 @@ def test_finalized_features_are_those_of_the_connection() -> None:
     key = world.connect()
     assert world.client.finalized_features(-1) is None
     (frame,) = world.transport.outbox[key]
+    apis = struct.pack(">hb", 0, 2) + struct.pack(">hhhb", METADATA, 0, 13, 0)
     # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
     tagged = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
-    body = struct.pack(">hb", 0, 1) + struct.pack(">i", 0) + tagged
+    body = apis + struct.pack(">i", 0) + tagged
     world.poll(Sent(key), Received(key, framed(correlation_id(frame), body)))
+    world.identify(key)
     assert world.client.finalized_features(-1) == {"transaction.version": 2}
     world.poll(Disconnected(key, "cut"))
     assert world.client.finalized_features(-1) is None
@@ -828,15 +852,15 @@ class TestMetrics:
         world.poll(Sent(keys[2]), Received(keys[2], answer[:5]), Received(keys[2], answer[5:]))
         figures = self.figures(world)
         sent = {node_id: [len(frame) for frame in world.transport.outbox[key]] for node_id, key in keys.items()}
-        hello = len(versions_answer(0, World.RANGES))
-        for node_id, requests, responses, bytes_in in ((1, 1, 1, hello), (2, 3, 2, hello + len(answer))):
+        hello = len(versions_answer(0, World.RANGES) + metadata_answer(1))
+        for node_id, requests, responses, bytes_in in ((1, 2, 1, hello), (2, 4, 2, hello + len(answer))):
             node = figures.nodes[node_id]
             assert (node["request-total"], node["response-total"]) == (requests, responses)
             assert (node["outgoing-byte-total"], node["incoming-byte-total"]) == (sum(sent[node_id]), bytes_in)
             assert node["request-size-max"] == max(sent[node_id])
-        assert figures.producer["request-total"] == 4
+        assert figures.producer["request-total"] == 6
         assert figures.producer["response-total"] == 3
-        assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 4)
+        assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 6)
 
     def test_the_latency_and_throttling_of_produce(self) -> None:
         world = World()
@@ -856,10 +880,11 @@ class TestMetrics:
 
     def test_requests_in_flight_come_down_however_they_end(self) -> None:
         world = World()
-        key = world.open(ranges={PRODUCE: (0, 13), INIT_PRODUCER_ID: (0, 5)})
+        key = world.open(ranges={PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)})
         answer = world.send("answered")
         world.client.send(-1, NO_ACKS, 0, "no answer expected", expect_response=False)
-        world.client.send(-1, MetadataRequest((), False), 0, "no version in common")
+        end_txn = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
+        world.client.send(-1, end_txn, 0, "no version in common")
         world.send("lost")
         world.send("left at the end")
         in_flight = [self.figures(world).producer["requests-in-flight"]]
@@ -971,6 +996,8 @@ class AnyWeather(RuleBasedStateMachine):
             return None
         if entry.request is INIT:
             return init_answer(entry.correlation_id)
+        if isinstance(entry.request, MetadataRequest):
+            return metadata_answer(entry.correlation_id)
         return versions_answer(entry.correlation_id, World.RANGES)
 
     @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
@@ -1004,6 +1031,105 @@ class AnyWeather(RuleBasedStateMachine):
 
 TestAnyWeather = AnyWeather.TestCase
 TestAnyWeather.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+# --- one cluster ------------------------------------------------------------------------------------------------------
+
+
+class TestCluster:
+    """`World.open` is a connection to a broker of cluster-1."""
+
+    @staticmethod
+    def dial(world: World, node_id: int, cluster_id: bytes | None) -> int:
+        key = world.connect(node_id)
+        frame = world.transport.outbox[key][0]
+        world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), world.RANGES)))
+        world.identify(key, cluster_id)
+        return key
+
+    @staticmethod
+    def names_of(world: World, key: int) -> list[int]:
+        """The APIs of what was sent over a connection."""
+        return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
+
+    def test_is_that_of_the_first_broker_that_names_one(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        self.dial(world, 1, None)
+        assert world.client.can_send(1, world.now_ms)
+        assert world.client.cluster_id is None
+        self.dial(world, 2, b"cluster-1")
+        assert world.client.cluster_id == "cluster-1"
+
+    def test_that_was_replaced_ends_the_client(self) -> None:
+        world = World()
+        world.open()
+        world.send("token")
+        world.poll(Disconnected(world.key, "cut"))
+        world.poll(timeout_ms=100)
+        key = self.dial(world, -1, b"cluster-2\n")
+        failure = world.client.failure
+        assert isinstance(failure, ClusterChanged)
+        assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
+        assert "boot:9092" in str(failure)
+        assert "\n" not in str(failure)
+        assert world.transport.open == set()
+        assert self.names_of(world, key) == [18, METADATA]
+
+    def test_of_somebody_elses_at_one_address_is_retried(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.open(1)
+        key = self.dial(world, 2, b"cluster-2")
+        assert world.client.failure is None
+        assert "belongs to cluster 'cluster-2', not to cluster 'cluster-1'" in world.client.last_error
+        assert key not in world.transport.open
+        assert world.client.delay_ms(2, world.now_ms)
+        world.poll(timeout_ms=100)
+        self.dial(world, 2, b"cluster-1")
+        assert world.client.can_send(2, world.now_ms)
+
+    def test_that_a_broker_does_not_name_is_believed(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.open(1)
+        self.dial(world, 2, None)
+        assert world.client.can_send(2, world.now_ms)
+        assert world.client.cluster_id == "cluster-1"
+
+    def test_that_is_expected_from_the_start(self) -> None:
+        world = World(cluster_id="cluster-0")
+        self.dial(world, -1, b"cluster-1")
+        assert isinstance(world.client.failure, ClusterChanged)
+
+    def test_interruptions_are_moments_without_a_connection(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        first, second = world.open(1), world.open(2)
+        world.poll(Disconnected(first, "cut"))
+        assert world.client.interruptions == 0
+        world.poll(timeout_ms=100)
+        first = world.open(1)
+        world.poll(Disconnected(second, "cut"), Disconnected(first, "cut"))
+        assert world.client.interruptions == 1
+        world.poll(timeout_ms=1_000)
+        world.connect(1)
+        world.poll(Disconnected(world.key, "refused"))
+        assert world.client.interruptions == 1
+
+    def test_connections_that_were_idle_are_missed_as_well(self) -> None:
+        world = World(connections_max_idle_ms=10_000)
+        world.open()
+        world.poll(timeout_ms=20_000)
+        assert world.transport.open == set()
+        assert world.client.interruptions == 1
+
+    def test_a_broker_that_throttles_while_it_says_who_it_is(self) -> None:
+        world = World()
+        key = world.connect()
+        world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
+        world.poll(Sent(key), Received(key, metadata_answer(1, throttle_time_ms=700)))
+        assert world.client.delay_ms(-1, world.now_ms) == 700
 
 
 # --- TLS and SASL -----------------------------------------------------------------------------------------------------
@@ -1083,6 +1209,8 @@ class SecureWorld(World):
         assert b"hunter2" in self.said()
         assert not self.client.can_send(-1, self.now_ms)
         self.answer(authenticate_answer, 0, lifetime_ms)
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(metadata_answer)
         assert self.client.can_send(-1, self.now_ms)
 
 
@@ -1129,10 +1257,11 @@ class TestAuthentication:
 
 
     def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self) -> None:
+        """Brokers take ApiVersions of anybody, and hang up upon the next request."""
         world = World()
-        world.open()
-        world.send("token")
-        world.poll(Sent(0), Disconnected(0, "the peer closed the connection"))
+        world.connect()
+        world.poll(Sent(0), Received(0, versions_answer(0, world.RANGES)), Sent(0))
+        world.poll(Disconnected(0, "the peer closed the connection"))
         assert "kafka.security.protocol=SASL_SSL" in world.client.last_error
 
     def test_a_listener_that_hangs_up_later_is_no_matter_of_authentication(self) -> None:

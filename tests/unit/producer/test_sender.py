@@ -25,6 +25,7 @@ from kafka_sink.net.transport import Address, Buffer, Connected, Event, Received
 from kafka_sink.net.transport import Sent as NetworkSent
 from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS
+from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts, TopicPartition
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
@@ -48,6 +49,10 @@ def wire(sent: Sent) -> list[bytes]:
 
 def sequences(sent: Sent) -> list[int]:
     return [next(iter(MemoryRecords(data))).base_sequence for data in wire(sent)]
+
+
+def ids(sent: Sent) -> list[int]:
+    return [next(iter(MemoryRecords(data))).producer_id for data in wire(sent)]
 
 
 def warm(core: Core) -> Core:
@@ -817,7 +822,9 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
 class OneBroker:
     """The transport of a NetworkClient to one broker, which takes every byte at once and answers Produce when told."""
 
-    VERSIONS = struct.pack(">hb", 0, 2) + struct.pack(">hhhb", 0, 9, 9, 0) + struct.pack(">ib", 0, 0)
+    VERSIONS = struct.pack(">hb", 0, 3) + struct.pack(">hhhbhhhb", 0, 9, 9, 0, 3, 12, 12, 0) + struct.pack(">ib", 0, 0)
+    # Metadata 12: no brokers, no cluster id, no topics.
+    METADATA = struct.pack(">bibbibb", 0, 0, 1, 0, -1, 1, 0)
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -833,7 +840,7 @@ class OneBroker:
         if api == 0:
             self.produced.append(correlation_id)
         else:
-            self._answer(correlation_id, self.VERSIONS)
+            self._answer(correlation_id, self.METADATA if api == 3 else self.VERSIONS)
 
     def answer_produce(self, throttle_time_ms: int) -> None:
         partition = struct.pack(">ihqqqbbb", 0, 0, 0, -1, 0, 1, 0, 0)
@@ -872,7 +879,7 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
         c.sender.handle(client.poll(0), c.now_ms)
 
     c.append(routed([bytes(900)] * 2, [0, 0]))
-    for _ in range(4):  # connect, negotiate, send
+    for _ in range(5):  # connect, negotiate, learn which cluster it is, send
         turn()
     assert len(broker.produced) == 2
     broker.answer_produce(throttle_time_ms=700)
@@ -885,6 +892,102 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
         assert broker.produced == []
     turn(1)
     assert len(broker.produced) == 2
+
+
+class TestInterruptions:
+    """A cluster that was restored while nobody was connected gives producer ids out again."""
+
+    def test_rows_that_have_no_number_get_another_id(self) -> None:
+        c = warm(make_core(leaders=[0]))
+        c.network.interruptions = 1
+        c.append(routed([b"a"], [0]))
+        c.run()
+        assert c.network.produce() == []
+        c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_001, 0))
+        c.run()
+        (request,) = c.network.produce()
+        assert (ids(request), sequences(request)) == ([4_001], [0])
+
+    def test_rows_that_have_a_number_keep_it_and_the_id_until_they_are_answered(self) -> None:
+        """They may be written: under another id they would be there twice."""
+        c = warm(make_core(leaders=[0]))
+        c.append(routed([b"a"], [0]))
+        c.run()
+        (lost,) = c.network.produce()
+        c.append(routed([b"b"], [0]))
+        c.network.interruptions = 1
+        c.answer(lost, None, "cut")
+        c.run(10_000)
+        (again,) = c.network.produce()
+        assert (ids(again), sequences(again)) == (ids(lost), sequences(lost)) == ([4_000], [1])
+        c.answer_produce(again)
+        c.run()
+        assert c.network.produce() == []
+        c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_001, 0))
+        c.run()
+        (request,) = c.network.produce()
+        assert (ids(request), sequences(request)) == ([4_001], [0])
+
+    def test_while_an_id_is_asked_for(self) -> None:
+        """It counts from the request: the answer may come together with the end of the connection."""
+        c = make_core(leaders=[0])
+        c.flush()
+        c.append(routed([b"a"], [0]))
+        c.run()
+        asked = c.network.take(InitProducerIdRequest)
+        c.network.interruptions = 1
+        c.answer(asked, InitProducerIdResponse(0, 0, 4_000, 0))
+        c.run()
+        assert c.network.produce() == []
+        c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 0, 4_001, 0))
+        c.run()
+        assert ids(c.network.produce()[0]) == [4_001]
+
+    def test_without_idempotence_there_is_no_id(self) -> None:
+        c = make_core(leaders=[0], enable_idempotence=False)
+        c.flush()
+        c.network.interruptions = 1
+        c.append(routed([b"a"], [0]))
+        c.run()
+        assert ids(c.network.produce()[0]) == [-1]
+
+    def test_a_transaction_keeps_its_ids(self) -> None:
+        c = make_core(leaders=[0])
+        c.flush()
+        c.sender.begin_transaction(Transaction("s.0", 7, 3, 2))
+        c.network.interruptions = 1
+        c.append(routed([b"a"], [0]))
+        c.run()
+        assert ids(c.network.produce()[0]) == [7]
+
+
+class TestProbe:
+    def test_is_one_question(self) -> None:
+        c = make_core()
+        probe = c.sender.probe = Probe()
+        c.run()
+        c.run()
+        (sent,) = c.network.sent
+        assert sent.request == MetadataRequest((), allow_auto_topic_creation=False)
+        assert not probe.is_settled
+        c.answer(sent, metadata_response([0]))
+        assert probe.is_settled
+        assert probe.is_answered
+
+    def test_that_is_lost_is_not_asked_again(self) -> None:
+        c = make_core()
+        probe = c.sender.probe = Probe()
+        c.run()
+        c.answer(c.network.take(MetadataRequest), None, "cut")
+        c.run()
+        assert (probe.is_settled, probe.is_answered, c.network.sent) == (True, False, [])
+
+    def test_waits_for_a_node(self) -> None:
+        c = make_core()
+        c.network.down = {0, 1, 2}
+        probe = c.sender.probe = Probe()
+        c.run()
+        assert (probe.is_sent, c.network.sent) == (False, [])
 
 
 def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Sent]:

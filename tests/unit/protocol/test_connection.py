@@ -27,10 +27,12 @@ def framed(correlation_id: int, rest: bytes) -> bytes:
     return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
 
 
-def versions_answer(correlation_id: int = 0, error_code: int = 0, sasl: bool = False) -> bytes:
-    """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, no
-    features. Response header version 0, body version 3."""
-    ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {})
+def versions_answer(
+    correlation_id: int = 0, error_code: int = 0, sasl: bool = False, metadata: bool = False
+) -> bytes:
+    """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, with
+    `metadata` Metadata 0 to 12, no features. Response header version 0, body version 3."""
+    ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {}) | ({3: (0, 12)} if metadata else {})
     apis = bytes([len(ranges) + 1]) + b"".join(struct.pack(">hhhb", key, *of, 0) for key, of in ranges.items())
     return framed(correlation_id, struct.pack(">h", error_code) + apis + struct.pack(">ib", 0, 0))
 
@@ -117,10 +119,35 @@ def authenticated(lifetime_ms: int = 0) -> Connection:
     return connection
 
 
+def identified_by() -> Connection:
+    """One that asks for the cluster's id, which is not started."""
+    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), identify=True)
+
+
+def identifying() -> Connection:
+    """Its Metadata, with correlation id 1, is sent."""
+    connection = identified_by()
+    connection.start()
+    connection.sent()
+    connection.receive(versions_answer(metadata=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    return connection
+
+
+def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"c", throttle_time_ms: int = 0) -> bytes:
+    """Version 12, without brokers and topics."""
+    named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibb", -1, 1, 0)
+    return framed(correlation_id, b"\0" + body)
+
+
 IN_STATE = {
     State.IDLE: idle,
     State.NEGOTIATING: started,
     State.AUTHENTICATING: authenticating,
+    State.IDENTIFYING: identifying,
     State.OPEN: opened,
     State.CLOSED: closed,
 }
@@ -152,6 +179,13 @@ LEADS_TO = {
     (State.AUTHENTICATING, Input.ERROR): State.CLOSED,
     (State.AUTHENTICATING, Input.CLOSE): State.CLOSED,
     (State.NEGOTIATING, Input.SECURED): State.AUTHENTICATING,
+    (State.NEGOTIATING, Input.IDENTIFY): State.IDENTIFYING,
+    (State.AUTHENTICATING, Input.IDENTIFY): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.RECEIVE): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.SENT): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.IDENTIFIED): State.OPEN,
+    (State.IDENTIFYING, Input.ERROR): State.CLOSED,
+    (State.IDENTIFYING, Input.CLOSE): State.CLOSED,
     (State.OPEN, Input.REAUTHENTICATE): State.AUTHENTICATING,
     (State.OPEN, Input.SEND): State.OPEN,
     (State.OPEN, Input.SENT): State.OPEN,
@@ -162,10 +196,36 @@ LEADS_TO = {
 }
 
 
-NEEDING_SASL = {
+def negotiating_to_identify() -> Connection:
+    connection = identified_by()
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def authenticating_to_identify() -> Connection:
+    connection = authenticating()
+    connection._identify = True
+    connection.ranges = {**connection.ranges, 3: (0, 12)}
+    return connection
+
+
+def identifying_unsent() -> Connection:
+    connection = negotiating_to_identify()
+    connection.receive(versions_answer(metadata=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    return connection
+
+
+PREPARED = {
     (State.NEGOTIATING, Input.SECURED): securing,
     (State.OPEN, Input.REAUTHENTICATE): authenticated,
+    (State.NEGOTIATING, Input.IDENTIFY): negotiating_to_identify,
+    (State.AUTHENTICATING, Input.IDENTIFY): authenticating_to_identify,
+    (State.IDENTIFYING, Input.SENT): identifying_unsent,
 }
+OF_BYTES = (Input.VERSIONS, Input.SECURED, Input.AUTHENTICATED, Input.IDENTIFY, Input.IDENTIFIED)
 
 
 class TestEveryStateAndInput:
@@ -196,7 +256,13 @@ class TestEveryStateAndInput:
             case Input.SECURED:
                 connection.receive(versions_answer(sasl=True))
                 connection.next_answer()
-            case Input.AUTHENTICATED:
+            case Input.IDENTIFY if connection.state is not State.AUTHENTICATING:
+                connection.receive(versions_answer(metadata=True))
+                connection.next_answer()
+            case Input.IDENTIFIED:
+                connection.receive(metadata_answer(1))
+                connection.next_answer()
+            case Input.AUTHENTICATED | Input.IDENTIFY:
                 connection.receive(handshake_answer(1))
                 connection.next_answer()
                 connection.own_request()
@@ -213,13 +279,13 @@ class TestEveryStateAndInput:
     @pytest.mark.parametrize("happened", Input)
     @pytest.mark.parametrize("state", State)
     def test_it(self, state: State, happened: Input) -> None:
-        connection = NEEDING_SASL.get((state, happened), IN_STATE[state])()
+        connection = PREPARED.get((state, happened), IN_STATE[state])()
         assert connection.state is state
         leads_to = LEADS_TO.get((state, happened))
         if leads_to is not None:
             self.happen(connection, happened)
             assert connection.state is leads_to
-        elif happened in (Input.VERSIONS, Input.SECURED, Input.AUTHENTICATED) and state is not State.CLOSED:
+        elif happened in OF_BYTES and state is not State.CLOSED:
             # The bytes are no mistake of ours there, but of the peer's.
             with pytest.raises(ProtocolError):
                 self.happen(connection, happened)
@@ -228,6 +294,44 @@ class TestEveryStateAndInput:
             with pytest.raises(RuntimeError, match=state.name):
                 self.happen(connection, happened)
             assert connection.state is state
+
+
+class TestIdentification:
+    @pytest.mark.parametrize("cluster_id", [b"c", None])
+    def test_is_the_last_step_before_it_is_open(self, cluster_id: bytes | None) -> None:
+        connection = identifying()
+        with pytest.raises(RuntimeError, match="IDENTIFYING"):
+            connection.send(INIT)
+        connection.receive(metadata_answer(1, cluster_id, throttle_time_ms=7))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.cluster_id == (cluster_id and cluster_id.decode())
+        assert connection.throttle_time_ms == 7
+
+    def test_happens_once(self) -> None:
+        connection = authenticating_to_identify()
+        TestEveryStateAndInput.happen(connection, Input.AUTHENTICATED)
+        assert connection.state is State.IDENTIFYING
+        assert connection.own_request()
+        connection.sent()
+        connection.receive(metadata_answer(3))
+        assert connection.next_answer() is None
+        assert connection.reauthenticate(authentication())
+        connection.sent()
+        connection.receive(handshake_answer(4))
+        assert connection.next_answer() is None
+        connection.own_request()
+        connection.sent()
+        connection.receive(authenticate_answer(5))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.own_request() == []
+
+    def test_a_broker_without_metadata(self) -> None:
+        connection = negotiating_to_identify()
+        connection.receive(versions_answer())
+        with pytest.raises(ProtocolError, match="no version of Metadata"):
+            connection.next_answer()
 
 
 class TestAuthentication:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.errors import CommitRefused, TopicRecreated
+from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 
@@ -32,6 +32,14 @@ def test_a_topic_made_again_between_two_tasks_takes_the_rows_of_the_first_with_i
     with pytest.raises(TopicRecreated) as failure:
         check_all_present([to_old, to_new], micro_batch_id=4)
     assert (failure.value.topic, failure.value.old_topic_id, failure.value.new_topic_id) == ("t", "old", "new")
+
+
+def test_a_cluster_replaced_between_two_tasks_takes_the_rows_of_the_first_with_it() -> None:
+    first, second = replace(RECEIPT, cluster_id="one"), replace(RECEIPT, spark_partition_id=7, cluster_id="two")
+    assert check_all_present([RECEIPT, first, RECEIPT, first], micro_batch_id=4) == (RECEIPT, first, RECEIPT, first)
+    with pytest.raises(ClusterChanged, match="task 7") as failure:
+        check_all_present([RECEIPT, first, second], micro_batch_id=4)
+    assert (failure.value.expected, failure.value.found) == ("one", "two")
 
 
 def test_a_receipt_survives_pickling() -> None:

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
-from kafka_sink.commit.sink import Facts, Sink, SlotPrepared, command
+from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AttemptFenced,
     BrokersUnreachable,
+    ClusterChanged,
     CommitRefused,
     CoordinatorUnavailable,
     DriverFenced,
@@ -166,6 +167,7 @@ class Brokers:
     """What planning asks a client for."""
 
     config = None
+    cluster_id = "c"
 
     def ensure_topic(self, name: str, *, ask_also: tuple[str, ...]) -> None:
         pass
@@ -205,7 +207,7 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     facts = Facts(Ids(9, 1), None if topics is None else replace(decision, topics=topics), {})
 
     @contextmanager
-    def lease(config: object) -> Iterator[Brokers]:
+    def lease(config: object, cluster_id: str | None = None) -> Iterator[Brokers]:
         yield Brokers()
 
     def run(client: Brokers, steps: Any) -> Any:
@@ -250,6 +252,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     carried_out: list[Any] = []
 
     class Client:
+        cluster_id = "c"
+
         def transaction_version(self) -> int:
             return 2
 
@@ -258,7 +262,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             yield
 
     @contextmanager
-    def lease(config: object) -> Iterator[Client]:
+    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
         yield Client()
 
     def run(client: Client, steps: Any) -> None:
@@ -269,6 +273,39 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(exactly_once, "lease_client", lease)
     monkeypatch.setattr(exactly_once, "run", run)
     return carried_out
+
+
+def test_task_and_commit_are_in_the_cluster_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes may meet three clusters behind the same addresses."""
+    leased: list[tuple[str, str | None]] = []
+
+    def leasing(what: str) -> Any:
+        @contextmanager
+        def lease(config: object, cluster_id: str | None = None) -> Iterator[None]:
+            leased.append((what, cluster_id))
+            raise ClusterChanged(broker="b", expected="c", found="d")
+            yield
+
+        return lease
+
+    for name in ("lease", "lease_client"):
+        monkeypatch.setattr(exactly_once, name, leasing(name))
+    sink = replace(SINK, cluster_id="c")
+    plan, config = replace(PLAN, sink=sink, batch=VERSION_7), sink_config(OPTIONS)
+    begun = SlotBegun(0, Ids(1, 0), None)
+    context: Any = SimpleNamespace(partitionId=lambda: 0, _localProperties={})
+    with pytest.raises(ClusterChanged):
+        exactly_once._write_slot(config, plan, context, InterceptorChain(()), iter(()))
+    with pytest.raises(ClusterChanged):
+        exactly_once._produce(config, sink, begun, InterceptorChain(()), iter(()), None, None)
+    with pytest.raises(ClusterChanged, match="Whether the last request was carried out is unknown"):
+        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=replace(PLAN, sink=sink))])
+    assert leased == [("lease_client", "c"), ("lease", "c"), ("lease_client", "c")]
+
+
+def test_a_plan_says_which_cluster_it_is_on() -> None:
+    client: Any = Brokers()
+    assert exactly_once._sink(sink_config(OPTIONS), "orders", client).cluster_id == "c"
 
 
 def test_a_commit_goes_by_the_plan_that_the_first_message_brings(ran: list[Any]) -> None:
@@ -391,7 +428,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_f
     left: list[BaseException] = []
 
     @contextmanager
-    def lease(config: object) -> Iterator[Any]:
+    def lease(config: object, cluster_id: str | None = None) -> Iterator[Any]:
         try:
             yield SimpleNamespace(transaction_version=lambda: 2, within=within)
         except BaseException as raised:
@@ -567,6 +604,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
     facts: list[Facts] = []
 
     class Client:
+        cluster_id = "c"
+
         def ensure_topic(self, topic: str, *, ask_also: tuple[str, ...]) -> None:
             assert topic == "pykafka-commits"
 
@@ -577,7 +616,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
             return (), ()
 
     @contextmanager
-    def lease(config: object) -> Iterator[Client]:
+    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
         yield Client()
 
     monkeypatch.setattr(exactly_once, "lease_client", lease)
@@ -690,7 +729,7 @@ def leaders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return dict.fromkeys(topics, "new")
 
     @contextmanager
-    def lease(config: object) -> Iterator[Client]:
+    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
         yield Client()
 
     def run(client: Client, steps: Any) -> None:

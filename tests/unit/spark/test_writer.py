@@ -58,6 +58,7 @@ class Remembering:
         self.expected = CONFIG.producer
         self.topic: str | None = "t"
         self.topic_ids = {"t": "an id"}
+        self.cluster_id = "c"
         self.keeps_runs = False
         self.runs = PackedRuns()
         self.bad_rows = BadRowReceipt()
@@ -147,7 +148,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     receipt = make(OPTIONS).write(iterator)
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
-    assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"})
+    assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"}, cluster_id="c")
 
 
 @pytest.mark.parametrize("conf", [False, True])
