@@ -45,7 +45,7 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 _MAX_SHOWN_CHARACTERS = 60
 
 _TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
+    r"""\s+|//[^\n]*|/\*.*?(?:\*/|\Z)|(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+)""",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)

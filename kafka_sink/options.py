@@ -81,7 +81,7 @@ def _one_of(*allowed: str) -> Kind:
 
 
 def _fraction(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+([eE]-[0-9]{1,3})?", text) or float(text) > 1:
+    if not re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)([eE]-[0-9]{1,3})?", text) or float(text) > 1:
         raise ValueError
     return float(text)
 

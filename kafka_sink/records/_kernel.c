@@ -117,7 +117,9 @@ static int hold_integers(Held *held, PyObject *object, int writable, Py_ssize_t 
     const Py_buffer *view = hold(held, object, flags);
     if (view == NULL)
         return 0;
-    int is_signed = view->format != NULL && strchr("bhilq", view->format[0]) != NULL && view->format[1] == '\0';
+    /* strchr finds the end of a string, too: an empty format would be one, and be read beyond. */
+    const char *format = view->format == NULL ? "" : view->format;
+    int is_signed = format[0] != '\0' && strchr("bhilq", format[0]) != NULL && format[1] == '\0';
     if (!is_signed || view->itemsize != itemsize || (uintptr_t)view->buf % (size_t)itemsize != 0) {
         PyErr_Format(PyExc_ValueError, "expected aligned signed integers of %zd bytes", itemsize);
         return 0;

@@ -1,14 +1,16 @@
 """The text of a .proto file as a descriptor: by protoc, from grpcio-tools, as the official client has no parser.
 
-In a process of its own, since protoc says on its standard error what is wrong with a text.
+In a process of its own, since protoc says on its standard error what is wrong with a text. Modules of the working
+directory are not run: neither looked for nor on that process's path.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from kafka_sink.errors import SchemaUnreadable
@@ -23,7 +25,7 @@ def compiled(text: str) -> bytes:
 
     Raises SchemaUnreadable with what protoc says, or where grpcio-tools is not installed.
     """
-    if importlib.util.find_spec("grpc_tools") is None:
+    if PathFinder.find_spec("grpc_tools", _path()) is None:
         reason = (
             "it is not a FileDescriptorProto in base64, and to compile the text of a .proto file takes protoc: pip "
             "install grpcio-tools, on the driver. Or give the message class that protoc has made of it, or register it "
@@ -33,11 +35,26 @@ def compiled(text: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, NAME).write_text(text, encoding="utf-8")
         known = Path(extra("google.type.date_pb2").__file__).parents[2]
-        command = ["-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
-        ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=TIMEOUT_S)
+        arguments = ["grpc_tools.protoc", f"-I{folder}", f"-I{known}", f"--descriptor_set_out={folder}/set", NAME]
+        # -P: `-m` would put the working directory first. So would an empty place in PYTHONPATH: hence cwd.
+        command = [sys.executable, "-P", "-m", *arguments]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_path())}
+        try:
+            ran = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, cwd=folder,
+                env=environment,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SchemaUnreadable(form="Protobuf", reason=f"protoc did not end within {TIMEOUT_S} s") from None
         said = ran.stderr.replace(f"{folder}/", "").strip()
         if ran.returncode:
             raise SchemaUnreadable(form="Protobuf", reason=said or "protoc gives no reason")
         files = extra("google.protobuf.descriptor_pb2").FileDescriptorSet.FromString(Path(folder, "set").read_bytes())
     file: bytes = files.file[0].SerializeToString()
     return file
+
+
+def _path() -> list[str]:
+    """Where this process finds modules, but for its working directory."""
+    here = os.getcwd()
+    return [place for place in sys.path if place and os.path.abspath(place) != here]

@@ -906,6 +906,13 @@ SECURITY: tuple[Mutant, ...] = (
         f"{TESTS_SECRETS}::test_a_secret_in_any_option_is_shown_by_no_error_report_or_configuration",
     ),
     Mutant(
+        "security: a module of the working directory is run to compile a .proto text",
+        "kafka_sink/registry/proto_text.py",
+        "    return [place for place in sys.path if place and os.path.abspath(place) != here]\n",
+        "    return sys.path\n",
+        "tests/unit/registry/test_proto_text.py::test_no_module_of_the_working_directory_is_run",
+    ),
+    Mutant(
         "security: nobody hears that host names are not verified",
         CONFIG,
         "not self.is_encrypted or self.ssl_endpoint_identification_algorithm",

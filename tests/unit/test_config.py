@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from dataclasses import fields
 
 import pytest
@@ -515,6 +517,29 @@ def test_what_becomes_of_bad_rows() -> None:
     )
     assert (config.bad_rows, config.dead_letter_topic) == ("deadLetter", "l")
     assert (config.max_bad_rows, config.max_bad_row_fraction) == (0, 1e-6)
+
+
+@pytest.mark.parametrize("text", ["0" * 100_000, "9" * 100_000 + "x", "1e-" + "9" * 100_000, "." + "0" * 100_000])
+def test_a_fraction_is_read_or_refused_at_once_however_long(text: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(InvalidOption):
+        assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == 0
+    # Quadratic, a hundred thousand digits took half a minute.
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"),
+    [("0", 0), ("1", 1), ("1.0", 1), (".5", 0.5), ("0.25", 0.25), ("2.5e-3", 0.0025), ("5E-1", 0.5), ("00.1", 0.1)],
+)
+def test_a_fraction_is_a_number(text: str, fraction: float) -> None:
+    assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == fraction
+
+
+@pytest.mark.parametrize("text", ["", ".", "1.", "e-3", "-0", "+0", "1e3", "0x1", "inf", "1_0", "1.1", "2"])
+def test_what_is_no_fraction_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="a number from 0 to 1"):
+        sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,3 +99,12 @@ def test_any_text_is_a_login_or_a_problem(text: str) -> None:
 
 def test_a_login_does_not_show_itself() -> None:
     assert CANARY not in repr(parse_jaas(f'{PLAIN} required password="{CANARY}";'))
+
+
+def test_comments_without_an_end_are_read_at_once() -> None:
+    text = f"{next(iter(MODULES))} required {' '.join(f'a{number}=/*' for number in range(7_000))}"
+    started = time.process_time()
+    with pytest.raises(JaasProblem):
+        parse_jaas(text)
+    # Each was looked for to the end of the text, which took six seconds.
+    assert time.process_time() - started < 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -53,7 +54,48 @@ def test_what_a_text_imports_it_must_be_given_with() -> None:
         compiled('syntax = "proto3"; import "shop/line.proto"; message M {}')
 
 
+PLANTED = "from pathlib import Path\nPath(__file__).parent.with_name('was_run').touch()\n"
+
+
+@pytest.mark.parametrize("here", ["", ".", None])
+def test_no_module_of_the_working_directory_is_run(
+    here: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    for name in ("grpc_tools", "google", "pkg_resources"):
+        (work / name).mkdir(parents=True)
+        for module in ("__init__.py", "protoc.py"):
+            (work / name / module).write_text(PLANTED)
+    monkeypatch.chdir(work)
+    # As in a shell, a notebook, or `python -m`; and where the environment says it.
+    monkeypatch.setattr(sys, "path", [*([] if here is None else [here]), str(work), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert FileDescriptorProto.FromString(compiled('syntax = "proto3"; message M {}')).message_type[0].name == "M"
+    assert not (work / "was_run").exists()
+
+
+def test_a_compiler_that_is_only_in_the_working_directory_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grpc_tools").mkdir()
+    (tmp_path / "grpc_tools" / "__init__.py").write_text(PLANTED)
+    monkeypatch.chdir(tmp_path)
+    elsewhere = [place for place in sys.path if not Path(place, "grpc_tools").exists()]
+    monkeypatch.setattr(sys, "path", ["", *elsewhere])
+    with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
+        compiled('syntax = "proto3"; message M {}')
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_a_compiler_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka_sink.registry.proto_text.TIMEOUT_S", 0.001)
+    with pytest.raises(SchemaUnreadable, match=r"did not end within 0\.001 s") as refused:
+        compiled('syntax = "proto3"; message M {}')
+    assert refused.value.__suppress_context__
+
+
 def test_without_a_compiler_a_text_is_told_what_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "grpc_tools").exists()])
     with pytest.raises(SchemaUnreadable, match="pip install grpcio-tools"):
         compiled('syntax = "proto3"; message M {}')
