@@ -32,6 +32,7 @@
     ├── RegistryError                the schema registry could not be asked, or said no; nothing was sent
     │   ├── RegistryExtraMissing     ... an executor may find that late, when others have written
     │   ├── RegistryUnreachable
+    │   ├── RegistryAnswerUnusable
     │   ├── RegistryRefused
     │   ├── SchemaIncompatible
     │   ├── SchemaNotRegistered
@@ -598,6 +599,19 @@ class RegistryUnreachable(RegistryError):
         super().__init__(
             f"the schema registry ({url}) could not be asked from the driver: {self.reason}. Check the url, that the "
             f"driver can reach it, and its certificates. {NOTHING_SENT}"
+        )
+
+
+class RegistryAnswerUnusable(RegistryError):
+    """`reason`: what is wrong with the answer, without the answer itself."""
+
+    def __init__(self, *, url: str, subject: str, reason: str) -> None:
+        self.url = url
+        self.subject = subject
+        self.reason = reason
+        super().__init__(
+            f"an answer of the schema registry ({url}) about subject {subject!r} cannot be used: {reason}. Check that "
+            f"the url is that of a schema registry, and what stands between. {NOTHING_SENT}"
         )
 
 

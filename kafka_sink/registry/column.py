@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from kafka_sink.errors import DuplicateColumn, MissingColumn
+from kafka_sink.errors import DuplicateColumn, MissingColumn, SchemaUnreadable
 from kafka_sink.registry import avro, json_schema, protobuf
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import prefix
-from kafka_sink.registry.registering import Registry
+from kafka_sink.registry.registering import MAX_DEPTH, Registry, depth_of
 from kafka_sink.registry.subjects import STRATEGIES, record_name, subject_name
 
 if TYPE_CHECKING:
@@ -64,7 +64,12 @@ def serialized(
         raise ValueError("schema and use.latest.version=true are two schemas: leave out one of them")
     fields = _fields(frame, columns)
     names = functools.partial(subject_name, subject, topic, is_key=is_key)
-    encoding, schema_id = _pinned(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
+    if isinstance(schema, str) and depth_of(schema) > MAX_DEPTH:
+        raise SchemaUnreadable(form=form, reason=f"it is nested more than {MAX_DEPTH} levels deep")
+    try:
+        encoding, schema_id = _pinned(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
+    except RecursionError:
+        raise SchemaUnreadable(form=form, reason="it is nested too deep to be read, or refers to itself") from None
     # A name with a dot in it is a column's, not a path.
     found = [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in columns]
     is_row = functools.reduce(operator.or_, (column.isNotNull() for column in found))

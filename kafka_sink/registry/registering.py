@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,17 +20,26 @@ from urllib.parse import urlsplit, urlunsplit
 from kafka_sink.deadline import within
 from kafka_sink.errors import (
     InvalidOption,
+    RegistryAnswerUnusable,
     RegistryRefused,
     RegistryUnreachable,
     SchemaIncompatible,
     SchemaNotRegistered,
 )
+from kafka_sink.quoting import quoted
 from kafka_sink.registry.extra import extra
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 NOT_FOUND, CONFLICT = 404, 409
+INT32_MAX = 2**31 - 1
+# A registry keeps a schema in one record of its topic, which by default is 1 MiB at most.
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+# A record within a record is three brackets; parsers of schemas call themselves for each.
+MAX_DEPTH = 200
+MAX_SHOWN_CHARACTERS = 60
+BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 # Of one question with the client's own retries. Its option `timeout`, without which it waits for ever, is that of one
 # `recv`.
 ASK_TIMEOUT_S = 120.0
@@ -76,7 +85,7 @@ class Registry:
         asked = {key: _boolean(key, conf.pop(key, default)) for key, default in SERIALIZER_KEYS.items()}
         try:
             conf |= {key: number(conf[key]) for key, number in NUMBERS.items() if key in conf}
-            client = official.new_client(conf)
+            client = _bounded(official.new_client(conf))
         except (ValueError, TypeError, OSError):
             expected = (
                 "url and what else confluent_kafka.schema_registry.SchemaRegistryClient takes, as it takes it (found: "
@@ -103,19 +112,25 @@ class Registry:
         else:
             found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
             answer = found.schema_id
-        schema_id: int = answer
-        return schema_id
+        schema_id = answer
+        return self._number(subject, "id", schema_id, least=0)
 
     def version(self, subject: str, schema: Schema) -> int:
         """Of a schema that others refer to. Raises as `schema_id` does."""
         self.schema_id(subject, schema)
-        version: int = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes).version
-        return version
+        found = self._ask(subject, "lookup_schema", subject, schema, normalize_schemas=self.normalizes)
+        return self._number(subject, "version", found.version, least=1)
 
     def latest(self, subject: str, fmt: str | None = None) -> Registered:
         """Raises SchemaNotRegistered where there is none, RegistryRefused or RegistryUnreachable."""
         found = self._ask(subject, "get_latest_version", subject, **({"fmt": fmt} if fmt else {}))
-        return Registered(found.schema_id, found.schema.schema_str)
+        text = found.schema.schema_str
+        if not isinstance(text, str):
+            raise RegistryAnswerUnusable(url=self.url, subject=subject, reason="it has no schema")
+        if depth_of(text) > MAX_DEPTH:
+            reason = f"its schema is nested more than {MAX_DEPTH} levels deep"
+            raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason)
+        return Registered(self._number(subject, "id", found.schema_id, least=0), text)
 
     def latest_or_none(self, subject: str, fmt: str | None = None) -> Registered | None:
         try:
@@ -142,6 +157,19 @@ class Registry:
             # What they quote of the url, e.g. as a port, may be of a password.
             said = f"{type(error).__name__}: {IN_QUOTES.sub('***', str(error))}"
             raise RegistryUnreachable(url=self.url, reason=self._quoted(said)) from None
+        except _Unusable as error:
+            raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=str(error)) from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            # What the client stumbles over; its text may quote the answer.
+            reason = f"it is not what a schema registry answers ({type(error).__name__})"
+            raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason) from None
+
+    def _number(self, subject: str, what: str, value: object, *, least: int) -> int:
+        """An id or a version, which are Java's ints. Raises RegistryAnswerUnusable."""
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= INT32_MAX:
+            return value
+        reason = f"its {what} is {quoted(repr(value), MAX_SHOWN_CHARACTERS)}, and not from {least} to {INT32_MAX}"
+        raise RegistryAnswerUnusable(url=self.url, subject=subject, reason=reason)
 
     def _version(self, subject: str, said: str) -> str:
         """Which one the schema was compared with: the registry's answer says it, or the latest is."""
@@ -150,13 +178,62 @@ class Registry:
             return told[1]
         try:
             return str(within(ASK_TIMEOUT_S, lambda: self.client.get_latest_version(subject)).version)
-        except (extra("confluent_kafka.schema_registry.error").SchemaRegistryError, *_transport_errors()):
+        except Exception:
+            # It says less than the refusal that is being told, whatever it was.
             return "unknown"
 
     def _quoted(self, said: str) -> str:
         for secret in self.secrets:
             said = said.replace(secret, "***")
         return " ".join(said.split())
+
+
+class _Unusable(Exception):
+    """An answer that is not read to its end."""
+
+
+def _bounded(client: SchemaRegistryClient) -> SchemaRegistryClient:
+    """The client, which reads no more of an answer than MAX_ANSWER_BYTES. The in-memory one has no session."""
+    session = getattr(getattr(client, "_rest_client", None), "session", None)
+    if session is not None:
+        # A compressed answer of a few bytes may be gigabytes.
+        session.headers["Accept-Encoding"] = "identity"
+        session.event_hooks["response"].append(_bound)
+    return client
+
+
+def _bound(response: Any) -> None:
+    """Before a body is read."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise _Unusable("it is compressed, which was not asked for")
+    (stream_type,) = (library.SyncByteStream for library in _http_libraries()[:1])
+    inner = response.stream
+
+    class Bounded(stream_type):  # type: ignore[misc, valid-type]
+        def __iter__(self) -> Iterator[bytes]:
+            size_bytes = 0
+            for chunk in inner:
+                size_bytes += len(chunk)
+                if size_bytes > MAX_ANSWER_BYTES:
+                    raise _Unusable(f"it is larger than {MAX_ANSWER_BYTES} bytes")
+                yield chunk
+
+        def close(self) -> None:
+            inner.close()
+
+    response.stream = Bounded()
+
+
+def depth_of(text: str) -> int:
+    """How deep brackets are nested outside of strings; 0 for a text that is no JSON."""
+    depth = deepest = 0
+    for mark in BRACKETS.finditer(text):
+        if mark[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark[0] in "]}":
+            depth -= 1
+    return deepest
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

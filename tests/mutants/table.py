@@ -913,6 +913,20 @@ SECURITY: tuple[Mutant, ...] = (
         "tests/unit/registry/test_proto_text.py::test_no_module_of_the_working_directory_is_run",
     ),
     Mutant(
+        "registry: any number is taken for a schema's id",
+        "kafka_sink/registry/registering.py",
+        "not isinstance(value, bool) and least <= value <= INT32_MAX:",
+        "True:",
+        "tests/unit/registry/test_registering.py::test_an_id_that_does_not_fit_is_refused_when_a_schema_is_registered",
+    ),
+    Mutant(
+        "registry: an answer has no bound",
+        "kafka_sink/registry/registering.py",
+        "if size_bytes > MAX_ANSWER_BYTES:",
+        "if False:",
+        "tests/unit/registry/test_registering.py::test_an_answer_that_cannot_be_used_is_an_error_with_its_reason",
+    ),
+    Mutant(
         "security: nobody hears that host names are not verified",
         CONFIG,
         "not self.is_encrypted or self.ssl_endpoint_identification_algorithm",

@@ -22,6 +22,14 @@ INCOMPATIBLE = (
 POLL_INTERVAL_S = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """A body as it is, for one that is no JSON."""
+
+    data: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class StandIn:
     """`answers`: status and body by method and path without its query; `asked`: what was, in order, with bodies."""
@@ -41,8 +49,11 @@ def registry_stand_in(answers: Mapping[tuple[str, str], tuple[int, Any]]) -> Ite
             stand_in.asked.append((self.command, path, body))
             not_found = (404, {"error_code": 40401, "message": f"nothing at {path}"})
             status, said = stand_in.answers.get((self.command, path), not_found)
-            data = json.dumps(said).encode()
+            raw = said if isinstance(said, RawAnswer) else RawAnswer(json.dumps(said).encode())
+            data = raw.data
             self.send_response(status)
+            for name, value in raw.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

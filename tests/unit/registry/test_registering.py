@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import socket
 import time
@@ -12,6 +13,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from kafka_sink.errors import (
     InvalidOption,
+    RegistryAnswerUnusable,
     RegistryError,
     RegistryRefused,
     RegistryUnreachable,
@@ -19,8 +21,8 @@ from kafka_sink.errors import (
     SchemaNotRegistered,
 )
 from kafka_sink.registry import registering
-from kafka_sink.registry.registering import Registry
-from registry_stand_in import INCOMPATIBLE, registry_stand_in
+from kafka_sink.registry.registering import Registry, depth_of
+from registry_stand_in import INCOMPATIBLE, RawAnswer, registry_stand_in
 from scripted_peers import drips, peer
 
 TEXT = '{"type": "record", "name": "r", "fields": []}'
@@ -154,6 +156,70 @@ def test_a_conf_that_the_client_does_not_take_is_an_option_that_is_wrong(conf: d
         Registry.of(conf)
     assert all(key in str(refused.value) for key in conf)
     assert "hunter2" not in str(refused.value) and refused.value.__suppress_context__
+
+
+def deep(levels: int) -> str:
+    return '{"type": "array", "items": ' * levels + '"int"' + "}" * levels
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        *(
+            ({**FOUND[1], "id": number}, "its id is")
+            for number in (None, "9", -1, 2**31, 2**64, 1.5, True, [], "x" * 10_000)
+        ),
+        ({**FOUND[1], "schema": None}, "it has no schema"),
+        ({**FOUND[1], "schema": {"type": "int"}}, "it has no schema"),
+        ({**FOUND[1], "schema": deep(201)}, "nested more than 200 levels deep"),
+        ({**FOUND[1], "schema": "[" * 100_000}, "nested more than 200 levels deep"),
+        ({**FOUND[1], "schema": "x" * (17 * 1024 * 1024)}, "larger than 16777216 bytes"),
+        ([FOUND[1]], "it is not what a schema registry answers"),
+        ("canary", "it is not what a schema registry answers"),
+        ({"metadata": 7}, "it is not what a schema registry answers"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_used_is_an_error_with_its_reason(answer: Any, reason: str) -> None:
+    with registry_stand_in({LATEST: (200, answer), LOOK_UP: (200, answer)}) as stand_in:
+        registry = Registry.of({"url": stand_in.url, "use.latest.version": "true", **QUICK})
+        with pytest.raises(RegistryAnswerUnusable) as refused:
+            registry.latest("orders-value")
+    assert reason in refused.value.reason and len(str(refused.value)) < 600
+    assert stand_in.url in str(refused.value) and "'orders-value'" in str(refused.value)
+    assert "canary" not in said_of(refused.value) if refused.value.__suppress_context__ else True
+
+
+@pytest.mark.parametrize("number", [0, 1, 2**31 - 1])
+def test_every_id_that_fits_the_frame_is_taken(number: int) -> None:
+    with registry_stand_in({REGISTER: (200, {"id": number}), LATEST: (200, {**FOUND[1], "id": number})}) as stand_in:
+        registry = Registry.of({"url": stand_in.url, **QUICK})
+        assert registry.schema_id("orders-value", SCHEMA) == registry.latest("orders-value").schema_id == number
+
+
+@pytest.mark.parametrize("number", [None, "9", -1, 2**31, True])
+def test_an_id_that_does_not_fit_is_refused_when_a_schema_is_registered(number: Any) -> None:
+    answers = {REGISTER: (200, {"id": number})}
+    with registry_stand_in(answers) as stand_in, pytest.raises(RegistryAnswerUnusable, match="its id is"):
+        Registry.of({"url": stand_in.url, **QUICK}).schema_id("orders-value", SCHEMA)
+
+
+def test_an_answer_nested_deeper_than_a_parser_calls_itself_is_refused() -> None:
+    answer = RawAnswer(b"[" * 200_000)
+    with registry_stand_in({LATEST: (200, answer)}) as stand_in, pytest.raises(RegistryAnswerUnusable, match="RecursionError"):
+        Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
+
+
+def test_a_compressed_answer_is_not_opened() -> None:
+    bomb = RawAnswer(gzip.compress(b" " * 20 * 1024 * 1024), {"Content-Encoding": "gzip"})
+    with registry_stand_in({LATEST: (200, bomb)}) as stand_in, pytest.raises(RegistryAnswerUnusable, match="compressed"):
+        Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value")
+
+
+def test_schemas_as_deep_as_is_allowed_are_taken() -> None:
+    with registry_stand_in({LATEST: (200, {**FOUND[1], "schema": deep(200)})}) as stand_in:
+        assert Registry.of({"url": stand_in.url, **QUICK}).latest("orders-value").text == deep(200)
+    assert depth_of('{"a": "[[[[\\"[", "b": [[]]}') == 3
+    assert depth_of('syntax = "proto3"; message M {}') == 1
 
 
 def test_a_registry_does_not_show_its_secrets() -> None:
