@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kafka_sink.config import VERSION, ProducerConfig
+from kafka_sink.deadline import within
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
 from kafka_sink.errors import NOTHING_SENT, ConfigError, ProtocolError, TokenUnavailable
@@ -43,6 +44,10 @@ _ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, uuid.UUID(int=1), 
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
 
+class _TooSlow(Exception):
+    """What the broker asks SCRAM for."""
+
+
 class NoAnswer(Exception):
     """A host that answered before does not any more, or not to this."""
 
@@ -65,6 +70,7 @@ class Dialogue:
             self._connection.next_answer()
             if self._connection.state is not before:
                 self._begin_step()
+            self._compute()
             self._send(self._connection.own_request())
 
     def ask(self, request: Request) -> Response:
@@ -112,6 +118,15 @@ class Dialogue:
 
     def close(self) -> None:
         self._sock.close()
+
+    def _compute(self) -> None:
+        """Of SCRAM, what takes long. Raises ProtocolError where it takes longer than the step may."""
+        if (computation := self._connection.computation) is None:
+            return
+        try:
+            self._connection.computed(within(self._until_s - time.monotonic(), computation))
+        except TimeoutError:
+            raise _TooSlow from None
 
     def _begin_step(self) -> None:
         self._until_s = time.monotonic() + STEP_TIMEOUT_S
@@ -248,6 +263,8 @@ def _introduced(attempt: Attempt, dialogue: Dialogue, config: ProducerConfig) ->
         dialogue.cluster = response
     except ProtocolError as error:
         return attempt, reaching.not_kafka(error)
+    except _TooSlow:
+        return attempt, reaching.too_slow(_waited())
     except TimeoutError:
         return attempt, reaching.said_nothing(dialogue.at, _waited())
     except OSError as error:

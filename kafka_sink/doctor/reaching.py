@@ -21,6 +21,7 @@ from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipp
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
 from kafka_sink.net.transport import TlsFailure
+from kafka_sink.protocol.sasl import TOO_SLOW
 from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
@@ -151,6 +152,15 @@ def said_nothing(at: str, error: TimeoutError) -> Failure:
             "is in its own log",
         )
     return Failure("sasl", f"no answer to {at} ({error})", "look into the broker's log")
+
+
+def too_slow(error: TimeoutError) -> Failure:
+    return Failure(
+        "sasl",
+        f"{TOO_SLOW} ({error})",
+        "have the user's SCRAM credentials made again with 4096 to 16384 iterations (kafka-configs.sh), or check on a "
+        "host that is less busy",
+    )
 
 
 def not_kafka(error: ProtocolError) -> Failure:

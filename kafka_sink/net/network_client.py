@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_sink.backoff import backoff_ms
+from kafka_sink.deadline import started
 from kafka_sink.errors import (
     AuthenticationFailed,
     ClusterChanged,
@@ -64,7 +65,7 @@ from kafka_sink.protocol.requests import (
     Response,
     api_of,
 )
-from kafka_sink.protocol.sasl import Authentication
+from kafka_sink.protocol.sasl import TOO_SLOW, Authentication
 
 Resolve = Callable[[str, int], Sequence[Address]]
 # Begins an exchange with the credentials of the moment. May block, for a token; raises ClusterError.
@@ -389,6 +390,9 @@ class NetworkClient:
             return
         if own := connection.own_request(_Pending(None, now_ms)):
             self._transmit(node, own)
+        if connection.computation is not None:
+            node.computing_since_ms = now_ms
+            self._compute(node, now_ms)
         if before is not State.OPEN and connection.state is State.OPEN:
             self._metrics.response_received(node.node_id)
             if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
@@ -416,6 +420,25 @@ class NetworkClient:
     @property
     def _is_connected(self) -> bool:
         return any(node.state is NodeState.READY for node in self._by_key.values())
+
+    def _compute(self, node: Node, now_ms: int) -> None:
+        """What SCRAM takes long for is computed beside other connections; one at a time for each node, so that a broker
+        which hangs up and asks again does not have many computed at once."""
+        connection = node.connection
+        if connection is None or connection.computation is None:
+            return
+        if node.computing is None:
+            node.computing = started(connection.computation)
+            node.computation = connection.computation
+            node.computing.add_done_callback(lambda _: self._transport.wakeup())
+        elif node.computing.done():
+            future, node.computing = node.computing, None
+            if node.computation is not connection.computation:
+                self._compute(node, now_ms)
+                return
+            connection.computed(future.result())
+            node.computing_since_ms = None
+            self._transmit(node, connection.own_request(_Pending(None, now_ms)))
 
     def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
         match error:
@@ -491,6 +514,8 @@ class NetworkClient:
             return None
         if node.state is NodeState.CONNECTING:
             return node.attempted_ms + node.setup_timeout_ms, f"no connection within {node.setup_timeout_ms} ms"
+        if node.computing_since_ms is not None:
+            return node.computing_since_ms + settings.request_timeout_ms, TOO_SLOW
         oldest: _Pending | None = _connection(node).oldest_token
         if oldest is not None:
             limit_ms = settings.request_timeout_ms
@@ -524,6 +549,7 @@ class NetworkClient:
 
     def _on_time(self, now_ms: int) -> None:
         for node in list(self._by_key.values()):
+            self._compute(node, now_ms)
             if node.session_until_ms is not None and now_ms >= node.session_until_ms:
                 self._reauthenticate(node, now_ms)
             deadline = self._deadline(node)

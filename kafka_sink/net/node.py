@@ -13,11 +13,13 @@ import enum
 import random
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from kafka_sink.backoff import backoff_ms
 from kafka_sink.net.transport import Address
 from kafka_sink.protocol.connection import Connection
+from kafka_sink.protocol.sasl import Computation
 from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
@@ -52,6 +54,10 @@ class Node:
     # When the connection is to be authenticated anew; None: not.
     session_until_ms: int | None = None
     setup_timeout_ms: int = 0
+    # Of the connection's authentication, or of an earlier one's which nobody waits for any more; and since when.
+    computing: Future[bytes] | None = None
+    computation: Computation | None = None
+    computing_since_ms: int | None = None
     _untried: deque[Address] = field(default_factory=deque)
 
     def __str__(self) -> str:
@@ -119,6 +125,7 @@ class Node:
         self.state = NodeState.DISCONNECTED
         self.connection = None
         self.session_until_ms = None
+        self.computing_since_ms = None
 
     def back_off(self, now_ms: int, initial_ms: int, max_ms: int, rng: random.Random) -> None:
         """The node rests for longer after each failure in a row (KIP-144)."""

@@ -53,7 +53,7 @@ from kafka_sink.protocol.requests import (
     encode_request,
     select_version,
 )
-from kafka_sink.protocol.sasl import Authentication
+from kafka_sink.protocol.sasl import Authentication, Computation
 
 # A partition takes about 45 bytes of a Metadata answer, the largest we ask for: this is room for 350,000 of them. A
 # frame's bytes are kept until it is whole, so this also bounds what a hostile peer can make us hold.
@@ -185,6 +185,8 @@ class Connection:
         self.session_lifetime_ms = 0
         self._authentication = authentication
         self._own_request: Request | None = None
+        # To be run by whoever drives the connection, and its result given to `computed`; None: nothing is.
+        self.computation: Computation | None = None
         self._was_open = False
         # API key -> (lowest, highest) version, and feature -> level, as the broker said.
         self.ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
@@ -391,12 +393,20 @@ class Connection:
     def _respond(self, challenge: bytes | None) -> None:
         assert self._authentication is not None
         response = self._authentication.exchange.respond(challenge)
-        if response is not None:
+        if isinstance(response, bytes):
             self._own_request = SaslAuthenticateRequest(response)
+            return
+        if response is not None:
+            self.computation = response
             return
         # Nothing of it is needed any more.
         self._authentication = None
         self._trusted(Input.AUTHENTICATED)
+
+    def computed(self, response: bytes) -> None:
+        """What `computation` gave, which `own_request` sends."""
+        self.computation = None
+        self._own_request = SaslAuthenticateRequest(response)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ Non-obvious:
 * Names and passwords go through no SASLprep: Kafka's own client and `kafka-configs.sh` take their UTF-8 as it is
   (ScramFormatter.normalize), so that a prepared password would be another one.
 * A broker may ask for many iterations to keep a client busy, or for few to learn its password: both are bounded, before
-  anything is computed.
+  anything is computed. What takes longer than Kafka's own is left to the caller, who has other connections: it runs the
+  `Computation` beside them, for as long as it has time.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-84, KIP-255, KIP-342;
 org.apache.kafka.common.security.scram.internals.ScramSaslClient.
@@ -34,13 +35,21 @@ from kafka_sink.quoting import quoted
 
 # RFC 7677, section 4; Kafka's ScramMechanism has the same.
 MIN_ITERATIONS = 4096
-# A second of this machine's time, or less; Kafka hands out no more than 16,384.
+# One to two seconds of one core, and more of a busy one.
 MAX_ITERATIONS = 1_000_000
+# What Kafka hands out at most (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
+MAX_ITERATIONS_AT_ONCE = 16_384
+TOO_SLOW = (
+    f"the password was not hashed in time, as the broker asks for so many iterations of SCRAM: Kafka's own ask for "
+    f"{MAX_ITERATIONS_AT_ONCE} at most"
+)
 # A broker's nonce and salt have some 30 bytes. What it says is kept, hashed and compared; this much of it.
 MAX_CHALLENGE_BYTES = 8 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 Nonce = Callable[[], str]
+# What to answer, once it is computed.
+Computation = Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +85,9 @@ Login = PasswordLogin | TokenLogin
 
 
 class Exchange(Protocol):
-    def respond(self, challenge: bytes | None) -> bytes | None:
-        """What to send: at first (`challenge` None), then for each challenge. None: nothing more, the broker has said
-        all that it must. Raises SaslRefused."""
+    def respond(self, challenge: bytes | None) -> bytes | Computation | None:
+        """What to send, or what computes it: at first (`challenge` None), then for each challenge. None: nothing more,
+        the broker has said all that it must. Raises SaslRefused."""
 
 
 # --- PLAIN ------------------------------------------------------------------------------------------------------------
@@ -112,17 +121,17 @@ class _Scram:
         self._nonce = nonce().encode()
         username = login.username.replace("=", "=3D").replace(",", "=2C")
         self._first_bare = b"n=" + username.encode() + b",r=" + self._nonce
-        self._answer_to: Callable[[bytes], bytes | None] = self._on_server_first
+        self._answer_to: Callable[[bytes], bytes | Computation | None] = self._on_server_first
         self._server_signature = b""
 
-    def respond(self, challenge: bytes | None) -> bytes | None:
+    def respond(self, challenge: bytes | None) -> bytes | Computation | None:
         if challenge is None:
             return _GS2_HEADER + self._first_bare
         if len(challenge) > MAX_CHALLENGE_BYTES:
             raise self._refused(f"it sends a challenge of {len(challenge)} bytes")
         return self._answer_to(challenge)
 
-    def _on_server_first(self, challenge: bytes) -> bytes:
+    def _on_server_first(self, challenge: bytes) -> bytes | Computation:
         match = _SERVER_FIRST.fullmatch(challenge)
         if match is None:
             raise self._refused("its first message is not SCRAM's")
@@ -131,14 +140,22 @@ class _Scram:
             raise self._refused("its nonce does not continue the client's")
         if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
             raise self._refused(f"it asks for {iterations} iterations, not {MIN_ITERATIONS} to {MAX_ITERATIONS}")
-        salted = hashlib.pbkdf2_hmac(self._digest, self._login.password.encode(), self._decoded(match[2]), iterations)
+        salt = self._decoded(match[2])
+        self._answer_to = self._on_server_final
+
+        def computation() -> bytes:
+            return self._final(challenge, nonce, salt, iterations)
+
+        return computation() if iterations <= MAX_ITERATIONS_AT_ONCE else computation
+
+    def _final(self, server_first: bytes, nonce: bytes, salt: bytes, iterations: int) -> bytes:
+        salted = hashlib.pbkdf2_hmac(self._digest, self._login.password.encode(), salt, iterations)
         client_key = self._hmac(salted, b"Client Key")
         final_bare = b"c=" + base64.b64encode(_GS2_HEADER) + b",r=" + nonce
-        message = b",".join((self._first_bare, challenge, final_bare))
+        message = b",".join((self._first_bare, server_first, final_bare))
         signature = self._hmac(hashlib.new(self._digest, client_key).digest(), message)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), message)
-        self._answer_to = self._on_server_final
         return final_bare + b",p=" + base64.b64encode(proof)
 
     def _on_server_final(self, challenge: bytes) -> None:

@@ -38,6 +38,7 @@ from kafka_sink.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from kafka_sink.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.producer.metadata import Metadata
+from kafka_sink.protocol import sasl
 from kafka_sink.protocol import transactions as txn
 from kafka_sink.protocol.connection import Connection, State
 from kafka_sink.protocol.requests import (
@@ -318,13 +319,19 @@ def _right_challenges(mechanism: str) -> Iterable[bytes]:
         return [b""]
     digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     exchange = _begun(mechanism).exchange
-    first_bare = (exchange.respond(None) or b"").removeprefix(b"n,,")
+    first_bare = _said(exchange, None).removeprefix(b"n,,")
     server_first = f"r={NONCE}3rfcNHYJY1ZVvWVs7j,s={b64encode(b'some salt').decode()},i=4096".encode()
-    final_bare = (exchange.respond(server_first) or b"").rpartition(b",p=")[0]
+    final_bare = _said(exchange, server_first).rpartition(b",p=")[0]
     salted = hashlib.pbkdf2_hmac(digest, PASSWORD.password.encode(), b"some salt", 4096)
     key = hmac.digest(salted, b"Server Key", digest)
     signature = hmac.digest(key, b",".join((first_bare, server_first, final_bare)), digest)
     return [server_first, b"v=" + b64encode(signature)]
+
+
+def _said(exchange: sasl.Exchange, challenge: bytes | None) -> bytes:
+    """Nothing where all is said."""
+    said = exchange.respond(challenge)
+    return said() if callable(said) else said or b""
 
 
 def _challenges(mechanism: str) -> Decoder:
@@ -333,7 +340,7 @@ def _challenges(mechanism: str) -> Decoder:
         challenges = iter(data.split(b"\n"))
         challenge: bytes | None = None
         for _ in range(MOST_OWN_REQUESTS - 1):
-            if begun.exchange.respond(challenge) is None:
+            if not _said(begun.exchange, challenge):
                 return
             challenge = next(challenges, b"")
             begun.shown(challenge.decode("utf-8", "replace"))

@@ -2461,6 +2461,30 @@ PEERS: tuple[Mutant, ...] = (
         "not names:\n",
         f"{TESTS_NET}/test_tls.py::test_a_broker_that_is_not_verified_hears_nothing",
     ),
+    Mutant(
+        "peers: a million iterations of SCRAM hold all connections",
+        SASL,
+        "computation() if iterations <= MAX_ITERATIONS_AT_ONCE else computation\n",
+        "computation()\n",
+        f"{TESTS_PROTOCOL}/test_sasl.py::"
+        "test_iterations_beyond_kafkas_own_are_left_to_the_caller_and_count_as_well",
+    ),
+    Mutant(
+        "peers: iterations of SCRAM are computed for as long as they take",
+        f"{NET}/network_client.py",
+        "        if node.computing_since_ms is not None:\n",
+        "        if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestManyIterations::"
+        "test_that_take_longer_than_a_request_may_are_told",
+    ),
+    Mutant(
+        "peers: what was computed for a connection that is gone answers the next one",
+        f"{NET}/network_client.py",
+        "            if node.computation is not connection.computation:\n",
+        "            if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestManyIterations::"
+        "test_are_computed_once_at_a_time_however_often_a_broker_asks",
+    ),
 )
 
 MUTANTS: tuple[Mutant, ...] = (

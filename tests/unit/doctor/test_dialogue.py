@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from kafka_sink import security
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Failure
 from kafka_sink.net.transport import Address
-from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, MetadataResponse
-from scripted_peers import Behaviour, advertises, drips, hangs_up, peer, says_nothing, silent_host, speaks_http
+from kafka_sink.protocol.requests import (
+    InitProducerIdRequest,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from scripted_peers import (
+    Behaviour,
+    advertises,
+    drips,
+    hangs_up,
+    peer,
+    says_nothing,
+    scripted,
+    silent_host,
+    speaks_http,
+)
 
 STEP_TIMEOUT_S = 0.3
 
@@ -129,6 +149,29 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_none() -> None:
             with pytest.raises(NoAnswer, match="no answer to Metadata: within"):
                 opened.ask(MetadataRequest((), False))
         assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
+
+
+def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may ask SCRAM for a million."""
+    over = threading.Event()
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *of: over.wait(30) and bytes(32))
+    monkeypatch.setattr(security, "_nonce", lambda: "nonce")
+    challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
+    asks: list[tuple[Request, Any]] = [
+        (SaslHandshakeRequest("SCRAM-SHA-256"), {"mechanisms": ["SCRAM-SHA-256"]}),
+        (SaslAuthenticateRequest(b""), {"auth_bytes": challenge}),
+    ]
+    of_scram = {
+        "kafka.bootstrap.servers": "b:1", "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.username": "u", "kafka.sasl.password": "hunter2",
+    }  # fmt: skip
+    with peer(scripted(asks)) as port:
+        attempt, _ = dial("127.0.0.1", port, sink_config(of_scram).producer)
+    over.set()
+    assert attempt.failure is not None
+    assert attempt.failure.step == "sasl"
+    assert "so many iterations of SCRAM" in attempt.failure.found
+    assert "kafka-configs.sh" in attempt.failure.remedy
 
 
 def quiet(behaviour: Behaviour) -> Behaviour:

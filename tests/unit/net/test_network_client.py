@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import socket
 import struct
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from kafka_sink.protocol.requests import (
 )
 from kafka_sink.protocol.sasl import Authentication, PasswordLogin, authentication
 from kafka_sink.protocol.transactions import EndTxnRequest
+from waiting import wait_until
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
@@ -1191,7 +1194,7 @@ class SecureWorld(World):
     RANGES = {**World.RANGES, 17: (0, 1), 36: (0, 2)}  # noqa: RUF012
 
     def __init__(self, **changed: Any) -> None:
-        super().__init__(authenticate=alice, **changed)
+        super().__init__(**{"authenticate": alice, **changed})
 
     def said(self) -> bytes:
         return self.transport.outbox[self.key][-1]
@@ -1272,6 +1275,93 @@ class TestAuthentication:
         for world in (answered, authenticated):
             world.poll(Disconnected(0, "the peer closed the connection"))
             assert world.client.last_error.endswith("the peer closed the connection")
+
+
+class Hashing:
+    """The password's hash, which takes until it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.goes_on = threading.Event()
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", self)
+
+    def __call__(self, *of: object) -> bytes:
+        self.begun += 1
+        assert self.goes_on.wait(30)
+        return bytes(32)
+
+
+class TestManyIterations:
+    """What a broker asks SCRAM for is computed beside other connections."""
+
+    @pytest.fixture
+    def hashing(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hashing]:
+        hashing = Hashing(monkeypatch)
+        yield hashing
+        hashing.goes_on.set()
+
+    def asked(self, world: SecureWorld, iterations: int = 1_000_000) -> None:
+        """As far as the broker's first message."""
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.answer(handshake_answer)
+        world.poll(Sent(world.key), Received(world.key, challenge_answer(correlation_id(world.said()), iterations)))
+
+    def world(self) -> SecureWorld:
+        return SecureWorld(
+            request_timeout_ms=5_000,
+            authenticate=lambda: authentication("SCRAM-SHA-256", PasswordLogin("alice", "hunter2"), lambda: "nonce"),
+        )
+
+    def test_hold_no_other_connection(self, hashing: Hashing) -> None:
+        world = self.world()
+        self.asked(world)
+        sent = len(world.transport.outbox[world.key])
+        for _ in range(3):
+            assert world.poll() == []
+        assert len(world.transport.outbox[world.key]) == sent
+        hashing.goes_on.set()
+        wait_until(lambda: world.transport.woken, 10, "the poll to be ended")
+        world.poll()
+        assert b"c=biws,r=noncemore,p=" in world.said()
+        assert hashing.begun == 1
+        assert world.client.last_error == ""
+
+    def test_that_take_longer_than_a_request_may_are_told(self, hashing: Hashing) -> None:
+        world = self.world()
+        self.asked(world)
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == set()
+        assert "16384" in world.client.last_error
+
+    def test_are_computed_once_at_a_time_however_often_a_broker_asks(self, hashing: Hashing) -> None:
+        world = self.world()
+        for _ in range(5):
+            self.asked(world)
+            world.poll(Disconnected(world.key, "the peer closed the connection"))
+            world.transport.now_ms += 60_000
+        assert hashing.begun == 1
+        # That of a connection that is gone is no answer on the next one.
+        self.asked(world)
+        sent = len(world.transport.outbox[world.key])
+        hashing.goes_on.set()
+        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the second hash")
+        assert hashing.begun == 2
+        assert b"c=biws,r=noncemore,p=" in world.said()
+
+    @pytest.mark.parametrize("iterations", [4_096, 16_384])
+    def test_that_kafka_hands_out_are_computed_at_once(self, hashing: Hashing, iterations: int) -> None:
+        hashing.goes_on.set()
+        world = self.world()
+        self.asked(world, iterations)
+        assert b"c=biws,r=noncemore,p=" in world.said()
+
+
+def challenge_answer(correlation_id: int, iterations: int) -> bytes:
+    challenge = f"r=noncemore,s=c2FsdA==,i={iterations}".encode()
+    body = b"\0" + struct.pack(">h", 0) + b"\0" + bytes([len(challenge) + 1]) + challenge
+    return framed(correlation_id, body + struct.pack(">qb", 0, 0))
 
 
 class TestSessions:

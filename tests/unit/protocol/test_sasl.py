@@ -15,6 +15,7 @@ from kafka_sink.errors import SaslRefused
 from kafka_sink.protocol.sasl import (
     MAX_CHALLENGE_BYTES,
     MAX_ITERATIONS,
+    MAX_ITERATIONS_AT_ONCE,
     MECHANISMS,
     Exchange,
     PasswordLogin,
@@ -122,6 +123,17 @@ def test_a_first_message_that_is_refused_before_anything_is_computed(
     with pytest.raises(SaslRefused, match=words) as refused:
         exchange.respond(challenge)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("iterations", [MAX_ITERATIONS_AT_ONCE, MAX_ITERATIONS_AT_ONCE + 1, 50_000])
+def test_iterations_beyond_kafkas_own_are_left_to_the_caller_and_count_as_well(iterations: int) -> None:
+    server = Server("hunter2", "sha256", iterations)
+    exchange, first = begun("SCRAM-SHA-256")
+    answer = exchange.respond(server.first(first))
+    assert callable(answer) == (iterations > MAX_ITERATIONS_AT_ONCE)
+    proof = server.final(answer() if callable(answer) else answer or b"")
+    assert proof is not None
+    assert exchange.respond(proof) is None
 
 
 @pytest.mark.parametrize(
