@@ -547,6 +547,8 @@ class TooManyBadRows(KafkaSinkError):
         self.first_rows = tuple(first_rows)
         reasons = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
         first = ", ".join(map(str, self.first_rows))
+        # Of those that leaders refused it is not known.
+        which = f" The first of them, as (Spark partition, row of its task from 0): {first}." if first else ""
         after = (
             "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has "
             "failed, and when it runs again they will be there twice."
@@ -555,8 +557,7 @@ class TooManyBadRows(KafkaSinkError):
         )
         super().__init__(
             f"{sum(self.counts.values())} of {rows} rows cannot be written to Kafka ({reasons}); {limit} allows "
-            f"{allowed}. The first of them, as (Spark partition, row of its task from 0): {first}. Mend the rows, or "
-            f"raise {limit}. {after}"
+            f"{allowed}.{which} Mend the rows, or raise {limit}. {after}"
         )
 
 

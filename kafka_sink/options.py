@@ -384,8 +384,9 @@ _BAD_ROWS = """\
 A row is bad if it alone is to blame: it is larger than `kafka.max.request.size`, or, compressed, than its topic's
 `max.message.bytes`; its topic is null, empty or a name that no topic can have; it names a partition that its topic does
 not have; its time is before 1970, or further from now than its topic allows; a header has no key, or one that is not
-UTF-8; it has no key, and its topic compacts. Bad rows are found before anything of them is sent. To know a topic's
-settings takes the ACL TOPIC DESCRIBE_CONFIGS: a task asks for them once, when it meets the topic."""
+UTF-8; it has no key, and its topic compacts. Bad rows are found before they are sent, as far as the settings of their
+topic are known, which takes the ACL TOPIC DESCRIBE_CONFIGS; a task asks for them once, when it meets the topic. Rows
+that a leader then names as refused are bad as well."""
 
 
 _RATE = """\

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
@@ -40,9 +41,10 @@ from kafka_sink.producer.runs import PackedRuns, Runs
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons, columns_for_fingerprint, judge_values, plain
 from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
-from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, dead_letters
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.records.row_identity import RowIdentity
+from kafka_sink.records.row_identity import NAMES, RowIdentity
+from kafka_sink.records.sent_rows import SentRow, rows_before
 
 Int64s = npt.NDArray[np.int64]
 
@@ -102,6 +104,9 @@ class Write:
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
         )
         self._receipts = Receipts()
+        if bad_rows is not None:
+            self._receipts.refused = deque()
+            self._receipts.dead_letter_topic = bad_rows.dead_letter_topic
         # The id under which this write saw each topic first.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
@@ -117,6 +122,7 @@ class Write:
 
         Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
         """
+        self._account_for_refused()
         # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
         self._may_ask_again = True
         rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
@@ -219,10 +225,7 @@ class Write:
         self._place(self._identified(columns, good), self._topics_of, started_ms)
         if bad.size and policy.dead_letter_topic is not None:
             rows = BadRows(batch.take(pa.array(bad)), reasons[bad], self.record_count + bad, sizes[bad])
-            letters = self._fitting_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
-            its_topic = RowTopics((policy.dead_letter_topic,), None)
-            columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
-            self._place(columns, lambda _: its_topic, started_ms)
+            self._place_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
         if self._fingerprint is not None:
             self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))
         self.record_count += arrow_batch.num_rows
@@ -251,6 +254,30 @@ class Write:
         reasons[place[refused != GOOD]] = refused[refused != GOOD]
         reasons[place[outside]] = Reason.PartitionOutOfRange
         return reasons, sizes
+
+    def _account_for_refused(self) -> bool:
+        """Counts rows that leaders have refused since the last call, or writes them as dead letters; whether there were
+        any. Raises TooManyBadRows, and what placing raises."""
+        waiting, policy = self._receipts.refused, self._bad_rows
+        if not waiting or policy is None or self._tally is None:
+            return False
+        sent = []
+        while waiting:
+            (topic, partition), timestamp_ms, body = waiting.popleft()
+            sent.append(SentRow(topic, partition, timestamp_ms, body))
+        self._tally.add_refused(len(sent), self.record_count)
+        if policy.dead_letter_topic is not None:
+            added = 0 if self._row_identity is None else len(NAMES)
+            rows = rows_before(sent, added_headers=added)
+            reasons = np.full(len(sent), Reason.RefusedByLeader, np.uint8)
+            bad = BadRows(rows, reasons, np.full(len(sent), NO_NUMBER), np.zeros(len(sent), np.int64))
+            self._place_letters(bad, policy.origin, policy.dead_letter_topic, monotonic_ms())
+        return True
+
+    def _place_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> None:
+        letters = self._fitting_letters(bad, origin, topic, started_ms)
+        columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
+        self._place(columns, lambda _: RowTopics((topic,), None), started_ms)
 
     def _fitting_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> pa.RecordBatch:
         """The dead letters, without what makes them too large for `topic`. Raises RecordTooLarge where that does not
@@ -291,12 +318,15 @@ class Write:
         return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
 
     def finish(self) -> tuple[PartitionReceipt, ...]:
-        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError.
+        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError, and with
+        rows that leaders refuse what `append` raises.
 
         Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
         took the first ones away with the old one: so they are asked which topic it is, after the last row.
         """
         self._producer.flush(self._receipts)
+        while self._account_for_refused():
+            self._producer.flush(self._receipts)
         self._producer.check_topics(self._topic_ids, self._receipts)
         return self._receipts.partitions()
 

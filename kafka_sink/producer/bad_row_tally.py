@@ -117,6 +117,13 @@ class BadRowTally:
         rows = int(numbers[-1]) + 1
         check_limits(self._receipt(so_far), rows, rows_are_written=False)
 
+    def add_refused(self, count: int, rows: int) -> None:
+        """Of those that leaders refused, of which it is not known which rows of the task they were. `rows`: as many
+        were delivered so far. Raises TooManyBadRows."""
+        self._counts[Reason.RefusedByLeader.name] += count
+        so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
+        check_limits(self._receipt(so_far), rows, rows_are_written=False)
+
     def receipt(self) -> BadRowReceipt:
         return self._receipt(self._policy.limits)
 

@@ -1,4 +1,5 @@
-"""A batch that its leader refused as too large (MESSAGE_TOO_LARGE), in parts that are sent instead.
+"""A batch that its leader refused: as too large (MESSAGE_TOO_LARGE), in parts that are sent instead; or for some of its
+records (INVALID_TIMESTAMP, INVALID_RECORD), without them.
 
     refused  [ sequence 40 ............................ 99 ]
     parts    [ 40 ....... 61 ][ 62 ....... 83 ][ 84 .. 99 ]
@@ -16,17 +17,22 @@ Cost: the Sender does this under the lock; for 1 MiB of records of 100 bytes 8 m
 (`records/record_runs.py` says what of it is Python). A topic's next batches are made smaller, so it is paid for those
 that were under way and no more.
 
-Source: ProducerBatch.split, KIP-126.
+Without some records a batch has fewer sequences than before: `Sequences.leave_out` says when that is safe.
+
+Source: ProducerBatch.split, KIP-126, KIP-467.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.receipts import RefusedRow
 from kafka_sink.producer.sequences import ProducerIdAndEpoch, advance
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.records.record_runs import cut_records
+from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, without_records
 
 
 def half_bytes(batch: ProducerBatch) -> int:
@@ -40,6 +46,26 @@ def split(
     """Parts of at most `part_bytes` of records each before compression, closed and numbered, in order. `codec`:
     the one that compressed `batch`. The batch's buffer is back in the pool afterwards; the parts' come from there."""
     runs = cut_records(batch.records(codec), batch.base_timestamp, part_bytes)
+    return _parts(batch, runs, producer, codec, pool)
+
+
+def rest(
+    batch: ProducerBatch, *, places: Collection[int], producer: ProducerIdAndEpoch, codec: Codec, pool: BufferPool
+) -> tuple[list[ProducerBatch], list[RefusedRow]]:
+    """What is left of `batch` without the records at `places`: one closed and numbered batch, or none; and those
+    records. Buffers as of `split`."""
+    records = batch.records(codec)
+    refused = [
+        RefusedRow(batch.topic_partition, timestamp_ms, body)
+        for timestamp_ms, body in records_at(records, batch.base_timestamp, sorted(places))
+    ]
+    left = without_records(records, batch.base_timestamp, places)
+    return _parts(batch, [] if left is None else [left], producer, codec, pool), refused
+
+
+def _parts(
+    batch: ProducerBatch, runs: Iterable[RecordRun], producer: ProducerIdAndEpoch, codec: Codec, pool: BufferPool
+) -> list[ProducerBatch]:
     pool.deallocate(batch.buffer)
     parts = []
     sequence = batch.base_sequence
@@ -57,6 +83,7 @@ def split(
         part.record_count = run.record_count
         part.max_timestamp = run.max_timestamp
         part.last_error = batch.last_error
+        part.may_be_written = batch.may_be_written
         part.full = True
         part.close(codec)
         part.number(producer, sequence)

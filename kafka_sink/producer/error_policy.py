@@ -24,6 +24,8 @@ class Action(Enum):
     """RETRY while a batch before this one is unanswered (then the gap is its doing), else FAIL."""
     SPLIT = auto()
     """Send the records in smaller batches; FAIL for a record alone."""
+    LEAVE_OUT = auto()
+    """Send the batch without the records that the leader names, where they are to be left out; else FAIL."""
     FAIL = auto()
     """Retrying cannot help."""
 
@@ -35,6 +37,8 @@ PRODUCE: dict[int, Action] = {
     _E.DUPLICATE_SEQUENCE_NUMBER: Action.ACKNOWLEDGE_WITHOUT_OFFSET,
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.CHECK_SEQUENCE,
     _E.MESSAGE_TOO_LARGE: Action.SPLIT,
+    _E.INVALID_TIMESTAMP: Action.LEAVE_OUT,
+    _E.INVALID_RECORD: Action.LEAVE_OUT,
     _E.CORRUPT_MESSAGE: Action.RETRY,
     _E.REQUEST_TIMED_OUT: Action.RETRY,
     _E.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
@@ -55,6 +59,13 @@ PRODUCE: dict[int, Action] = {
     _E.INCONSISTENT_TOPIC_ID: Action.REFRESH_AND_RETRY,
 }
 
+# A leader answers so before it appends, and never after: NOT_LEADER_OR_FOLLOWER, for one, it also says when it stops
+# leading while replicas fetch a batch (DelayedProduce).
+NOT_WRITTEN = frozenset({
+    _E.OUT_OF_ORDER_SEQUENCE_NUMBER, _E.NOT_ENOUGH_REPLICAS, _E.CONCURRENT_TRANSACTIONS, _E.MESSAGE_TOO_LARGE,
+    _E.INVALID_TIMESTAMP, _E.INVALID_RECORD,
+})  # fmt: skip
+
 INIT_PRODUCER_ID: dict[int, Action] = {
     _E.NONE: Action.ACKNOWLEDGE,
     _E.REQUEST_TIMED_OUT: Action.RETRY,
@@ -66,8 +77,8 @@ INIT_PRODUCER_ID: dict[int, Action] = {
 }
 
 _BAD_ROWS = (
-    "Or set badRows=drop or deadLetter, and add the ACL TOPIC DESCRIBE_CONFIGS for this principal: such rows are then "
-    "left out before they are sent."
+    "Or set badRows=drop or deadLetter: such rows are then left out, with the ACL TOPIC DESCRIBE_CONFIGS before they "
+    "are sent."
 )
 
 ADVICE: dict[int, str] = {

@@ -61,7 +61,7 @@ class ProducerBatch:
     `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
     and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
     `records_bytes`: what its records take uncompressed, known once it is closed; so is `checksum`, their CRC-32C then,
-    if its write keeps runs.
+    if its write keeps runs. `may_be_written`: an attempt ended without an answer, or with one that leaves it open.
     """
 
     __slots__ = (
@@ -79,6 +79,7 @@ class ProducerBatch:
         "last_attempt_ms",
         "last_error",
         "max_timestamp",
+        "may_be_written",
         "place",
         "receipts",
         "record_count",
@@ -117,6 +118,7 @@ class ProducerBatch:
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
         self.last_attempt_ms = 0
+        self.may_be_written = False
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
@@ -171,7 +173,8 @@ class ProducerBatch:
         return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
 
     def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Writes the header, and with it the CRC, once and for all. NO_PRODUCER's batches keep their number to
+        """Writes the header, and with it the CRC: once and for all, but for batches that are known not to be written
+        (`Sequences.leave_out`). NO_PRODUCER's batches keep their number to
         themselves: it is their place among those of the partition."""
         self.base_sequence = base_sequence
         producer_id = producer.producer_id

@@ -6,6 +6,8 @@ A write is delivered when nothing is pending and nothing failed.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
+
+
+class RefusedRow(NamedTuple):
+    """A record that its leader refused, and not the others of its batch. `body`: as of `records_at`."""
+
+    topic_partition: TopicPartition
+    timestamp_ms: int
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,11 @@ class Receipts:
         self.failure: KafkaSinkError | None = None
         # The brokers that acknowledged batches under their topic's name, and not its id (Produce < 13).
         self.takers_by_name: set[int] = set()
+        # Not None: rows that a leader refuses are left out, and come here for the write to account for. That takes them
+        # out without the lock.
+        self.refused: deque[RefusedRow] | None = None
+        # Of whose rows that is not so.
+        self.dead_letter_topic: str | None = None
         self._by_partition: dict[TopicPartition, PartitionReceipt] = {}
 
     @property
@@ -75,8 +90,16 @@ class Receipts:
         self.pending_batches += batch_count
 
     def split(self, part_count: int) -> None:
-        """Instead of one batch, `part_count` will be acknowledged."""
+        """Instead of one batch, `part_count` will be acknowledged, 0 where nothing is left of it."""
         self.pending_batches += part_count - 1
+
+    def leaves_out(self, topic: str) -> bool:
+        """Whether rows of `topic` that a leader refuses are left out, and do not fail the write."""
+        return self.refused is not None and topic != self.dead_letter_topic
+
+    def leave_out(self, refused: Iterable[RefusedRow]) -> None:
+        assert self.refused is not None
+        self.refused.extend(refused)
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""

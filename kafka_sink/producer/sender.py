@@ -40,7 +40,7 @@ from kafka_sink.errors import (
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer import error_policy
 from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.batch_split import half_bytes, split
+from kafka_sink.producer.batch_split import half_bytes, rest, split
 from kafka_sink.producer.coordinators import Coordinators
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
@@ -71,7 +71,7 @@ from kafka_sink.protocol.requests import (
 )
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
-from kafka_sink.records.record_runs import timestamp_of
+from kafka_sink.records.record_runs import records_at
 
 # The option's value -> what a Produce request says.
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -385,6 +385,7 @@ class Sender:
             # No answer: the leader may have the batches or not, and may not be the leader any more.
             self._metadata.request_update()
             for batch in token.batches.values():
+                batch.may_be_written = True
                 self._retry(batch, answer.error or "the connection was lost", now_ms)
 
     def _on_result(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
@@ -395,6 +396,9 @@ class Sender:
             action = Action.RETRY if self._sequences.gap_may_heal(batch) else Action.FAIL
         if action is Action.SPLIT and batch.record_count == 1:
             action = Action.FAIL
+        if action is Action.LEAVE_OUT:
+            action = self._how_to_leave_out(batch, result)
+        batch.may_be_written |= result.error_code not in error_policy.NOT_WRITTEN
         if action is Action.REFRESH_AND_RETRY:
             self._metadata.request_update()
         reason = f"{error_name(result.error_code)} (error {result.error_code})"
@@ -402,12 +406,41 @@ class Sender:
             self._retry(batch, reason, now_ms)
         elif action is Action.SPLIT:
             self._split(batch, reason)
+        elif action is Action.LEAVE_OUT:
+            self._leave_out(batch, result)
         elif action is Action.FAIL:
             self._fail(self._rejection(batch, result))
             self._accumulator.deallocate(batch)
         else:
             is_told = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
             self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
+
+    def _how_to_leave_out(self, batch: ProducerBatch, result: ProduceResult) -> Action:
+        """LEAVE_OUT, FAIL, or RETRY: when it is the oldest, it is refused again."""
+        places = {each.place for each in result.refused}
+        if not places or not places <= set(range(batch.record_count)):
+            return Action.FAIL
+        if not batch.receipts.leaves_out(batch.topic_partition.topic) or batch.may_be_written:
+            return Action.FAIL
+        if not self._sequences.is_oldest(batch) or self._sequences.renumbering(batch) is not None:
+            return Action.RETRY
+        return Action.LEAVE_OUT if self._sequences.may_leave_out(batch) else Action.FAIL
+
+    def _leave_out(self, batch: ProducerBatch, result: ProduceResult) -> None:
+        """Puts what is left of `batch` in its place, without the records that its leader has named."""
+        assert self._producer is not None
+        why = self._rejection(batch, result)
+        places = {each.place for each in result.refused}
+        parts, refused = rest(
+            batch, places=places, producer=self._producer, codec=self._codec, pool=self._accumulator.pool
+        )
+        batch.step("split")
+        self._metrics.records_failed(batch.topic_partition.topic, len(refused))
+        self._sequences.leave_out(batch, parts, why)
+        batch.receipts.leave_out(refused)
+        batch.receipts.split(len(parts))
+        for part in parts:
+            self._accumulator.requeue(part)
 
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction
@@ -416,7 +449,7 @@ class Sender:
         return _refusal(batch, result, self._sequences.former_topic_id(batch), self._codec)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
-        if self._release_if_failed(batch):
+        if self._release_if_failed(batch) or self._ends_renumbering(batch):
             return
         self._sequences.acknowledged(batch, now_ms)
         batch.step("acknowledge")
@@ -425,6 +458,8 @@ class Sender:
 
     def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
         if self._release_if_failed(batch):
+            return
+        if batch.may_be_written and self._ends_renumbering(batch):
             return
         batch.last_error = reason
         if batch.attempts > self._config.retries:
@@ -464,6 +499,14 @@ class Sender:
         self._accumulator.deallocate(batch)
         return True
 
+    def _ends_renumbering(self, batch: ProducerBatch) -> bool:
+        """Whether `batch`, which may be written, was to get another number: then the write has failed."""
+        why = self._sequences.renumbering(batch)
+        if why is not None:
+            self._fail(why)
+            self._accumulator.deallocate(batch)
+        return why is not None
+
     def _backoff_ms(self, attempts: int) -> int:
         return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
 
@@ -489,7 +532,7 @@ class Sender:
             records=batch.record_count,
             elapsed_ms=now_ms - batch.created_ms,
             attempts=batch.attempts,
-            was_sent=batch.base_sequence != NO_SEQUENCE,
+            was_sent=batch.attempts > 0 or batch.base_sequence != NO_SEQUENCE,
             last_error=self._why_undelivered(batch),
         )
 
@@ -568,6 +611,6 @@ def _refusal(
         place=None if first is None else first.place,
         timestamp_ms=None
         if first is None
-        else timestamp_of(batch.records(codec), batch.base_timestamp, first.place),
+        else records_at(batch.records(codec), batch.base_timestamp, [first.place])[0][0],
         reason="" if first is None else first.message,
     )

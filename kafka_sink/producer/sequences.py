@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kafka_sink.producer.receipts import TopicPartition
 
 if TYPE_CHECKING:
+    from kafka_sink.errors import KafkaSinkError
     from kafka_sink.producer.producer_batch import ProducerBatch
 
 NO_SEQUENCE = -1
@@ -60,6 +61,8 @@ class _PartitionState:
     unanswered: list[ProducerBatch] = field(default_factory=list)
     # Batches that were acknowledged before an earlier one was, since last there was nothing unanswered.
     overtaking: int = 0
+    # Why those that are unanswered get other numbers, once none is on the wire.
+    renumbering: KafkaSinkError | None = None
 
 
 class Sequences:
@@ -101,6 +104,10 @@ class Sequences:
         it, acknowledges later ones. It must be among those the leader remembers when it comes again.
         """
         state = self._state(batch)
+        if state.renumbering is not None:
+            if any(other.in_flight for other in state.unanswered):
+                return False
+            _forget_numbers(state)
         unanswered = state.unanswered
         if not self._idempotent:
             return max_in_flight > 1 or not any(other.in_flight for other in unanswered)
@@ -120,6 +127,8 @@ class Sequences:
         """Whether OUT_OF_ORDER_SEQUENCE for `batch` can be the doing of a batch before it, so that a retry helps: one
         is still unanswered, or was when `batch` was last sent."""
         state = self._state(batch)
+        if state.renumbering is not None:
+            return True
         return state.unanswered[0] is not batch or batch.last_attempt_ms <= state.last_acknowledged_ms
 
     def acknowledged(self, batch: ProducerBatch, now_ms: int) -> None:
@@ -142,7 +151,44 @@ class Sequences:
         place = unanswered.index(batch)
         unanswered[place : place + 1] = parts
 
+    def is_oldest(self, batch: ProducerBatch) -> bool:
+        """Of the partition's unanswered ones."""
+        return self._state(batch).unanswered[0] is batch
+
+    def may_leave_out(self, batch: ProducerBatch) -> bool:
+        """Whether `leave_out` is safe for `batch`, the oldest: neither it nor one behind it may be written."""
+        return not any(other.may_be_written for other in self._state(batch).unanswered)
+
+    def leave_out(self, batch: ProducerBatch, parts: list[ProducerBatch], why: KafkaSinkError) -> None:
+        """`parts`, one or none, take the place of `batch`, the oldest, which a leader has refused: without records that
+        it named, so that there are fewer sequences. What is behind gets other numbers, and with them other bytes.
+
+        That neither doubles nor loses a row where no leader has any of these batches, nor ever will: each attempt of
+        each must have been answered, by words that say that nothing was appended (`error_policy.NOT_WRITTEN`). Then no
+        leader remembers a number from here on, and no copy is under way that could be taken for another batch. So
+        nothing goes out until those on the wire are answered, and one whose outcome stays open ends the write, with
+        `why`.
+        """
+        self.split(batch, parts)
+        if self._idempotent:
+            state = self._state(batch)
+            state.next_sequence = batch.base_sequence
+            state.renumbering = why
+
+    def renumbering(self, batch: ProducerBatch) -> KafkaSinkError | None:
+        """What ends the write if `batch` may be written after all; None where that does not matter."""
+        return self._state(batch).renumbering
+
     def unanswered(self) -> Iterator[ProducerBatch]:
         """All numbered batches without a final answer, oldest first in each partition."""
         for state in self._partitions.values():
             yield from state.unanswered
+
+
+def _forget_numbers(state: _PartitionState) -> None:
+    """All of them are in their queue, in order, and are numbered anew from there."""
+    for batch in state.unanswered:
+        batch.base_sequence = NO_SEQUENCE
+    state.unanswered.clear()
+    state.overtaking = 0
+    state.renumbering = None

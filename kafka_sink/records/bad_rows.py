@@ -37,8 +37,8 @@ TIMESTAMP = "pykafka.timestamp"
 
 
 class Reason(IntEnum):
-    """Why a row is bad, by the names of the errors but for the two that are a matter of its topic's settings alone. A
-    row has the first that is true of it."""
+    """Why a row is bad, by the names of the errors but for those that are a matter of its topic's settings alone. A row
+    has the first that is true of it; RefusedByLeader is found when it was sent."""
 
     TimestampOutOfRange = 1
     HeaderKeyNull = 2
@@ -49,6 +49,7 @@ class Reason(IntEnum):
     KeyNull = 7
     TimestampNotAllowed = 8
     RecordTooLarge = 9
+    RefusedByLeader = 10
 
 
 # --- rows that can be chosen of ---------------------------------------------------------------------------------------

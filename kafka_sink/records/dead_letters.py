@@ -6,7 +6,8 @@
     pykafka.query             the query's id; with exactly-once also a batch write's
     pykafka.batch             the micro-batch's
     pykafka.slot              the Spark partition's
-    pykafka.row               which row of its task this was, from 0, in the order in which Spark delivered them
+    pykafka.row               which row of its task this was, from 0, in the order in which Spark delivered them; not of
+                              one that a leader refused
     pykafka.topic             where it was to go; what is no name of a topic is cut to 249 characters, with escapes for
                               what is not UTF-8: "\\xfd"
     pykafka.partition         that it named
@@ -42,6 +43,7 @@ from kafka_sink.topic_name import shown
 Int64s = npt.NDArray[np.int64]
 
 REASON = "pykafka.reason"
+NO_NUMBER = -1
 
 class LeftOut(IntEnum):
     NOTHING = 0
@@ -66,8 +68,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BadRows:
-    """Some rows (`bad_rows.plain`), n of them, why they are bad, where each was in its task (int64[n]), and the bytes
-    of those that are too large (int64[n]; of others anything)."""
+    """Some rows (`bad_rows.plain`), n of them, why they are bad, where each was in its task (int64[n], NO_NUMBER where
+    that is not known), and the bytes of those that are too large (int64[n]; of others anything)."""
 
     rows: pa.RecordBatch
     reasons: Reasons
@@ -87,7 +89,7 @@ def dead_letters(bad: BadRows, origin: Origin, left_out: npt.NDArray[np.uint8]) 
         (QUERY, _same(origin.query_id, count)),
         (BATCH, _same(origin.batch_id, count)),
         (SLOT, _same(origin.slot, count)),
-        (ROW, _text(pa.array(bad.numbers))),
+        (ROW, _text(pa.array(bad.numbers, mask=bad.numbers == NO_NUMBER))),
         (TOPIC, _topics(rows, origin.topic)),
         ("pykafka.partition", _text(_column(rows, "partition"))),
         (TIMESTAMP, _times(rows)),

@@ -14,7 +14,7 @@ Source: DefaultRecord.writeTo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -62,11 +62,33 @@ def cut_records(records: bytes, base_timestamp: int, run_bytes: int) -> list[Rec
     return runs
 
 
-def timestamp_of(records: bytes, base_timestamp: int, place: int) -> int:
-    """Of one of `records` (as of `cut_records`), ms."""
-    body, _ = _bounds(records)
-    (delta,), _ = varints_at(np.frombuffer(records, np.uint8), body[place : place + 1] + ATTRIBUTES_BYTES)
-    return base_timestamp + int(delta)
+def without_records(records: bytes, base_timestamp: int, places: Collection[int]) -> RecordRun | None:
+    """All of `records` (as of `cut_records`) but those at `places`, as one run; None where nothing is left."""
+    body, end = _bounds(records)
+    kept = np.setdiff1d(np.arange(len(end)), np.array(sorted(places), np.int64))
+    if not kept.size:
+        return None
+    timestamp_delta, timestamp_size = varints_at(np.frombuffer(records, np.uint8), body + ATTRIBUTES_BYTES)
+    tail = body + ATTRIBUTES_BYTES + timestamp_size + varint_sizes(np.arange(len(end)))
+    deltas = timestamp_delta[kept]
+    return RecordRun(
+        data=_encode(records, tail[kept], end[kept], deltas - deltas[0]),
+        record_count=len(kept),
+        base_timestamp=base_timestamp + int(deltas[0]),
+        max_timestamp=base_timestamp + int(deltas.max()),
+    )
+
+
+def records_at(records: bytes, base_timestamp: int, places: Sequence[int]) -> list[tuple[int, bytes]]:
+    """Of each of `records` (as of `cut_records`) at `places` its timestamp (ms) and its key, value and headers, as they
+    stand in it."""
+    body, end = _bounds(records)
+    chosen = np.array(places, np.int64)
+    timestamp_at = body[chosen] + ATTRIBUTES_BYTES
+    delta, size = varints_at(np.frombuffer(records, np.uint8), timestamp_at)
+    tail = timestamp_at + size + varint_sizes(chosen)
+    bounds = zip(delta.tolist(), tail.tolist(), end[chosen].tolist(), strict=True)
+    return [(base_timestamp + each, records[start:stop]) for each, start, stop in bounds]
 
 
 def _bounds(records: bytes) -> tuple[Int64s, Int64s]:

@@ -72,8 +72,7 @@ def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapp
             was_told = True
             log.warning(
                 "The settings of topic %r are not known, which takes the ACL TOPIC DESCRIBE_CONFIGS: rows of up to "
-                "kafka.max.request.size = %d bytes, without a key and of any time are taken for good, and one that the "
-                "topic does not take fails its task",
+                "kafka.max.request.size = %d bytes are sent, and one that is too large for the topic fails its task",
                 untold[0],
                 max_request_size,
             )

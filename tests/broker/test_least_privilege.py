@@ -76,6 +76,10 @@ def count_in(secure: SecureKafka, topic: str) -> int:
     return sum(1 for _ in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S))
 
 
+def values_in(secure: SecureKafka, topic: str) -> list[bytes | None]:
+    return [record.value for _, _, record in read_topic(secure.kafka.bootstrap_servers, topic, DEADLINE_S)]
+
+
 def test_at_least_once(spark: SparkSession, secure: SecureKafka, topic: str) -> None:
     # One task: another could outlive the job that the first one fails, and write once it is allowed to.
     with pytest.raises(PySparkException, match=f"TOPIC {topic} WRITE.*User:bob"):
@@ -149,6 +153,42 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
     secure.allow(Acl(ResourceType.TOPIC, small, AclOperation.DESCRIBE_CONFIGS))
     writer.save()
     assert count_in(secure, small) == before + ROWS - 1
+
+
+@pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
+    spark: SparkSession, secure: SecureKafka, topic: str, guarantee: str
+) -> None:
+    """Batches of several hundred rows, several of them in flight."""
+    timed, letters = f"{topic}-timed", f"{topic}-letters"
+    secure.kafka.create_topic(timed, 1, config={"message.timestamp.before.max.ms": 3_600_000})
+    secure.kafka.create_topic(letters, 1)
+    acls = list(at_least_once(letters))
+    options = {**secure.sasl("SCRAM-SHA-512", "bob", max_block_ms="20000"), "topic": timed, "kafka.batch.size": "16384"}
+    if guarantee == "exactly-once":
+        secure.kafka.create_topic(f"{timed}-commits", 2)
+        acls += [*exactly_once(timed), Acl(ResourceType.TOPIC, letters, AclOperation.READ)]
+        options |= once(timed)
+    else:
+        acls += at_least_once(timed)
+    secure.allow(*acls)
+    rows = spark.range(0, 20_000, 1, 1).selectExpr(
+        "cast(id AS STRING) AS value", "if(id % 1000 = 7, timestamp_millis(1372914367891), NULL) AS timestamp"
+    )
+    writer = rows.write.format("pykafka").options(**options).mode("append")
+    with pytest.raises(PySparkException, match=r"ProduceRejected: .* is record \d+ of the batch .*DESCRIBE_CONFIGS"):
+        writer.save()
+    before = count_in(secure, timed)
+    writer.option("badRows", "drop").save()
+    expected = [b"%d" % number for number in range(20_000) if number % 1000 != 7]
+    assert values_in(secure, timed)[before:] == expected
+    writer.option("badRows", "deadLetter").option("deadLetterTopic", letters).save()
+    assert values_in(secure, timed)[before + len(expected) :] == expected
+    assert sorted(values_in(secure, letters)) == sorted(b"%d" % number for number in range(7, 20_000, 1000))
+    limited = writer.option("maxBadRows", "19")
+    with pytest.raises(PySparkException, match=r"TooManyBadRows: 20 of 20000 rows .*RefusedByLeader: 20"):
+        limited.save()
 
 
 # --- taken away in the middle -----------------------------------------------------------------------------------------

@@ -2141,6 +2141,80 @@ BAD_ROWS_AND_RECEIPTS: tuple[Mutant, ...] = (
         f"{TESTS_WRITE}::test_rows_that_only_their_topics_settings_refuse_are_bad_rows",
     ),
     Mutant(
+        "left out: what is behind keeps its numbers",
+        f"{PRODUCER}/sequences.py",
+        "            state.renumbering = why\n",
+        "",
+        f"{TESTS_PRODUCER}/test_sender_under_faults.py::test_without_faults_each_write_leaves_them_out",
+    ),
+    Mutant(
+        "left out: others get its numbers while one behind is on the wire",
+        f"{PRODUCER}/sequences.py",
+        "            if any(other.in_flight for other in state.unanswered):\n",
+        "            if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::"
+        "test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences",
+    ),
+    Mutant(
+        "left out: a batch that may be written is sent without a row",
+        f"{PRODUCER}/sender.py",
+        "        if not batch.receipts.leaves_out(batch.topic_partition.topic) or batch.may_be_written:\n",
+        "        if not batch.receipts.leaves_out(batch.topic_partition.topic):\n"
+        "            return Action.FAIL\n"
+        "        batch.may_be_written = False\n"
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_refusal_of_what_may_be_written_ends_the_write",
+    ),
+    Mutant(
+        "left out: one behind that may be written gets another number",
+        f"{PRODUCER}/sequences.py",
+        "        return not any(other.may_be_written for other in self._state(batch).unanswered)\n",
+        "        return True\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_one_behind_it_that_may_be_written_gets_no_other_number",
+    ),
+    Mutant(
+        "left out: one behind whose outcome is open meanwhile gets another number",
+        f"{PRODUCER}/sender.py",
+        "        if batch.may_be_written and self._ends_renumbering(batch):\n",
+        "        if False:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_one_behind_it_that_may_be_written_gets_no_other_number",
+    ),
+    Mutant(
+        "left out: an answer of a leader that stopped leading means that nothing was written",
+        f"{PRODUCER}/error_policy.py",
+        "NOT_WRITTEN = frozenset({\n",
+        "NOT_WRITTEN = frozenset({\n    _E.NOT_LEADER_OR_FOLLOWER,\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_refusal_of_what_may_be_written_ends_the_write",
+    ),
+    Mutant(
+        "left out: a place that the batch does not have",
+        f"{PRODUCER}/sender.py",
+        "        if not places or not places <= set(range(batch.record_count)):\n",
+        "        if not places:\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out",
+    ),
+    Mutant(
+        "left out: dead letters that their leader refuses are",
+        f"{PRODUCER}/receipts.py",
+        "        return self.refused is not None and topic != self.dead_letter_topic\n",
+        "        return self.refused is not None\n",
+        f"{TESTS_PRODUCER}/test_sender.py::test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out",
+    ),
+    Mutant(
+        "left out: rows are not accounted for when the last is flushed",
+        WRITE_MODULE,
+        "        while self._account_for_refused():\n            self._producer.flush(self._receipts)\n",
+        "",
+        f"{TESTS_WRITE}::test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_are_flushed_too",
+    ),
+    Mutant(
+        "left out: their dead letters are not waited for",
+        WRITE_MODULE,
+        "        while self._account_for_refused():\n            self._producer.flush(self._receipts)\n",
+        "        self._account_for_refused()\n",
+        f"{TESTS_WRITE}::test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_are_flushed_too",
+    ),
+    Mutant(
         "receipts: a micro-batch is decided without one",
         SPARKS_PART,
         "    write_receipt(messages)\n",

@@ -3,7 +3,8 @@ against.
 
 What it keeps of Kafka: a log a partition, the last five batches of a producer (an identical resend is answered with its
 old offset, a gap with OUT_OF_ORDER_SEQUENCE), one leader a partition, answers in request order on a connection, and
-`max_message_bytes`, which is looked at before anything else of a batch (UnifiedLog.analyzeAndValidateRecords). What it
+`max_message_bytes`, which is looked at before anything else of a batch (UnifiedLog.analyzeAndValidateRecords), and then
+`refuses`, values that a leader refuses by name, also in a batch that it has already (LogValidator). What it
 does to it, by a seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number
 of its requests executed, and the rest executed later or never.
 """
@@ -11,6 +12,7 @@ of its requests executed, and the rest executed later or never.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kafka.record import MemoryRecords
@@ -22,10 +24,11 @@ from kafka_sink.protocol.requests import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
+    RefusedRecord,
 )
 from producer_core import TOPIC_ID, Core, Sent, metadata_response
 
-NOT_LEADER, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER = 6, 10, 19, 45
+NOT_LEADER, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP, OUT_OF_ORDER = 6, 10, 19, 32, 45
 REMEMBERED_BATCHES = 5
 NO_PRODUCER_ID = -1
 
@@ -66,6 +69,7 @@ class FaultyCluster:
         self.rng = rng
         self.faults = True
         self.max_message_bytes = 2**31
+        self.refuses: Callable[[bytes], bool] = lambda value: False
         self.logs = [PartitionLog() for _ in core.leaders]
         self.leader_epoch = 0
         self.gave_up_on: list[Sent] = []
@@ -73,6 +77,7 @@ class FaultyCluster:
         self.cuts = 0
         self.executed_late = 0
         self.refused_as_too_large = 0
+        self.refused_by_name = 0
 
     def step(self) -> None:
         """One event, if a request is waiting for one."""
@@ -123,6 +128,7 @@ class FaultyCluster:
         results = []
         for partition in sent.request.partitions:
             code, offset = 0, -1
+            refused: tuple[RefusedRecord, ...] = ()
             if self.core.leaders[partition.partition] != sent.node_id:
                 code = NOT_LEADER
             elif self.faults and self.rng.random() < 0.1:
@@ -130,10 +136,20 @@ class FaultyCluster:
             elif len(partition.records) > self.max_message_bytes:
                 self.refused_as_too_large += 1
                 code = MESSAGE_TOO_LARGE
+            elif refused := self._refused(bytes(partition.records)):
+                self.refused_by_name += 1
+                code = INVALID_TIMESTAMP
             else:
                 code, offset = self.logs[partition.partition].append(bytes(partition.records))
-            results.append(ProduceResult(partition.topic, TOPIC_ID, partition.partition, code, None, offset, -1))
+            here = (partition.topic, TOPIC_ID, partition.partition)
+            results.append(ProduceResult(*here, code, None, offset, -1, refused))
         return ProduceResponse(0, tuple(results))
+
+
+    def _refused(self, data: bytes) -> tuple[RefusedRecord, ...]:
+        (batch,) = list(MemoryRecords(data))
+        places = [place for place, record in enumerate(batch) if self.refuses(record.value)]
+        return tuple(RefusedRecord(place, "too old") for place in places)
 
 
 def _as_sent(sent: Sent) -> Sent:

@@ -21,9 +21,10 @@ from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRow
 from kafka_sink.producer.judgement import TopicRules
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
+from kafka_sink.producer.receipts import Receipts, RefusedRow, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.dead_letters import Origin
+from kafka_sink.records.dead_letters import BadRows, Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.write import Write
@@ -411,6 +412,80 @@ def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypa
     topic = Remembering(1, then=1)
     sorting_write(topic, rows_topic=None, rules=rules).append(timed(("t", b"k", -500), ("u", None, -100)))
     assert topic.by_topic == {"t": 1, "u": 1}
+
+
+class Refusing(Remembering):
+    """What is flushed first finds that leaders have refused a row of it."""
+
+    def __init__(self, refused: list[RefusedRow]) -> None:
+        super().__init__(2, then=2)
+        self._refused = refused
+        self.flushes = 0
+
+    def flush(self, receipts: Receipts) -> None:
+        self.flushes += 1
+        if receipts.refused is not None:
+            receipts.refused.extend(self._refused)
+        self._refused = []
+
+    def check_topics(self, *_: object) -> None:
+        pass
+
+
+REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
+
+
+def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_are_flushed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Any] = []
+    made = write_module.dead_letters
+
+    def remember(bad: BadRows, *others: Any) -> pa.RecordBatch:
+        found.extend(made(bad, *others).to_pylist())
+        return made(bad, *others)
+
+    monkeypatch.setattr(write_module, "dead_letters", remember)
+    topic = Refusing([REFUSED, REFUSED])
+    write = sorting_write(topic, letters="letters")
+    write.append(explicit(0, 1, 1))
+    write.finish()
+    assert write.bad_rows.dead_lettered == {"RefusedByLeader": 2}
+    assert (topic.by_topic["letters"], topic.flushes, write.record_count) == (2, 2, 3)
+    letter = found[0]
+    assert (letter["key"], letter["value"]) == (b"k", None)
+    assert [(entry["key"], entry["value"]) for entry in letter["headers"]] == [
+        (b"h", b"xy"), (b"pykafka.reason", b"RefusedByLeader"), (b"pykafka.slot", b"0"), (b"pykafka.topic", b"t"),
+        (b"pykafka.partition", b"1"), (b"pykafka.timestamp", b"5000 ms"),
+    ]  # fmt: skip
+
+
+def test_rows_that_leaders_refuse_count_among_those_that_may_be_bad() -> None:
+    write = sorting_write(Refusing([REFUSED, REFUSED]), limits=BadRowLimits(max_rows=1))
+    write.append(explicit(0, 1, 1))
+    with pytest.raises(TooManyBadRows, match=r"2 of 3 rows cannot be written to Kafka \(RefusedByLeader: 2\)"):
+        write.finish()
+    write = sorting_write(Refusing([REFUSED]))
+    write.append(explicit(0, 1, 1))
+    write.finish()
+    assert write.bad_rows.dropped == {"RefusedByLeader": 1}
+
+
+def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
+    body = b"\x01\x02v\x0c" + b"".join(b"\x02%c\x02x" % name for name in b"abcdef")
+    topic = Refusing([REFUSED._replace(body=body)])
+    write, routed = identified_write(monkeypatch, topic, policy)
+    write.finish()
+    (letter,) = routed
+    assert letter.headers is not None
+    assert letter.headers.key.to_pylist()[:2] == [b"a", b"pykafka.reason"]
+
+
+def test_where_a_bad_row_ends_the_write_leaders_may_refuse_none() -> None:
+    assert write_to(GrowingTopic(1, then=1))._receipts.refused is None
+    receipts = sorting_write(Remembering(1, then=1), letters="letters")._receipts
+    assert receipts.leaves_out("t") and not receipts.leaves_out("letters")
 
 
 def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:

@@ -24,6 +24,16 @@ def tally(letters: str | None = None, **limits: float) -> BadRowTally:
     return BadRowTally(BadRowPolicy(letters, made, Origin(None, None, 3), lambda topics: {}))
 
 
+def test_refused_rows_count_and_have_no_number() -> None:
+    tallying = tally(max_rows=3)
+    add(tallying, (4, Reason.TopicNull))
+    tallying.add_refused(2, rows=10)
+    assert tallying.receipt().dropped == {"TopicNull": 1, "RefusedByLeader": 2}
+    assert tallying.receipt().first_rows == ((3, 4),)
+    with pytest.raises(TooManyBadRows, match="4 of 11 rows"):
+        tallying.add_refused(1, rows=11)
+
+
 def add(to: BadRowTally, *bad: tuple[int, Reason]) -> None:
     to.add(np.array([reason for _, reason in bad], np.uint8), np.array([number for number, _ in bad], np.int64))
 

@@ -33,6 +33,8 @@ def test_every_produce_code_has_one_action(code: int) -> None:
         assert action is Action.CHECK_SEQUENCE
     elif code == 10:
         assert action is Action.SPLIT
+    elif code in (32, 87):
+        assert action is Action.LEAVE_OUT
     elif code in STALE_METADATA:
         assert action is Action.REFRESH_AND_RETRY
     elif code in RETRIED:

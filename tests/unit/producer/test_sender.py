@@ -4,6 +4,7 @@ import random
 import socket
 import struct
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -438,6 +439,133 @@ def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> 
     assert r"record 2 of the batch (from 0), whose timestamp is 6500 ms from 1970: too\nold." in str(failure)
     assert "badRows=drop" in str(failure) and "DESCRIBE_CONFIGS" in str(failure) and "before.max.ms" in str(failure)
     assert str(failure).isprintable()
+
+
+# --- rows that the leader refuses by name, and that are left out ------------------------------------------------------
+
+
+def three_in_flight(*, leaves_out: bool = True, **options: Any) -> tuple[Core, list[Sent]]:
+    """Batches of two rows each, of sequences 1 to 6."""
+    c = warm(make_core(batch_size=1_024, max_request_size=1_024, **options))
+    if leaves_out:
+        c.receipts.refused = deque()
+    c.append(routed([b"%d" % number + bytes(449) for number in range(6)], [0] * 6))
+    c.run(advance_ms=10)
+    sent = c.network.produce()
+    assert [sequences(each) for each in sent] == [[1], [3], [5]]
+    return c, sent
+
+
+def refuse(c: Core, request: Sent, *places: int, code: int = 32) -> None:
+    refused = tuple(RefusedRecord(place, "too old") for place in places)
+    c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, code, None, -1, -1, refused),)))
+
+
+def written(c: Core) -> list[tuple[int, bytes]]:
+    """Base sequence and first byte of each row of what is on the wire."""
+    found = []
+    for request in c.network.produce():
+        (batch,) = MemoryRecords(wire(request)[0])
+        found.append((batch.base_sequence, b"".join(record.value[:1] for record in batch)))
+    return found
+
+
+def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() -> None:
+    c, (first, second, third) = three_in_flight()
+    refuse(c, first, 1, code=87)
+    # Nothing goes out while one is on the wire: its numbers are about to be another's.
+    c.run(advance_ms=1_000)
+    assert c.network.produce() == [second, third]
+    c.answer_produce(second, 45)
+    refuse(c, third, 0)
+    c.run(advance_ms=2_000)
+    assert written(c) == [(1, b"0"), (2, b"23"), (4, b"45")]
+    first, second, third = c.network.produce()
+    c.answer_produce(first)
+    c.answer_produce(second)
+    refuse(c, third, 0)
+    c.run(advance_ms=2_000)
+    assert written(c) == [(4, b"5")]
+    c.answer_produce(c.network.produce()[0])
+    assert (c.receipts.settled, c.receipts.failure) == (True, None)
+    assert sum(receipt.record_count for receipt in c.receipts.partitions()) == 4
+    assert c.receipts.refused is not None and len(c.receipts.refused) == 2
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_a_batch_of_which_nothing_is_left_leaves_its_sequences_to_the_next() -> None:
+    c, (first, second, third) = three_in_flight()
+    refuse(c, first, 1, 0)
+    c.answer_produce(second, 45)
+    c.answer_produce(third, 45)
+    c.run(advance_ms=2_000)
+    assert written(c) == [(1, b"23"), (3, b"45")]
+    for request in c.network.produce():
+        c.answer_produce(request)
+    assert (c.receipts.settled, c.receipts.failure) == (True, None)
+
+
+@pytest.mark.parametrize("places", [(), (2,), (-1,), (0, 2)])
+def test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out(places: tuple[int, ...]) -> None:
+    c, (first, *_) = three_in_flight()
+    refuse(c, first, *places)
+    assert isinstance(c.receipts.failure, ProduceRejected)
+
+
+def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out() -> None:
+    c, (first, *_) = three_in_flight(leaves_out=False)
+    refuse(c, first, 0)
+    assert isinstance(c.receipts.failure, ProduceRejected)
+    c, (first, *_) = three_in_flight()
+    c.receipts.dead_letter_topic = "t"
+    refuse(c, first, 0)
+    assert isinstance(c.receipts.failure, ProduceRejected)
+
+
+@pytest.mark.parametrize("code", [None, 6, 7, 20])
+def test_a_refusal_of_what_may_be_written_ends_the_write(code: int | None) -> None:
+    """The leader judges times before it looks whether it has the batch: without the row it would be another one."""
+    c, (first, second, third) = three_in_flight()
+    if code is None:
+        c.answer(first, None, "closed")
+    else:
+        c.answer_produce(first, code)
+    c.answer_produce(second, 45)
+    c.answer_produce(third, 45)
+    c.run(advance_ms=2_000)
+    (again,) = c.network.produce()
+    refuse(c, again, 0)
+    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+@pytest.mark.parametrize("code", [None, 6, 7, 20, 0])
+def test_one_behind_it_that_may_be_written_gets_no_other_number(code: int | None) -> None:
+    for refused_first in (True, False):
+        c, (first, second, third) = three_in_flight()
+        if refused_first:
+            refuse(c, first, 0)
+        if code is None:
+            c.answer(second, None, "closed")
+        else:
+            c.answer_produce(second, code)
+        if not refused_first and code != 0:
+            refuse(c, first, 0)
+        if refused_first or code != 0:
+            assert isinstance(c.receipts.failure, ProduceRejected)
+            c.answer_produce(third, 45)
+            assert c.accumulator.pool.available_bytes == c.config.buffer_memory
+
+
+def test_without_idempotence_the_rest_goes_on_in_its_place() -> None:
+    c = make_core(enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    c.receipts.refused = deque()
+    c.append(routed([b"0", b"1", b"2"], [0] * 3))
+    c.flush()
+    c.run()
+    refuse(c, c.network.produce()[0], 1)
+    c.run()
+    assert written(c) == [(-1, b"02")]
 
 
 def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
 from faulty_cluster import FaultyCluster
+from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.producer.sequences import _PartitionState
+from kafka_sink.records.sent_rows import SentRow, rows_before
 from producer_core import Core, make_core, routed
 
 PARTITIONS = 3
@@ -24,8 +29,17 @@ class Run:
     expected: list[list[bytes]]
 
 
-def run(seed: int, *, max_message_bytes: int = 2**31, first_sequence: int = 0, **options: Any) -> Run:
-    """Writes ROWS rows in small appends while `seed` decides what happens, then lets everything heal."""
+def run(
+    seed: int,
+    *,
+    max_message_bytes: int = 2**31,
+    first_sequence: int = 0,
+    refuses: Callable[[random.Random, bytes], bool] | None = None,
+    faults: bool = True,
+    **options: Any,
+) -> Run:
+    """Writes ROWS rows in small appends while `seed` decides what happens, then lets everything heal. `refuses`: which
+    values leaders refuse by name, and the write leaves out."""
     rng = random.Random(seed)
     settings: dict[str, Any] = {
         "leaders": [rng.randrange(3) for _ in range(PARTITIONS)],
@@ -40,7 +54,11 @@ def run(seed: int, *, max_message_bytes: int = 2**31, first_sequence: int = 0, *
     core = make_core(**{**settings, **options})
     core.sender._sequences._partitions.default_factory = lambda: _PartitionState(next_sequence=first_sequence)
     cluster = FaultyCluster(core, rng)
+    cluster.faults = faults
     cluster.max_message_bytes = max_message_bytes
+    if refuses is not None:
+        core.receipts.refused = deque()
+        cluster.refuses = partial(refuses, rng)
     expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     written = 0
     while written < ROWS:
@@ -50,8 +68,11 @@ def run(seed: int, *, max_message_bytes: int = 2**31, first_sequence: int = 0, *
             expected[partition].append(value)
         rows = routed(values, partitions)
         written += len(values)
-        while not core.append(rows):
-            turn(core, cluster)
+        try:
+            while not core.append(rows):
+                turn(core, cluster)
+        except KafkaSinkError:
+            break
         turn(core, cluster)
     core.flush()
     cluster.faults = False
@@ -98,6 +119,86 @@ def test_and_batches_are_split_while_others_are_in_flight() -> None:
         assert_every_row_once_and_in_order(done)
     assert sum(done.cluster.refused_as_too_large for done in runs) > 100
     assert max(done.cluster.most_in_flight for done in runs) >= 4
+
+
+# --- rows that leaders refuse by name, and that are left out ----------------------------------------------------------
+
+
+def number_of(value: bytes) -> int:
+    return int(value[:6])
+
+
+def always(rng: random.Random, value: bytes) -> bool:
+    return number_of(value) % 7 == 3
+
+
+def sometimes(rng: random.Random, value: bytes) -> bool:
+    """By the leader's clock, which may have moved on since it took the same row."""
+    return number_of(value) % 7 == 3 and rng.random() < 0.5
+
+
+def left_out(done: Run) -> list[list[bytes]]:
+    """Of each partition, as the write is told."""
+    refused = done.core.receipts.refused
+    assert refused is not None
+    values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    for row in refused:
+        columns = rows_before([SentRow(*row.topic_partition, row.timestamp_ms, row.body)], added_headers=0)
+        values[row.topic_partition.partition].append(columns["value"][0].as_py())
+    return values
+
+
+def assert_every_row_is_written_or_left_out(done: Run) -> None:
+    """Once, and in order; where the write has failed, nothing is doubled or overtaken."""
+    for log, expected, out in zip(done.cluster.logs, done.expected, left_out(done), strict=True):
+        if done.core.receipts.failure is None:
+            assert sorted(log.values + out) == expected
+        assert log.values == [value for value in expected if value in set(log.values)]
+        assert not set(log.values) & set(out)
+    assert done.core.receipts.settled
+    assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
+
+
+@pytest.mark.parametrize("refuses", [always, sometimes])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
+    seed: int, refuses: Callable[[random.Random, bytes], bool]
+) -> None:
+    done = run(seed, refuses=refuses)
+    if isinstance(done.core.receipts.failure, ProduceRejected):
+        for sent in list(done.core.network.sent):
+            done.core.answer(sent, None, "closed")
+    else:
+        assert done.core.receipts.failure is None
+        told = {receipt.partition: receipt.record_count for receipt in done.core.receipts.partitions()}
+        assert told == {number: len(log.values) for number, log in enumerate(done.cluster.logs) if log.values}
+    assert_every_row_is_written_or_left_out(done)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_without_faults_each_write_leaves_them_out(seed: int) -> None:
+    done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 else 0)
+    assert done.core.receipts.failure is None
+    assert_every_row_is_written_or_left_out(done)
+    refused = [value for values in done.expected for value in values if number_of(value) % 7 == 3]
+    assert sum(map(len, left_out(done))) == len(refused)
+
+
+def test_they_are_refused_with_others_in_flight_and_under_faults_some_writes_go_on() -> None:
+    """Else the tests above are idle."""
+    runs = [run(seed, refuses=always, faults=False, max_in_flight_requests_per_connection=5) for seed in range(20)]
+    assert sum(done.cluster.refused_by_name for done in runs) > 100
+    assert max(done.cluster.most_in_flight for done in runs) >= 4
+    under_faults = [run(seed, refuses=sometimes) for seed in range(40)]
+    assert sum(done.core.receipts.failure is None for done in under_faults) >= 4
+    assert sum(done.cluster.cuts for done in under_faults) > 50
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_and_so_does_one_without_idempotence(seed: int) -> None:
+    done = run(seed, refuses=always, faults=False, enable_idempotence=False, max_in_flight_requests_per_connection=1)
+    assert done.core.receipts.failure is None
+    assert_every_row_is_written_or_left_out(done)
 
 
 def assert_every_row_once_and_in_order(done: Run) -> None:
