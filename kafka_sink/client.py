@@ -33,6 +33,7 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.exhaustion import exhausted, exhaustion_named
 from kafka_sink.kept import Kept
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
@@ -102,11 +103,16 @@ class Producer:
             authenticate=authenticator(config.security),
             cluster_id=cluster_id,
         )
-        core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
-        self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
-        self._in_transaction = False
-        self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
-        self._thread.start()
+        try:
+            core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
+            self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
+            self._in_transaction = False
+            self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
+            self._thread.start()
+        except BaseException:
+            # There is no thread that would.
+            self._network.close()
+            raise
 
     @property
     def usable(self) -> bool:
@@ -179,14 +185,20 @@ class Producer:
             while self._closing is None and self._sender.failure is None:
                 self._turn()
         except Exception as defect:
-            # A bug of ours. Whoever waits must learn of it; the traceback goes to stderr by the thread's excepthook.
-            self._closing = ProducerClosed(reason=f"its sender thread failed: {defect!r}")
-            raise
+            # Whoever waits must learn of it.
+            named = exhausted(defect)
+            self._closing = named or ProducerClosed(reason=f"its sender thread failed: {defect!r}")
+            if named is None:
+                # A bug of ours: the traceback goes to stderr by the thread's excepthook.
+                raise
         finally:
-            self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
-            self._notify()
-            # What was on the wire comes back with its connections closed, and its memory with it.
-            self._sender.handle(self._network.close(), monotonic_ms())
+            try:
+                self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
+            finally:
+                # Also where there is no memory for more.
+                self._notify()
+                # What was on the wire comes back with its connections closed, and its memory with it.
+                self._sender.handle(self._network.close(), monotonic_ms())
 
     def _turn(self) -> None:
         wait_ms = self._sender.run_once(monotonic_ms())
@@ -314,7 +326,7 @@ class Producer:
             if receipts.failure is not None:
                 raise receipts.failure
             if not receipts.settled:
-                raise self._sender.failure or ProducerClosed(reason="its sender thread is gone")
+                raise self._sender.failure or self._closing or ProducerClosed(reason="its sender thread is gone")
 
     def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None:
         """Asks the brokers that took rows by name whether `topic_ids` are what these were for, up to `max.block.ms`.
@@ -404,16 +416,17 @@ def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Pro
     if producer is not None and not producer.may_go_on(cluster_id):
         producer.close()
         producer = None
-    if producer is None:
-        producer = Producer(config, cluster_id)
-    try:
-        yield producer
-    except BaseException as error:
-        # Whatever it was, an interrupt too: rows of this write are under way, and no other write may inherit them.
-        producer.close()
-        if isinstance(error, KafkaSinkError):
-            error.of_principal(config.security.principal)
-            look_at_hosts(error, config)
-        raise
+    with exhaustion_named():
+        if producer is None:
+            producer = Producer(config, cluster_id)
+        try:
+            yield producer
+        except BaseException as error:
+            # Whatever it was, an interrupt too: rows of this write are under way, and no other write may inherit them.
+            producer.close()
+            if isinstance(error, KafkaSinkError):
+                error.of_principal(config.security.principal)
+                look_at_hosts(error, config)
+            raise
     producer.rest()
     _kept.put(producer)

@@ -85,6 +85,7 @@
     │   ├── TransactionRefused
     │   ├── UnreadableState
     │   └── ReceiptNotWritten
+    ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
     ├── ContinuousTriggerUnsupported
@@ -96,6 +97,7 @@
         ├── DownloadFailed
         ├── DiskFull
         ├── DirectoryUnusable
+        ├── HostExhausted            ... no more memory, threads or open files
         ├── BrokerStartFailed
         ├── BrokerDied
         └── ToolFailed
@@ -1490,6 +1492,15 @@ class ReceiptNotWritten(ExactlyOnceError):
         )
 
 
+class WorkerExhausted(KafkaSinkError):
+    """`what`: "memory", "threads" or "open files"."""
+
+    def __init__(self, *, what: str, reason: str, advice: str) -> None:
+        self.what = what
+        self.reason = reason
+        super().__init__(f"this Python worker has no more {what}: {reason}. {advice} {REPLAY}")
+
+
 class CommitRefused(KafkaSinkError):
     def __init__(self, *, micro_batch_id: int | None, missing: Sequence[int], tasks: int) -> None:
         self.micro_batch_id = micro_batch_id
@@ -1593,6 +1604,17 @@ class DirectoryUnusable(LocalKafkaError):
         self.directory = directory
         self.reason = reason
         super().__init__(f"{directory} cannot be used by the local broker: {reason}. Name another folder.")
+
+
+class HostExhausted(LocalKafkaError):
+    """`what`: "memory", "threads" or "open files"."""
+
+    def __init__(self, *, what: str, reason: str) -> None:
+        self.what = what
+        super().__init__(
+            f"the local broker was not started, as this process has no more {what}: {reason}. Raise that limit, or "
+            "stop what uses it up."
+        )
 
 
 class BrokerStartFailed(LocalKafkaError):

@@ -34,6 +34,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kafka_sink.deadline import within
 from kafka_sink.errors import TokenUnavailable
+from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.redaction import Discreet
 
 ATTEMPTS = 2
@@ -73,6 +74,8 @@ class TokenEndpoint(Discreet):
             try:
                 status, answer = self._post()
             except (OSError, http.client.HTTPException) as error:
+                if isinstance(error, OSError) and is_exhaustion(error.errno):
+                    raise
                 reason = f"no answer: {_why(error)}"
                 continue
             if status == http.HTTPStatus.OK:

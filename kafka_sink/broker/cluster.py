@@ -38,9 +38,11 @@ from kafka_sink.errors import (
     BrokerStartFailed,
     DirectoryUnusable,
     DiskFull,
+    HostExhausted,
     LocalKafkaError,
     ToolFailed,
 )
+from kafka_sink.exhaustion import exhausted
 
 NODE_COUNTS = (1, 3)
 
@@ -106,7 +108,12 @@ class LocalKafka:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.close)
-            self._open()
+            try:
+                self._open()
+            except (MemoryError, OSError, RuntimeError) as error:
+                if (named := exhausted(error)) is None:
+                    raise
+                raise HostExhausted(what=named.what, reason=named.reason) from error
             on_failure.pop_all()
         return self
 

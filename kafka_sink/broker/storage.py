@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafka_sink.errors import DirectoryUnusable, DiskFull
+from kafka_sink.exhaustion import is_exhaustion
 
 # What Java's IOException says for ENOSPC and EDQUOT, strerror of the C library, untranslated in practice; and what
 # the JVM makes of SIGBUS, which it gets for a page of a mapped file (Kafka's indexes) that finds no room on the disk.
@@ -22,6 +23,9 @@ def writing_to(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(directory=str(directory)) from error
+        if is_exhaustion(error.errno):
+            # Another folder would not help.
+            raise
         raise DirectoryUnusable(directory=str(directory), reason=error.strerror or str(error)) from error
 
 

@@ -52,6 +52,7 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
+from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.kept import Kept
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import ClientResponse, NetworkClient
@@ -615,15 +616,16 @@ def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Coo
     if client is not None and not client.may_go_on(cluster_id):
         client.close()
         client = None
-    if client is None:
-        client = CoordinatorClient(config, cluster_id)
-    try:
-        yield client
-    except BaseException as error:
-        # Whatever it was, an interrupt too: requests of this commit may be under way, or wait to be sent.
-        client.close()
-        if isinstance(error, KafkaSinkError):
-            error.of_principal(config.security.principal)
-            look_at_hosts(error, config)
-        raise
+    with exhaustion_named():
+        if client is None:
+            client = CoordinatorClient(config, cluster_id)
+        try:
+            yield client
+        except BaseException as error:
+            # Whatever it was, an interrupt too: requests of this commit may be under way, or wait to be sent.
+            client.close()
+            if isinstance(error, KafkaSinkError):
+                error.of_principal(config.security.principal)
+                look_at_hosts(error, config)
+            raise
     _kept.put(client)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 
 from kafka_sink.config import ProducerConfig, SinkConfig
-from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated, WorkerExhausted
+from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.quoting import shell_command
 
 CHECK = "python -m kafka_sink.check"
@@ -24,7 +25,12 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
         return
     from kafka_sink.doctor.engine import examine_hosts, first_failure
 
-    verdict = first_failure(examine_hosts(config))
+    try:
+        with exhaustion_named():
+            verdict = first_failure(examine_hosts(config))
+    except WorkerExhausted:
+        # Its own looking must not hide the error.
+        return
     if verdict is not None:
         error.examined(
             step=verdict.step,

@@ -27,6 +27,7 @@ Source: org.apache.kafka.clients.NetworkClient, org.apache.kafka.common.security
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,9 @@ from kafka_sink.errors import (
     SaslRefused,
     TlsExpected,
     TlsFailed,
+    WorkerExhausted,
 )
+from kafka_sink.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.node import Node, NodeState
 from kafka_sink.net.resolver import resolve as resolve_by_system
@@ -143,7 +146,9 @@ class NetworkClient:
         self.connects = 0
         self.interruptions = 0
         # What no further attempt will change, once there is such a thing.
-        self.failure: ClusterError | None = None
+        self.failure: ClusterError | WorkerExhausted | None = None
+        # When connections began to fail for want of files or memory, and last did; None: not since one stood.
+        self._lacking_ms: tuple[int, int] | None = None
         self._authenticate = authenticate
         self._transport = transport
         self._clock_ms = clock_ms
@@ -313,6 +318,8 @@ class NetworkClient:
                 node.resolved(self._resolve(node.host, node.port))
             except OSError as error:
                 node.attempted_ms = now_ms
+                if is_exhaustion(error.errno):
+                    self._on_lack(error.errno, now_ms)
                 self._note(node, f"its name cannot be resolved: {error.strerror or error}")
                 self._back_off(node, now_ms)
                 return
@@ -362,6 +369,7 @@ class NetworkClient:
         connection = _connection(node)
         match event:
             case Connected():
+                self._lacking_ms = None
                 node.connected(now_ms)
                 self._transmit(node, connection.start(_Pending(None, now_ms)))
             case Sent():
@@ -374,6 +382,9 @@ class NetworkClient:
                 self._on_bytes(node, data, now_ms)
             case Disconnected(reason=reason, tls=TlsFailure() as tls):
                 self._on_tls_failure(node, tls)
+                self._disconnect(node, reason, now_ms)
+            case Disconnected(reason=reason, lacks=int() as code):
+                self._on_lack(code, now_ms)
                 self._disconnect(node, reason, now_ms)
             case Disconnected(reason=reason):
                 self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms)
@@ -459,7 +470,18 @@ class NetworkClient:
         if tls.final or node.hang_ups >= HANG_UPS:
             self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
 
-    def _failed(self, failure: ClusterError) -> None:
+    def _on_lack(self, code: int | None, now_ms: int) -> None:
+        """No connection for want of files or memory: others of the process may give some back, for PATIENCE_MS."""
+        began_ms, last_ms = self._lacking_ms or (now_ms, now_ms)
+        if now_ms - last_ms > PATIENCE_MS + self._settings.reconnect_backoff_max_ms:
+            # Nobody has tried since.
+            began_ms = now_ms
+        self._lacking_ms = began_ms, now_ms
+        failure = exhausted(OSError(code, os.strerror(code or 0)))
+        if failure is not None and now_ms - began_ms >= PATIENCE_MS:
+            self._failed(failure)
+
+    def _failed(self, failure: ClusterError | WorkerExhausted) -> None:
         if self.failure is None:
             self.failure = failure
 

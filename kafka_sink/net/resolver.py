@@ -53,6 +53,10 @@ def _looked_up(host: str, port: int) -> list[Address]:
     except (UnicodeError, ValueError) as error:
         # The IDNA codec's way to say that no such name can exist; ValueError: a null character.
         raise OSError(f"{quoted(host, MAX_HOST_CHARACTERS)!r} is not a host name") from error
+    except socket.gaierror:
+        # Without files it says that the name is not known, or no server can be asked: raises what is the matter.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        raise
     return list(dict.fromkeys(Address(family, sockaddr, host) for family, _, _, _, sockaddr in found))
 
 

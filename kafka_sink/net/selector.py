@@ -18,6 +18,7 @@ import ssl
 import time
 from collections.abc import Sequence
 
+from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.channel import Channel, TlsChannel
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
@@ -49,7 +50,11 @@ class Selector:
         self._staged: list[Event] = []
         self._chunk = memoryview(bytearray(RECEIVE_CHUNK_BYTES))
         self._selector = selectors.DefaultSelector()
-        self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
+        try:
+            self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
+        except BaseException:
+            self._selector.close()
+            raise
         for end in (self._wakeup_receiver, self._wakeup_sender):
             end.setblocking(False)
         self._selector.register(self._wakeup_receiver, selectors.EVENT_READ, _WAKEUP)
@@ -58,7 +63,7 @@ class Selector:
         try:
             sock = self._socket(address.family)
         except OSError as error:
-            self._staged.append(Disconnected(key, _reason(error)))
+            self._staged.append(_failed(key, error))
             return
         code = sock.connect_ex(address.sockaddr)
         if code not in (0, errno.EINPROGRESS):
@@ -75,7 +80,7 @@ class Selector:
             self._selector.register(sock, selectors.EVENT_WRITE, channel)
         except OSError as error:
             sock.close()
-            self._staged.append(Disconnected(key, _reason(error)))
+            self._staged.append(_failed(key, error))
             return
         self._channels[key] = channel
         self._metrics.connections_now(len(self._channels))
@@ -228,6 +233,10 @@ class Selector:
         self._wakeup_sender.close()
         self._wakeup_receiver.close()
         self._selector.close()
+
+
+def _failed(key: int, error: OSError) -> Disconnected:
+    return Disconnected(key, _reason(error), lacks=error.errno if is_exhaustion(error.errno) else None)
 
 
 def _reason(error: OSError | ValueError) -> str:

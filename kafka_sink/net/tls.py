@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_sink.errors import InvalidOption, RefusedOption
+from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.net.resolver import is_address
 from kafka_sink.net.transport import TlsFailure
 from kafka_sink.options import java_store
@@ -180,6 +181,8 @@ def _read_pem(option: str, location: str) -> str:
         with Path(location).open("rb") as file:
             content = file.read(MAX_PEM_BYTES + 1)
     except OSError as error:
+        if is_exhaustion(error.errno):
+            raise
         raise InvalidOption(
             option=option,
             value=location,

@@ -56,11 +56,12 @@ class TlsFailure:
 @dataclass(frozen=True, slots=True)
 class Disconnected:
     """The connection is gone and its buffers are let go of; also the end of an attempt to connect. `tls`: what of it
-    failed, where that is why."""
+    failed, where that is why. `lacks`: the errno, where the process had no file or memory left for it."""
 
     key: int
     reason: str
     tls: TlsFailure | None = None
+    lacks: int | None = None
 
 
 Event = Connected | Sent | Received | Disconnected

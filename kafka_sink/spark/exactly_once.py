@@ -52,6 +52,7 @@ from kafka_sink.errors import (
     TopicNotFound,
     WriteKind,
 )
+from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
@@ -155,7 +156,8 @@ def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None =
     """What errors say of the rows is made true of rows that nobody sees unless they are committed, and of who runs the
     write again. `committing`: where they may have been."""
     try:
-        yield
+        with exhaustion_named():
+            yield
     except KafkaSinkError as error:
         raise error.in_transaction(
             committing=committing is not None,

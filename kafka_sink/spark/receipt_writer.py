@@ -26,6 +26,7 @@ On a local path the file is written under another name and moved; object stores 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -97,11 +98,16 @@ def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
                 _put(filesystem, path, table)
             return
         except (OSError, pa.ArrowException) as error:
-            pause_s = next(pauses_s, None)
+            pause_s = None if _is_final(error) else next(pauses_s, None)
             reason = reason_for(first.receipts_path, error)
         if pause_s is None:
             raise ReceiptNotWritten(path=f"{first.receipts_path}/{relative}", reason=reason)
         sleep(pause_s)
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether another try a second later ends alike."""
+    return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import NotPlanned, WriteKind
+from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
@@ -65,10 +66,11 @@ def write_task(
     """
     chain = InterceptorChain(interceptors)
     try:
-        if plan is None:
-            receipt = _write_rows(options, chain, arrow_batches, identity)
-        else:
-            receipt = write_slot(options, plan, chain, arrow_batches)
+        with exhaustion_named():
+            if plan is None:
+                receipt = _write_rows(options, chain, arrow_batches, identity)
+            else:
+                receipt = write_slot(options, plan, chain, arrow_batches)
     # Whatever it was, also Spark's own: interceptors are told and the task fails with it.
     except Exception as error:
         chain.on_acknowledgement((), error)

@@ -1014,8 +1014,8 @@ WRITE: tuple[Mutant, ...] = (
     Mutant(
         "a producer whose write raised is kept for the next one",
         CLIENT,
-        "        producer.close()\n        if isinstance(error, KafkaSinkError):\n",
-        "        _kept.put(producer)\n        if isinstance(error, KafkaSinkError):\n",
+        "            producer.close()\n            if isinstance(error, KafkaSinkError):\n",
+        "            _kept.put(producer)\n            if isinstance(error, KafkaSinkError):\n",
         f"{TESTS_CLIENT}::test_a_producer_whose_write_raised_is_closed_and_its_thread_ends",
     ),
     Mutant(
@@ -1874,6 +1874,52 @@ TOPIC_IDS = (
 )
 
 
+EXHAUSTION = (
+    Mutant(
+        "exhaustion: a producer whose thread cannot start leaves its sockets",
+        CLIENT,
+        "            # There is no thread that would.\n            self._network.close()\n",
+        "            # There is no thread that would.\n",
+        f"{TESTS_CLIENT}::test_a_producer_without_a_thread_leaves_no_socket",
+    ),
+    Mutant(
+        "exhaustion: a sender thread that cannot fail its batches leaves its sockets",
+        CLIENT,
+        "            finally:\n                # Also where there is no memory for more.\n",
+        "            except ZeroDivisionError:\n                # Also where there is no memory for more.\n",
+        f"{TESTS_CLIENT}::test_a_sender_thread_closes_its_sockets_though_there_is_no_memory_to_fail_batches",
+    ),
+    Mutant(
+        "exhaustion: memory that the sender thread lacks is called a defect",
+        CLIENT,
+        "            named = exhausted(defect)\n",
+        "            named = None\n",
+        f"{TESTS_CLIENT}::test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly",
+    ),
+    Mutant(
+        "exhaustion: connections without files are tried again until max.block.ms is over",
+        f"{NET}/network_client.py",
+        "        if failure is not None and now_ms - began_ms >= PATIENCE_MS:\n",
+        "        if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestLack::test_is_waited_for_a_few_seconds",
+    ),
+    Mutant(
+        "exhaustion: files that came free again are forgotten, and the next lack ends the producer at once",
+        f"{NET}/network_client.py",
+        "                self._lacking_ms = None\n",
+        "",
+        f"{TESTS_NET}/test_network_client.py::TestLack::test_that_ends_is_forgotten",
+    ),
+    Mutant(
+        "exhaustion: a lack of long ago ends the producer at the next one",
+        f"{NET}/network_client.py",
+        "            # Nobody has tried since.\n            began_ms = now_ms\n",
+        "            # Nobody has tried since.\n            pass\n",
+        f"{TESTS_NET}/test_network_client.py::TestLack::test_of_long_ago_does_not_count",
+    ),
+)
+
+
 FORGETTING = (
     Mutant(
         "groups: markers are deleted beside their decision, which then tells of rows that are missing",
@@ -2563,5 +2609,6 @@ PEERS: tuple[Mutant, ...] = (
 
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
-    *BY_HAND, *TOPIC_IDS, *FORGETTING, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY, *PEERS,
+    *BY_HAND, *TOPIC_IDS, *FORGETTING, *EXHAUSTION, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
+    *PEERS,
 )  # fmt: skip

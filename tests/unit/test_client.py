@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -29,6 +30,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TopicNameInvalid,
     TopicNotFound,
+    WorkerExhausted,
 )
 from kafka_sink.kept import MOST
 from kafka_sink.net.network_client import ClientResponse
@@ -121,6 +123,104 @@ def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest
     with pytest.raises(ProducerClosed, match="a bug"):
         producer.begin(topic="t").append(rows(1))
     assert reported.wait(5)
+
+
+# --- no more memory, threads or files ---------------------------------------------------------------------------------
+
+
+class Opened:
+    """The selectors that were made; `open_now`: those that were not closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Any] = []
+        selector = client.Selector
+
+        def make(**given: Any) -> Any:
+            self.made.append(selector(**given))
+            return self.made[-1]
+
+        monkeypatch.setattr(client, "Selector", make)
+
+    def open_now(self) -> list[Any]:
+        return [each for each in self.made if each._wakeup_sender.fileno() >= 0]
+
+
+def test_a_producer_without_a_thread_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port())
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    refused = pytest.raises(WorkerExhausted, match="no more threads: a thread could not be started")
+    with refused as raised, lease(settings):
+        pass
+    assert raised.value.what == "threads"
+    assert "Raise the limit of processes and threads" in str(raised.value)
+    assert (len(opened.made), opened.open_now(), client._kept.take(settings) is not None) == (1, [], False)
+
+
+def test_a_producer_without_memory_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port())
+
+    def wire(*given: Any, **named: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(client, "wire", wire)
+    with pytest.raises(WorkerExhausted, match="no more memory: an allocation failed"), lease(settings):
+        pass
+    assert (len(opened.made), opened.open_now()) == (1, [])
+
+
+@pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 9 failed")])
+def test_a_write_without_memory_keeps_no_producer_thread_or_socket(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port())
+    with pytest.raises(WorkerExhausted, match="no more memory") as raised, lease(settings) as producer:
+        raise error
+    assert raised.value.__cause__ is error
+    assert not producer._thread.is_alive()
+    assert (opened.open_now(), client._kept.take(settings) is not None) == ([], False)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
+def test_other_errors_of_a_write_stay_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, lease(config(closed_port())):
+        raise error
+    assert raised.value is error
+
+
+def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened(monkeypatch)
+    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    monkeypatch.setattr(threading, "excepthook", lambda _: pytest.fail("a traceback for no defect"))
+
+    def poll(wait_ms: int) -> list[Any]:
+        raise MemoryError
+
+    monkeypatch.setattr(producer._network, "poll", poll)
+    with pytest.raises(WorkerExhausted, match="no more memory"):
+        producer.begin(topic="t").append(rows(1))
+    producer._thread.join(5)
+    assert (producer.usable, producer._thread.is_alive(), opened.open_now()) == (False, False, [])
+
+
+def test_a_sender_thread_closes_its_sockets_though_there_is_no_memory_to_fail_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = Opened(monkeypatch)
+    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def no_memory(*given: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(producer._sender, "fail", no_memory)
+    monkeypatch.setattr(producer._network, "poll", no_memory)
+    producer._network.wakeup()
+    producer._thread.join(5)
+    assert (producer.usable, opened.open_now()) == (False, [])
 
 
 def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed() -> None:
@@ -453,7 +553,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     monkeypatch.setattr("kafka_sink.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
     thread.join(5)
-    assert isinstance(outcome[0], ProducerClosed)
+    assert isinstance(outcome[0], WorkerExhausted)
     assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
 
 

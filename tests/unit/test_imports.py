@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"protocol", "records"}), "siblings"),
     (
         frozenset(
-            {"backoff", "config", "errors", "errors_page", "jaas", "metrics", "options", "options_page"}
+            {"backoff", "config", "errors", "errors_page", "exhaustion", "jaas", "metrics", "options", "options_page"}
             | {"command_line", "deadline", "quoting", "receipt_file", "redaction", "topic_name"}
         ),
         "neighbours",
@@ -42,11 +42,11 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
 )
 
 # The broker for development and tests stands beside the house: none of the rows' path may need it.
-BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "protocol", "quoting"})
+BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "exhaustion", "protocol", "quoting"})
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "producer", "protocol", "records", "metrics", "quoting",
+    "producer", "protocol", "records", "metrics", "quoting", "exhaustion",
     "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
     "commit.survey", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -17,6 +18,7 @@ from kafka_sink.errors import (
     BrokerStartFailed,
     DirectoryUnusable,
     DiskFull,
+    HostExhausted,
     JavaNotFound,
     LocalKafkaError,
     ToolFailed,
@@ -46,6 +48,27 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(JavaNotFound), LocalKafka():
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "open files"),
+        (RuntimeError("can't start new thread"), "threads"),
+        (MemoryError(), "memory"),
+    ],
+)
+def test_a_process_that_has_no_more_of_something(
+    java: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str
+) -> None:
+    def start(kafka: LocalKafka, nodes: object) -> None:
+        raise error
+
+    monkeypatch.setattr(LocalKafka, "_start_brokers", start)
+    kafka = LocalKafka()
+    with pytest.raises(HostExhausted, match=f"no more {what}: .* Raise that limit"), kafka:
+        pass
+    assert kafka._dir is None
 
 
 def test_a_broker_that_dies(java: Any, tmp_path: Path) -> None:

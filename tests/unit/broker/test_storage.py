@@ -21,6 +21,11 @@ def test_a_device_without_space() -> None:
     assert isinstance(raised.value.__cause__, OSError)
 
 
+def test_a_process_without_files_is_no_matter_of_the_folder() -> None:
+    with pytest.raises(OSError, match="Too many open files"), writing_to(Path("/d")):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
 def test_quota() -> None:
     with pytest.raises(DiskFull), writing_to(Path("/d")):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from kafka_sink.config import SinkConfig, sink_config
@@ -45,6 +47,19 @@ def test_the_first_failure_is_in_the_error(examined: list[Verdict]) -> None:
 
 def test_brokers_that_are_back_leave_the_error_as_it_was(examined: list[Verdict]) -> None:
     examined.append(Verdict("dns", "b:9092", ok("")))
+    error = unreachable()
+    look_at_hosts(error, config().producer)
+    assert str(error) == str(unreachable())
+
+
+@pytest.mark.parametrize(
+    "lack", [RuntimeError("can't start new thread"), OSError(errno.EMFILE, "files"), MemoryError()]
+)
+def test_a_look_that_cannot_be_had_leaves_the_error_as_it_was(monkeypatch: pytest.MonkeyPatch, lack: Exception) -> None:
+    def examine(config: object) -> Report:
+        raise lack
+
+    monkeypatch.setattr(engine, "examine_hosts", examine)
     error = unreachable()
     look_at_hosts(error, config().producer)
     assert str(error) == str(unreachable())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import random
 import socket
@@ -16,9 +17,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed
+from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed, WorkerExhausted
+from kafka_sink.exhaustion import PATIENCE_MS
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
+from kafka_sink.net.node import NodeState
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.protocol.requests import (
     Broker,
@@ -188,6 +191,64 @@ class World:
     def send(self, token: object, node_id: int = -1) -> bytes:
         self.client.send(node_id, INIT, self.now_ms, token)
         return init_answer(correlation_id(self.transport.outbox[self.key][-1]))
+
+
+# --- no more files ----------------------------------------------------------------------------------------------------
+
+
+class TestLack:
+    """Connections that fail as the process has no more files."""
+
+    @staticmethod
+    def fail(world: World, *, until_ms: int, lacks: int | None = errno.EMFILE) -> None:
+        while world.client.failure is None and world.now_ms < until_ms:
+            if world.client.ready(-1, world.now_ms):
+                return
+            if world.client._nodes[-1].state is NodeState.CONNECTING:
+                world.poll(Disconnected(world.key, "Too many open files", lacks=lacks))
+            world.poll(timeout_ms=20)
+
+    def test_is_waited_for_a_few_seconds(self) -> None:
+        world = World()
+        self.fail(world, until_ms=60_000)
+        assert isinstance(world.client.failure, WorkerExhausted)
+        assert PATIENCE_MS <= world.now_ms <= PATIENCE_MS + 2_000
+        assert len(world.transport.connects) > 3
+
+    def test_that_ends_is_forgotten(self) -> None:
+        world = World()
+        for _ in range(3):
+            self.fail(world, until_ms=world.now_ms + PATIENCE_MS - 1_500)
+            assert world.client.failure is None
+            while world.client._nodes[-1].state is not NodeState.CONNECTING:
+                world.client.ready(-1, world.now_ms)
+                world.poll(timeout_ms=20)
+            world.poll(Connected(world.key))
+            world.poll(Disconnected(world.key, "gone"))
+        assert world.client.failure is None
+
+    def test_of_long_ago_does_not_count(self) -> None:
+        world = World()
+        self.fail(world, until_ms=100)
+        world.transport.now_ms += 600_000
+        began_ms = world.now_ms
+        self.fail(world, until_ms=began_ms + 2_000)
+        assert world.client.failure is None
+
+    def test_other_reasons_are_no_lack(self) -> None:
+        world = World()
+        self.fail(world, until_ms=60_000, lacks=None)
+        assert world.client.failure is None
+
+    def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = World()
+
+        def no_file(host: str, port: int) -> list[Address]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(world.client, "_resolve", no_file)
+        self.fail(world, until_ms=60_000)
+        assert isinstance(world.client.failure, WorkerExhausted)
 
 
 # --- from nothing to ready --------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +177,21 @@ def test_a_failure_that_stays_is_the_commits_to_judge(tmp_path: Path, monkeypatc
     assert failure.value.path == str(file(tmp_path))
     assert "no space left. " in str(failure.value)
     assert disk.slept == list(PAUSES_S)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_failure_that_a_second_does_not_change_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    slept: list[float] = []
+
+    def put(*arguments: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(receipt_writer, "_put", put)
+    with pytest.raises(ReceiptNotWritten, match=os.strerror(code)):
+        write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
+    assert slept == []
 
 
 def test_at_least_once_logs_it_and_goes_on(
