@@ -76,6 +76,8 @@
     │   ├── TransactionTimedOut
     │   ├── RateOutlastsTransaction
     │   ├── StateExpired
+    │   ├── MarkersLost
+    │   ├── FingerprintsLost
     │   ├── LeaderDisagrees          ... about which rows are in a slot's transaction
     │   │   ├── AbortedRowsOpen
     │   │   └── PreparedRowsGone
@@ -1289,8 +1291,8 @@ class StateExpired(ExactlyOnceError):
         self.query_id = query_id
         self.decided_query_id = decided_query_id
         gone = (
-            "its consumer groups are gone (idle for longer than the brokers' offsets.retention.minutes, or the commit "
-            "topic was deleted)"
+            "its consumer groups are gone (deleted, idle for longer than the brokers' offsets.retention.minutes, or "
+            "the commit topic was deleted)"
         )
         if versioned:
             reason = f"it is the first under this name and not 0, or {gone}"
@@ -1314,6 +1316,61 @@ class StateExpired(ExactlyOnceError):
                 "already, start once with allowLostState=true."
             )
         super().__init__(message)
+
+
+class MarkersLost(ExactlyOnceError):
+    """`slots`: of `decided_micro_batch_id`, which was decided; nothing proves whether they are visible."""
+
+    def __init__(
+        self,
+        *,
+        sink: str,
+        micro_batch_id: int,
+        decided_micro_batch_id: int,
+        slots: Sequence[int],
+        versioned: bool = False,
+    ) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.decided_micro_batch_id = decided_micro_batch_id
+        self.slots = tuple(slots)
+        unit = "version" if versioned else "micro-batch"
+        happened = (
+            f"{_run(sink, micro_batch_id, versioned)} is not written: whether {_slots(slots)} of {unit} "
+            f"{decided_micro_batch_id}, the last that was decided, can be read is not known. The consumer groups with "
+            "their markers were deleted or have expired (offsets.retention.minutes), and the brokers do not remember "
+            "how their transactions ended."
+        )
+        look = f"Look in the topics, with read_committed, for the rows of {unit} {decided_micro_batch_id}."
+        once = "write it once" if versioned else "start once"
+        if micro_batch_id == decided_micro_batch_id:
+            behind = "write the next version" if versioned else "start behind them, with a new checkpoint"
+            advice = f"If they are not there, {once} with allowLostState=true. If they are, {behind}."
+        else:
+            first = (
+                f"write version {decided_micro_batch_id} with them again first"
+                if versioned
+                else f"restore the checkpoint to before {decided_micro_batch_id}"
+            )
+            advice = f"If they are there, {once} with allowLostState=true. If they are not, {first}."
+        advice = f"{WRITE_STOPPED if versioned else STOPPED} {look} {advice}"
+        super().__init__(f"{happened} {advice}")
+
+
+class FingerprintsLost(ExactlyOnceError):
+    """`slots`: visible; whether this run has their rows cannot be told."""
+
+    def __init__(self, *, sink: str, micro_batch_id: int, slots: Sequence[int], versioned: bool = False) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.slots = tuple(slots)
+        once = "write it once" if versioned else "start once"
+        super().__init__(
+            f"{_run(sink, micro_batch_id, versioned)} comes again, and {_slots(slots)} can be read already. Whether "
+            "this run has the same rows is not known: the consumer groups with their fingerprints were deleted or have "
+            f"expired (offsets.retention.minutes). {WRITE_STOPPED if versioned else STOPPED} If its code, inputs and "
+            f"number of partitions are the same, {once} with allowLostState=true: these slots are not written again."
+        )
 
 
 class LeaderDisagrees(ExactlyOnceError):

@@ -39,7 +39,7 @@ from kafka_sink.command_line import add_options, options_of, parser_of, say, tel
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging
-from kafka_sink.commit.markers import Names
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import COMMITTED, OFFSETS_TOPIC, OpenTransaction, Seen, Survey
@@ -365,8 +365,8 @@ def tell_slots(found: Survey) -> None:
             (
                 str(slot),
                 "visible before" if ids is None else str(ids),
-                "no" if slot in found.missing else "yes",
-                "none" if marker is None else f"micro-batch {marker.micro_batch_id}",
+                ("not known" if marker is None else "no") if slot in found.missing else "yes",
+                marker_now(marker),
                 "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
             )
         )
@@ -435,9 +435,16 @@ def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
     for each in after.hanging:
         if each not in refused:
             tell(f"Still hangs, though its leader took a marker: {told(each)}.")
-    if after.missing:
+    if after.lost:
         tell(
-            f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in after.missing)}. Their "
+            f"Not known whether visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
+            "deleted or have expired. A restart of the query finds out whether the brokers remember their "
+            "transactions, and stops before it writes any of them again if they do not."
+        )
+    over = [slot for slot in after.missing if slot not in after.lost]
+    if over:
+        tell(
+            f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in over)}. Their "
             "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
         )
     tell_unknown(after)
@@ -478,6 +485,12 @@ def told(hanging: Hanging) -> str:
         f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
         f"{hanging.start_offset}"
     )
+
+
+def marker_now(marker: Marker | None) -> str:
+    if marker is None:
+        return "lost"
+    return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
 
 
 def named(partition: TopicAndPartition) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
-from kafka_sink.commit.markers import Decision, Ids, Marker
+from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -167,8 +167,8 @@ def groups_of(answers: Sequence[OffsetFetchResponse]) -> list[GroupOffset]:
 
 
 def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None) -> Steps[Decision | None]:
-    """The last decision of the sink's; waits for one that is being written, if `stable`. Without a `barrier` it may be
-    an earlier one, or parts of two: UnreadableState."""
+    """The last decision of the sink's, None where it or a part of it is not there; waits for one that is being written,
+    if `stable`. Without a `barrier` it may be an earlier one, or parts of two: UnreadableState."""
     reads = count()
 
     def read(parts: Sequence[int]) -> Steps[list[GroupOffset]]:
@@ -183,6 +183,8 @@ def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None
         # there, and stable, says that none of the others was new.
         (again,) = (yield from read([0])) if more else (first,)
         if (again.offset, again.metadata) == (first.offset, first.metadata):
+            if any(group.offset == NO_OFFSET for group in more):
+                return None
             return Decision.read([(group.group_id, group.offset, group.metadata) for group in (first, *more)])
         first = again
     return None

@@ -12,13 +12,12 @@ from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import (
     CheckpointBehind,
     CommittedDataMissing,
+    FingerprintsLost,
+    MarkersLost,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
 )
-
-# `offsets.retention.minutes`, Kafka's default: markers and decisions older than that may be gone for no other reason.
-OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> None:
@@ -26,7 +25,7 @@ def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id
 
     Of a micro-batch that was decided `check_decision` knows more; this is for one whose decision is gone.
     """
-    changed = [each.slot for each in prepared if each.visible and each.visible.fingerprint != each.fingerprint]
+    changed = [each.slot for each in prepared if each.visible and not each.visible.may_be_of(each.fingerprint)]
     if changed:
         raise NonDeterministicReplay(
             sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
@@ -39,23 +38,27 @@ def check_decision(
     prepared: Sequence[SlotPrepared],
     *,
     micro_batch_id: int,
-    now_ms: int,
     allow_lost_state: bool,
 ) -> None:
     """Whether these rows may follow upon the sink's last decision, as `plan` found it.
 
-    Raises StateExpired, TornBatch, NonDeterministicReplay, CommittedDataMissing or CheckpointBehind.
+    Raises StateExpired, MarkersLost, FingerprintsLost, TornBatch, NonDeterministicReplay, CommittedDataMissing or
+    CheckpointBehind.
     """
     query_id, decision = prepared[0].query_id, facts.decision
-    check_lineage(
-        sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allow_lost_state
-    )
+    check_lineage(sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     if decision is None or (decision.micro_batch_id, decision.query_id) != (micro_batch_id, query_id):
         return
+    if facts.incomparable and not allow_lost_state:
+        raise FingerprintsLost(
+            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=facts.incomparable, versioned=sink.is_versioned
+        )
     # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
     visible, missing = facts.visible, facts.missing
     again = {each.slot: each.fingerprint for each in prepared}
-    changed = sorted(slot for slot, marker in visible.items() if again.get(slot) != marker.fingerprint)
+    changed = sorted(
+        slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot])
+    )
     if changed and missing:
         raise TornBatch(
             sink=sink.names.sink,
@@ -74,11 +77,11 @@ def check_decision(
 
 
 def check_lineage(
-    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, now_ms: int, allow_lost_state: bool
+    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool
 ) -> None:
     """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
 
-    Raises StateExpired, CommittedDataMissing or CheckpointBehind.
+    Raises StateExpired, MarkersLost, CommittedDataMissing or CheckpointBehind.
     """
     sink_name, decision, versioned = sink.names.sink, facts.decision, sink.is_versioned
     if decision is None or decision.query_id != query_id:
@@ -102,10 +105,14 @@ def check_lineage(
             versioned=versioned,
         )
     missing = facts.missing
-    # Markers are older than the decision, by as much as a transaction may last, and are gone before it.
-    is_old = now_ms - decision.decided_ms > OFFSETS_RETENTION_MS - sink.timeout_ms
-    if missing and is_old and not allow_lost_state:
-        raise StateExpired(sink=sink_name, micro_batch_id=micro_batch_id, query_id=query_id, versioned=versioned)
+    if facts.unproved and not allow_lost_state:
+        raise MarkersLost(
+            sink=sink_name,
+            micro_batch_id=micro_batch_id,
+            decided_micro_batch_id=decision.micro_batch_id,
+            slots=facts.unproved,
+            versioned=versioned,
+        )
     if decision.micro_batch_id == micro_batch_id:
         return
     is_next = versioned or decision.micro_batch_id == micro_batch_id - 1

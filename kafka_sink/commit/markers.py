@@ -8,6 +8,9 @@ which a transaction can write together with rows. The offset is the micro-batch'
 below. A slot is a Spark partition number; its transactional id is the same for every attempt, so that a new attempt
 fences the old one, and the number of ids is the largest number of slots there ever was.
 
+Before a sink's first decision its group says that nothing was decided, and before a slot's first marker that group says
+that nothing was committed: so a group without an offset has lost it, by DeleteGroups, OffsetDelete or expiry.
+
 A text begins with its version, so that a later release can tell what an earlier one wrote. A broker keeps at most
 `offset.metadata.max.bytes` of it (4096 by default): a decision that is longer is spread over several groups, all
 written in one transaction.
@@ -21,6 +24,8 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2s
+from itertools import takewhile
 from uuid import UUID
 
 from kafka_sink.errors import UnreadableState
@@ -34,11 +39,16 @@ NO_OFFSET = -1
 TOPIC_SIGN = "@"
 # What tells the id of the topic before it. Code without ids takes it for one more topic, of a name that no broker has.
 TOPIC_ID_SIGN = "@@"
-# Of 150 slots or more each: far beyond any micro-batch, so that somebody else's text has not us ask for a billion.
+# What the digest of a fingerprint begins with: no fingerprint does. Behind TOPIC_SIGN in a decision, for such code too.
+DIGEST_SIGN = "~"
+# No query and no rows have these.
+NO_QUERY = FORGOTTEN = ""
+# Of 100 slots or more each: far beyond any micro-batch, so that somebody else's text has not us ask for a billion.
 MAX_PARTS = 99_999
 # What the fields of a request hold.
 _MAX_PRODUCER_ID = 2**63 - 1
 _MAX_PRODUCER_EPOCH = 2**15 - 1
+_is_digest = re.compile(TOPIC_SIGN + DIGEST_SIGN + "[0-9a-f]{8}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,11 @@ class Ids:
         if not (0 <= producer_id <= _MAX_PRODUCER_ID and 0 <= producer_epoch <= _MAX_PRODUCER_EPOCH):
             raise ValueError(text)
         return cls(producer_id, producer_epoch)
+
+
+def digest_of(fingerprint: str) -> str:
+    """Short, as a decision has one of each slot: other rows have the same once in 2**32."""
+    return DIGEST_SIGN + blake2s(fingerprint.encode(), digest_size=4).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,8 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A slot's: these rows of this micro-batch became visible together with it."""
+    """A slot's: these rows of this micro-batch became visible together with it. `fingerprint`: where the marker was
+    lost, and it was proved that the rows are visible, the digest of it that the decision has, or FORGOTTEN."""
 
     micro_batch_id: int
     query_id: str
@@ -94,6 +110,14 @@ class Marker:
     @property
     def text(self) -> str:
         return "|".join((VERSION, self.query_id, self.fingerprint))
+
+    @property
+    def is_restored(self) -> bool:
+        return self.fingerprint == FORGOTTEN or self.fingerprint.startswith(DIGEST_SIGN)
+
+    def may_be_of(self, fingerprint: str) -> bool:
+        """Whether these are rows with this fingerprint, as far as can be told."""
+        return self.fingerprint in (fingerprint, digest_of(fingerprint), FORGOTTEN)
 
     @classmethod
     def read(cls, group_id: str, offset: int, text: str) -> Marker | None:
@@ -109,6 +133,10 @@ class Marker:
         return cls(offset, query_id, fingerprint)
 
 
+# In place of a slot's marker: nothing of the slot was ever committed, or not what the last decision pins.
+NOTHING_COMMITTED = Marker(0, NO_QUERY, FORGOTTEN)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The driver's: the transactions of these slots are to be committed, whatever happens.
@@ -116,7 +144,7 @@ class Decision:
     `pinned`: a slot's ids, None for one whose rows were visible before. `generation`: the driver's own ids, which make
     two drivers' decisions about the same micro-batch differ. `decided_ms`: wall-clock time. `topics`: all that rows of
     the micro-batch are in. `topic_ids`: theirs, by name, as far as brokers have ids: a topic that is created again has
-    another.
+    another. `digests`: of the slots' fingerprints; none in a decision of before there were any.
     """
 
     micro_batch_id: int
@@ -127,6 +155,7 @@ class Decision:
     pinned: tuple[Ids | None, ...]
     topics: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
 
     def created_again(self, topic_ids: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
         """The topics that have another id by now, as `topic_ids` says: old and new one, by name."""
@@ -136,10 +165,20 @@ class Decision:
             if (new_id := topic_ids.get(topic)) is not None and new_id != old_id
         }
 
+    @classmethod
+    def nothing(cls, generation: Ids, transaction_version: int) -> Decision:
+        """In place of the first: nothing was decided yet."""
+        return cls(0, NO_QUERY, generation, transaction_version, 0, ())
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.query_id == NO_QUERY
+
     def texts(self, max_characters: int = METADATA_MAX_CHARACTERS) -> list[str]:
         """The metadata of each of its groups. All but pins and topics is in every one, so that none stands for
         another's."""
         items = ["-" if ids is None else str(ids) for ids in self.pinned]
+        items += [f"{TOPIC_SIGN}{digest}" for digest in self.digests]
         for topic in self.topics:
             items.append(f"{TOPIC_SIGN}{topic}")
             if topic in self.topic_ids:
@@ -197,8 +236,11 @@ class Decision:
         offset_text, query_id, generation, transaction_version, decided_ms = found.pop()
         of_topics = [item for item in items if item.startswith(TOPIC_SIGN)]
         pins = items[: len(items) - len(of_topics)]
+        digests = tuple(item.removeprefix(TOPIC_SIGN) for item in takewhile(_is_digest, of_topics))
         try:
-            topics, topic_ids = _read_topics(of_topics)
+            topics, topic_ids = _read_topics(of_topics[len(digests) :])
+            if len(digests) not in (0, len(pins)) or any(topic.startswith(DIGEST_SIGN) for topic in topics):
+                raise ValueError(digests)
             return cls(
                 micro_batch_id=int(offset_text),
                 query_id=query_id,
@@ -208,6 +250,7 @@ class Decision:
                 pinned=tuple(None if pin == "-" else Ids.read(pin) for pin in pins),
                 topics=topics,
                 topic_ids=topic_ids,
+                digests=digests,
             )
         except ValueError:
             raise UnreadableState(group=group_id, found=text) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
+from kafka_sink.commit.markers import FORGOTTEN, METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
 from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.quoting import shell_command
 
@@ -16,7 +16,8 @@ class Sink:
     `transaction_version` the cluster's (2: KIP-890), `metadata_max_characters` the brokers' limit
     (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell. `is_versioned`: its
     micro-batches are the versions of batch writes (`txnVersion`). `cluster_id`: the cluster that was planned on, where
-    tasks and commit must be too; None: not known."""
+    tasks and commit must be too; None: not known. `comes_again`: a later run may write the same micro-batch; not so for
+    a batch write without a version."""
 
     names: Names
     timeout_ms: int
@@ -25,22 +26,31 @@ class Sink:
     bootstrap_servers: str = "HOST:PORT"
     is_versioned: bool = False
     cluster_id: str | None = None
+    comes_again: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What `plan` found. They ride in the writer to the tasks, and in their messages to `commit`, which is another
     process. `generation`: the driver's ids of this micro-batch; whoever has others belongs to another run. `markers`:
-    by slot, those of the decision's slots."""
+    by slot, those of the decision's slots. `unproved`: the decision's slots that have lost their markers, and of which
+    nothing else proves whether they are visible. `is_forgotten`: there was a decision, and it is gone."""
 
     generation: Ids
     decision: Decision | None
     markers: Mapping[int, Marker]
+    unproved: tuple[int, ...] = ()
+    is_forgotten: bool = False
 
     @property
     def visible(self) -> dict[int, Marker]:
         """The markers of the slots that are visible of what was decided."""
         return visible_of(self.decision, self.markers) if self.decision is not None else {}
+
+    @property
+    def incomparable(self) -> list[int]:
+        """The visible slots whose fingerprints are lost."""
+        return sorted(slot for slot, marker in self.visible.items() if marker.fingerprint == FORGOTTEN)
 
     @property
     def missing(self) -> list[int]:

@@ -155,7 +155,16 @@ class Survey:
         decision = self.decision
         if decision is None:
             return ()
-        return tuple(slot for slot in range(len(decision.pinned)) if not _shows(decision, self.markers.get(slot)))
+        return tuple(
+            slot
+            for slot, ids in enumerate(decision.pinned)
+            if not _shows(decision, self.markers.get(slot)) and ids is not None
+        )
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Those of them that have lost their markers: they may be visible."""
+        return tuple(slot for slot in self.missing if slot not in self.markers)
 
 
 def _shows(decision: Decision, marker: Marker | None) -> bool:
@@ -203,6 +212,8 @@ def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
     """What was seen, as far as it is of `sink`. Raises TransactionRefused, UnreadableState."""
     transactions = seen.of(sink)
     decision = yield from read_decision(sink, stable=False)
+    if decision is not None and decision.is_nothing:
+        decision = None
     slots = range(len(decision.pinned)) if decision is not None else ()
     markers = yield from read_markers(sink, slots, stable=False)
     pinned = _pinned(sink, decision)

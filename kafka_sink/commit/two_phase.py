@@ -40,6 +40,7 @@ Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -59,7 +60,7 @@ from kafka_sink.commit.exchanges import (
 )
 from kafka_sink.commit.hanging import check_leaders, end_hanging
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
-from kafka_sink.commit.markers import Decision, Ids, Marker
+from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
 from kafka_sink.errors import (
     AttemptFenced,
@@ -67,8 +68,10 @@ from kafka_sink.errors import (
     CommitOutcomeUnknown,
     DriverFenced,
     ExactlyOnceError,
+    FingerprintsLost,
     InvalidOption,
     NonDeterministicReplay,
+    StateExpired,
     TransactionTimedOut,
     UnreadableState,
 )
@@ -96,18 +99,74 @@ def plan(sink: Sink) -> Steps[Facts]:
     InvalidOption for a timeout that the brokers do not allow."""
     generation = yield from take_over(sink)
     # What is listed before a decision is finished is described after.
-    decision, listed = yield from at_once(_last_decision(sink, generation), list_open(sink))
+    decision, listed = yield from at_once(_last_decision(sink, generation), _listed(sink))
+    if decision is None and not listed and sink.comes_again:
+        # No task has begun yet: from now on a decision that is not found was lost.
+        (text,) = Decision.nothing(generation, sink.transaction_version).texts()
+        return (yield from _plan_after(sink, generation, {sink.names.decision(0): (0, text)}))
+    is_forgotten = decision is None and sink.comes_again
+    if decision is not None and decision.is_nothing:
+        decision = None
     visible: dict[int, Marker] = {}
+    was_committed: dict[int, bool | None] = {}
     if decision is not None:
         visible = yield from _visible(sink, decision)
-        yield from finish(sink, decision, visible)
-    still_open = yield from _open_since(sink, decision, listed)
+        was_committed = yield from finish(sink, decision, visible)
+    still_open = yield from _open_since(sink, decision, _in(listed, "Ongoing"))
     yield from abort_open(sink, generation, still_open)
     slots = range(len(decision.pinned)) if decision is not None else ()
     # After what was open: a marker in it is about to change, until it is ended.
     missing = [slot for slot in slots if slot not in visible]
-    markers = yield from read_markers(sink, missing, barrier=f"plan {generation}")
-    return Facts(generation, decision, visible | markers)
+    markers = visible | (yield from read_markers(sink, missing, barrier=f"plan {generation}"))
+    lost, unproved = _lost_markers(decision, markers, was_committed) if decision is not None else ({}, ())
+    if lost:
+        # Before a task Inits the slot, after which its coordinator knows nothing of it any more.
+        restored = {sink.names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in lost.items()}
+        return (yield from _plan_after(sink, generation, restored))
+    return Facts(generation, decision, markers, unproved, is_forgotten)
+
+
+def _lost_markers(
+    decision: Decision, markers: Mapping[int, Marker], was_committed: Mapping[int, bool | None]
+) -> tuple[dict[int, Marker], tuple[int, ...]]:
+    """What is proved of slots whose groups do not say it, as markers; and the slots of which nothing is proved.
+
+    A marker of before proves that what is pinned was not committed, as that would have replaced it: an offset that was
+    deleted or has expired does not come back. That there is none proves nothing.
+    """
+    lost: dict[int, Marker] = {}
+    unproved = []
+    visible = visible_of(decision, markers)
+    for slot, ids in enumerate(decision.pinned):
+        if slot in visible:
+            continue
+        if ids is None or was_committed.get(slot):
+            digest = decision.digests[slot] if decision.digests else FORGOTTEN
+            lost[slot] = Marker(decision.micro_batch_id, decision.query_id, digest)
+        elif slot not in markers and was_committed.get(slot) is False:
+            lost[slot] = NOTHING_COMMITTED
+        elif slot not in markers:
+            unproved.append(slot)
+    return lost, tuple(unproved)
+
+
+def _plan_after(sink: Sink, generation: Ids, offsets: Mapping[str, tuple[int, str]]) -> Steps[Facts]:
+    """Another plan, once these offsets are those of their groups: written by a transaction of the driver's, so that no
+    generation but this one, which is spent with it, can do so. Raises as `plan`."""
+    driver = sink.names.driver
+    was_committed: bool | None = None
+    try:
+        for group_id, (offset, text) in offsets.items():
+            yield from write_offset(sink, driver, generation, group_id, offset, text)
+        ((_, was_committed),) = yield from _commit_each(sink, [(driver, generation)], sink.transaction_version)
+    except AttemptFenced:
+        (found,) = yield from described(sink, [driver])
+        was_committed = _was_committed(found, generation, sink.transaction_version)
+    if was_committed is None:
+        (found,) = yield from described(sink, [driver])
+        current = Ids(found.producer_id, found.producer_epoch)
+        raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
+    return (yield from plan(sink))
 
 
 def take_over(sink: Sink) -> Steps[Ids]:
@@ -147,33 +206,51 @@ def _visible(sink: Sink, decision: Decision) -> Steps[dict[int, Marker]]:
     return visible_of(decision, found)
 
 
-def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[None]:
-    """Commits every transaction that the decision names and that is not `visible`, by the ids it pins."""
-    pinned = [
-        (sink.names.slot(slot), ids)
-        for slot, ids in enumerate(decision.pinned)
-        if ids is not None and slot not in visible
-    ]
-    if not pinned:
-        return
-    answers = yield from _commit_each(sink, pinned, decision.transaction_version)
-    for (transactional_id, _), answer in zip(pinned, answers, strict=True):
+def finish(sink: Sink, decision: Decision, visible: Container[int] = ()) -> Steps[dict[int, bool | None]]:
+    """Commits every transaction that the decision names and that is not `visible`, by the ids it pins. Whether each of
+    them was committed, by slot; None where its coordinator does not prove it either way."""
+    slots = [slot for slot, ids in enumerate(decision.pinned) if ids is not None and slot not in visible]
+    if not slots:
+        return {}
+    pinned = [(sink.names.slot(slot), ids) for slot in slots if (ids := decision.pinned[slot]) is not None]
+    ended = yield from _commit_each(sink, pinned, decision.transaction_version)
+    for (transactional_id, _), (answer, _) in zip(pinned, ended, strict=True):
         check_definite(answer.error_code, transactional_id)
+    return {slot: was_committed for slot, (_, was_committed) in zip(slots, ended, strict=True)}
 
 
-def _commit_each(sink: Sink, pinned: Sequence[tuple[str, Ids]], version: int) -> Steps[list[EndTxnResponse]]:
-    """The last answers. What is refused is over, in whatever way, unless its coordinator stood still: as long as it is
-    not described as over it is told again."""
+def _commit_each(
+    sink: Sink, pinned: Sequence[tuple[str, Ids]], version: int
+) -> Steps[list[tuple[EndTxnResponse, bool | None]]]:
+    """The last answers, and whether each transaction was committed, as in `finish`. What is refused is over, in
+    whatever way, unless its coordinator was stale: as long as it is not described as over it is told again."""
     answers = dict(zip(pinned, (yield [_commit(sink, *each, version) for each in pinned]), strict=True))
+    found: dict[tuple[str, Ids], TransactionDescription] = {}
     for pause_ms in PAUSES_MS:
         refused = [each for each in pinned if answers[each].error_code in FENCED]
-        found = yield from described(sink, [transactional_id for transactional_id, _ in refused])
-        again = [each for each, said in zip(refused, found, strict=True) if not _is_over(said, each[1])]
+        found |= zip(refused, (yield from described(sink, [name for name, _ in refused])), strict=True)
+        again = [each for each in refused if not _is_over(found[each], each[1])]
         if not again:
             break
         yield [Pause(pause_ms)]
         answers |= zip(again, (yield [_commit(sink, *each, version) for each in again]), strict=True)
-    return list(answers.values())
+    proofs = {each: _was_committed(said, each[1], version) for each, said in found.items()}
+    return [
+        (answer, True if answer.error_code == ErrorCode.NONE else proofs.get(each)) for each, answer in answers.items()
+    ]
+
+
+def _was_committed(description: TransactionDescription, ids: Ids, version: int) -> bool | None:
+    """Whether the transaction of these ids was committed, where its coordinator remembers: until the next
+    InitProducerId. An end is for ever, so that a stale coordinator tells no lies about it."""
+    raised_by = description.producer_epoch - ids.producer_epoch
+    if description.producer_id != ids.producer_id:
+        return None
+    if description.state in ("PrepareCommit", "CompleteCommit"):
+        return True if raised_by == version - 1 else None
+    # A timeout raises the epoch on either version; an EndTxn on version 2.
+    is_its_abort = description.state in ("PrepareAbort", "CompleteAbort") and raised_by in (version - 1, 1)
+    return False if is_its_abort else None
 
 
 def _commit(sink: Sink, transactional_id: str, ids: Ids, version: int) -> ToCoordinator:
@@ -191,19 +268,24 @@ def _is_over(description: TransactionDescription, ids: Ids) -> bool:
 
 def list_open(sink: Sink) -> Steps[list[str]]:
     """The transactional ids of the slots, of any, that have something open. Raises TransactionRefused."""
-    return _list(sink, "Ongoing")
+    return _in((yield from _listed(sink)), "Ongoing")
 
 
-def _list(sink: Sink, state: str) -> Steps[list[str]]:
+def _in(listed: Sequence[tuple[str, str]], state: str) -> list[str]:
+    return sorted({transactional_id for transactional_id, is_in in listed if is_in == state})
+
+
+def _listed(sink: Sink) -> Steps[list[tuple[str, str]]]:
+    """The transactional ids of the slots, with their states, as each broker has them. Raises TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=f"{sink.names.sink}."))]
     for listing in listings:
         check_answer(listing.error_code, "ListTransactions", sink.names.sink)
-    return sorted({
-        listed.transactional_id
+    return [
+        (listed.transactional_id, listed.state)
         for listing in listings
         for listed in listing.transactions
-        if listed.state == state and sink.names.is_slot(listed.transactional_id)
-    })  # fmt: skip
+        if sink.names.is_slot(listed.transactional_id)
+    ]
 
 
 def _open_since(
@@ -276,9 +358,7 @@ def _aborts(sink: Sink, transactions: Mapping[str, Ids]) -> list[ToCoordinator]:
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-def is_written(
-    sink: Sink, facts: Facts, *, query_id: str, version: int, now_ms: int, allow_lost_state: bool
-) -> Steps[bool]:
+def is_written(sink: Sink, facts: Facts, *, query_id: str, version: int, allow_lost_state: bool) -> Steps[bool]:
     """Whether a version is passed over: it is visible whole, or a later one was decided. Told after `plan`, before any
     row is read. Raises DriverFenced, and what `check_lineage` does."""
     decision = facts.decision
@@ -288,9 +368,7 @@ def is_written(
             return True
     # Markers that a later run replaced while this one looked are not missing.
     yield from check_generation(sink, facts.generation)
-    check_lineage(
-        sink, facts, query_id=query_id, micro_batch_id=version, now_ms=now_ms, allow_lost_state=allow_lost_state
-    )
+    check_lineage(sink, facts, query_id=query_id, micro_batch_id=version, allow_lost_state=allow_lost_state)
     return False
 
 
@@ -301,19 +379,26 @@ def check_written(
     *,
     total: Callable[[Iterable[str]], Any],
     touched: Sequence[TopicAndPartition],
+    allow_lost_state: bool = False,
 ) -> Steps[None]:
     """That the last version, which is passed over, has the rows that are visible, and that readers see them.
 
     `counted`: the fingerprint of each slot's rows. `total`: of all slots', by which rows can be compared that came in
-    other slots, as nothing is to be filled in. `touched`: all partitions that they can be in. Raises
-    NonDeterministicReplay, VerificationRefused, HangingTransaction.
+    other slots, as nothing is to be filled in; not where a marker was lost. `touched`: all partitions that they can be
+    in. Raises NonDeterministicReplay, FingerprintsLost, VerificationRefused, HangingTransaction.
     """
     decision, visible = facts.decision, facts.visible
     assert decision is not None, "a version that is passed over was decided"
     version = decision.micro_batch_id
     # Whatever rows come this time, those of the first are to be seen.
     yield from end_what_hangs(sink, facts, touched)
-    if total(counted) != total(marker.fingerprint for marker in visible.values()):
+    visible_in_order = [visible[slot] for slot in sorted(visible)]
+    restored = sorted(slot for slot, marker in visible.items() if marker.is_restored)
+    if restored:
+        is_same = len(counted) == len(visible) and all(map(Marker.may_be_of, visible_in_order, counted))
+        if (facts.incomparable or not is_same) and not allow_lost_state:
+            raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=version, slots=restored, versioned=True)
+    elif total(counted) != total(marker.fingerprint for marker in visible.values()):
         raise NonDeterministicReplay(
             sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible), versioned=True
         )
@@ -337,24 +422,30 @@ def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition
 # --- a task -----------------------------------------------------------------------------------------------------------
 
 
-def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id: str) -> Steps[SlotBegun]:
+def begin(
+    sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id: str, allow_lost_state: bool = False
+) -> Steps[SlotBegun]:
     """Opens the slot's next run, which fences every earlier attempt. Raises DriverFenced, CheckpointBehind,
-    TransactionRefused; nothing is written then."""
+    StateExpired, TransactionRefused, AttemptFenced; nothing is written then."""
     transactional_id = sink.names.slot(slot)
     yield from check_generation(sink, facts.generation)
-    (answer,) = yield [init_producer_id(sink, transactional_id)]
-    check_answer(answer.error_code, "InitProducerId", transactional_id)
-    ids = Ids(answer.producer_id, answer.producer_epoch)
-    if _is_first_since(facts.decision, slot, ids):
-        marker = facts.markers.get(slot)
-    else:
-        # What `plan` found, and whether this run was current, may be long ago. Behind rows that were committed since,
-        # and that a leader hides (KAFKA-20734), this attempt's would share their end, and its abort would take them
-        # away.
-        _, markers = yield from at_once(
-            check_generation(sink, facts.generation), read_markers(sink, [slot], barrier=f"begin {ids}")
-        )
-        marker = markers.get(slot)
+    ids = yield from _init_slot(sink, transactional_id)
+    is_first_since = _is_first_since(facts.decision, slot, ids)
+    marker = facts.markers.get(slot) if is_first_since else (yield from _marker_now(sink, facts, slot, ids))
+    is_pinned = facts.decision is not None and slot < len(facts.decision.pinned)
+    if marker is None and sink.comes_again and not is_pinned:
+        if facts.is_forgotten and not allow_lost_state:
+            raise StateExpired(
+                sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id, versioned=sink.is_versioned
+            )
+        # From now on a marker that is not found was lost.
+        said = NOTHING_COMMITTED
+        yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
+        yield from _commit_each(sink, [(transactional_id, ids)], sink.transaction_version)
+        ended, ids = ids, (yield from _init_slot(sink, transactional_id))
+        if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):
+            # Somebody has Inited it in between.
+            marker = yield from _marker_now(sink, facts, slot, ids)
     visible = None
     if marker is not None and marker.query_id == query_id:
         if marker.micro_batch_id > micro_batch_id:
@@ -367,6 +458,24 @@ def begin(sink: Sink, facts: Facts, *, slot: int, micro_batch_id: int, query_id:
         if marker.micro_batch_id == micro_batch_id:
             visible = marker
     return SlotBegun(slot, ids, visible)
+
+
+def _init_slot(sink: Sink, transactional_id: str) -> Steps[Ids]:
+    (answer,) = yield [init_producer_id(sink, transactional_id)]
+    check_answer(answer.error_code, "InitProducerId", transactional_id)
+    return Ids(answer.producer_id, answer.producer_epoch)
+
+
+def _marker_now(sink: Sink, facts: Facts, slot: int, ids: Ids) -> Steps[Marker | None]:
+    """What `plan` found, and whether this run was current, may be long ago. Behind rows that were committed since, and
+    that a leader hides (KAFKA-20734), this attempt's would share their end, and its abort would take them away. Raises
+    DriverFenced."""
+    _, markers = yield from at_once(
+        check_generation(sink, facts.generation), read_markers(sink, [slot], barrier=f"begin {ids}")
+    )
+    # One that is gone was deleted since.
+    marker: Marker | None = markers.get(slot, facts.markers.get(slot))
+    return marker
 
 
 def _is_first_since(decision: Decision | None, slot: int, ids: Ids) -> bool:
@@ -407,9 +516,7 @@ def commit(
 
     Raises one of the errors of exactly-once; Spark then does not record the micro-batch, and runs it again.
     """
-    check_decision(
-        sink, facts, prepared, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allow_lost_state
-    )
+    check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
     open_slots = [each for each in prepared if each.visible is None]
     decided = facts.decision
@@ -429,6 +536,7 @@ def commit(
             pinned=tuple(None if each.visible else each.ids for each in prepared),
             topics=tuple(topics),
             topic_ids={topic: topic_id for topic in topics if (topic_id := topic_ids.get(topic)) is not None},
+            digests=tuple(digest_of(each.fingerprint) for each in prepared),
         )
         _, _, waited_ms = yield from at_once(
             _write_decision(sink, decision),
@@ -441,10 +549,10 @@ def commit(
         yield from _decide(sink, decision)
         # Not one is aborted after this, whatever happens.
         pinned = [(sink.names.slot(each.slot), each.ids) for each in open_slots]
-        answers = yield from _commit_each(sink, pinned, sink.transaction_version)
+        ended = yield from _commit_each(sink, pinned, sink.transaction_version)
         refused = {
             each.slot: error_name(answer.error_code)
-            for each, answer in zip(open_slots, answers, strict=True)
+            for each, (answer, _) in zip(open_slots, ended, strict=True)
             if answer.error_code not in DEFINITE
         }
         if refused:
@@ -519,7 +627,7 @@ def _write_decision(sink: Sink, decision: Decision) -> Steps[None]:
 def _decide(sink: Sink, decision: Decision) -> Steps[None]:
     """The one moment: before it nothing of the micro-batch will be visible, after it everything will."""
     pinned = [(sink.names.driver, decision.generation)]
-    (answer,) = yield from _commit_each(sink, pinned, sink.transaction_version)
+    ((answer, _),) = yield from _commit_each(sink, pinned, sink.transaction_version)
     if answer.error_code == ErrorCode.NONE:
         return
     check_definite(answer.error_code, sink.names.driver)
@@ -550,7 +658,9 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
 def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
     """Raises CommitOutcomeUnknown unless every marker is there, and what hangs cannot be ended."""
     markers = yield from read_markers(sink, [each.slot for each in prepared])
-    expected = {each.slot: Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
+    expected = {
+        each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared
+    }
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
     if missing:
         markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")
@@ -562,7 +672,8 @@ def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro
             micro_batch_id=micro_batch_id,
             visible=visible,
             missing=missing,
-            reason="somebody ended the transactions from outside, or they timed out",
+            reason="somebody ended the transactions from outside or deleted the slots' consumer groups, or the "
+            "transactions timed out",
             versioned=sink.is_versioned,
         )
     touched = sorted({partition for each in prepared for partition in each.partitions})
@@ -594,7 +705,8 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
     """
     try:
         yield from check_generation(sink, generation)
-        facts = yield from plan(sink)
+        # Without tasks there is nothing to be told apart later.
+        facts = yield from plan(replace(sink, comes_again=False))
         yield from _fence_begun(sink, facts.generation)
     except DriverFenced:
         # Of version 2, also the end of its own decision's transaction raises the driver's epoch.
@@ -606,7 +718,7 @@ def abort(sink: Sink, generation: Ids) -> Steps[None]:
 def _fence_begun(sink: Sink, generation: Ids) -> Steps[None]:
     """Attempts that have begun and written nothing yet: Spark ends a task only a moment after its job has failed, and
     what they write in it would stay open. One that begins later finds another generation."""
-    begun = yield from _list(sink, "Empty")
+    begun = _in((yield from _listed(sink)), "Empty")
     if not begun:
         return
     yield from check_generation(sink, generation)

@@ -214,6 +214,7 @@ class _Examination:
             self._take("transactional id acl", f"{prefix}*", lambda: self._transactional_id(prefix))
             self._take("group acl", f"{prefix}*", lambda: self._group(prefix))
             self._take("transaction timeout", cluster, self._ceiling)
+            self._take("retention of state", cluster, self._retention)
         elif config.producer.enable_idempotence:
             self._take("producer id", cluster, self._producer_id)
 
@@ -379,6 +380,12 @@ class _Examination:
         if not self._hosts.brokers:
             raise _NotReached("every broker")
         return judging.ceiling(self._told(judging.CEILING), self._config.transaction_timeout_ms)
+
+    def _retention(self) -> Finding:
+        if not self._hosts.brokers:
+            raise _NotReached("every broker")
+        offsets, ids = self._told(judging.OFFSETS_RETENTION), self._told(judging.IDS_EXPIRATION)
+        return judging.retention(offsets, ids, self._config.transaction_timeout_ms)
 
     def _told(self, setting: str) -> str | None:
         """What one of the brokers has it set to; None if it does not tell, or none is reached. Raises NoAnswer."""

@@ -43,6 +43,10 @@ BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.
 TOPIC_SETTINGS = (MIN_ISR, UNCLEAN, MAX_MESSAGE, TIMESTAMP_TYPE, BEFORE, AFTER)
 CEILING = "transaction.max.timeout.ms"
 AUTO_CREATE = "auto.create.topics.enable"
+# How long brokers keep exactly-once's markers and decisions, and the ids of its transactions; of both, what a query may
+# stand still, and Kafka's default.
+OFFSETS_RETENTION, IDS_EXPIRATION = "offsets.retention.minutes", "transactional.id.expiration.ms"
+RETENTION_MS = 7 * 24 * 3_600_000
 # Kafka's "no bound" of timestamps, and its own default of what may be ahead (4.0, KIP-1030).
 UNBOUNDED_MS = 2**63 - 1
 DEFAULT_AFTER_MS = 3_600_000
@@ -366,3 +370,27 @@ def ceiling(value: str | None, timeout_ms: int) -> Finding:
             f"set kafka.transaction.timeout.ms to at most {value}, or raise {CEILING} on the brokers",
         )
     return ok(f"kafka.transaction.timeout.ms={timeout_ms}, {CEILING}={value}")
+
+
+def retention(offsets_minutes: str | None, ids_ms: str | None, timeout_ms: int) -> Finding:
+    """Of what tells that rows are committed. `offsets_minutes`, `ids_ms`: OFFSETS_RETENTION and IDS_EXPIRATION."""
+    if offsets_minutes is None or ids_ms is None:
+        return skipped(
+            "the brokers do not tell theirs, which takes the ACL CLUSTER DESCRIBE_CONFIGS",
+            f"look up {OFFSETS_RETENTION} and {IDS_EXPIRATION}: a query that is stopped for longer cannot go on",
+        )
+    kept = {OFFSETS_RETENTION: int(offsets_minutes) * 60_000, IDS_EXPIRATION: int(ids_ms)}
+    name = min(kept, key=lambda each: kept[each])
+    shown = f"{OFFSETS_RETENTION}={offsets_minutes}, {IDS_EXPIRATION}={ids_ms}"
+    if kept[name] <= timeout_ms:
+        return failed(
+            f"{shown}: within kafka.transaction.timeout.ms={timeout_ms} brokers forget which rows are committed",
+            f"raise {name} on the brokers to 7 days, or lower kafka.transaction.timeout.ms",
+        )
+    if kept[name] < RETENTION_MS:
+        return warning(
+            f"{shown}: brokers forget which rows are committed {kept[name] // 60_000} minutes after the last "
+            "micro-batch, and a query that was stopped for longer ends with StateExpired",
+            f"raise {name} on the brokers to 7 days",
+        )
+    return ok(shown)

@@ -49,6 +49,7 @@ _TABLE: tuple[Step, ...] = (
     Step("transactional id acl", ("cluster",)),
     Step("group acl", ("cluster",)),
     Step("transaction timeout", ("cluster",)),
+    Step("retention of state", ("cluster",)),
 )
 STEPS: Mapping[str, Step] = {step.name: step for step in _TABLE}
 

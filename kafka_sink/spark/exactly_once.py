@@ -44,6 +44,7 @@ from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import (
     ConfigError,
     DriverFenced,
+    InvalidOption,
     KafkaSinkError,
     MissingOption,
     NotPlanned,
@@ -174,24 +175,51 @@ def make_plan(
     with told_of_a_transaction(batch), lease_client(config.producer) as client:
         ensure_topic(config)
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
-        sink = _sink(config, prefix, client, is_versioned=batch is not None and batch.is_versioned)
+        is_versioned = batch is not None and batch.is_versioned
+        comes_again = batch is None or is_versioned
+        sink = _sink(config, prefix, client, is_versioned=is_versioned, comes_again=comes_again)
         facts = run(client, two_phase.plan(sink))
+        if facts.decision is None and comes_again:
+            _check_retention(client, config)
+        if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored]:
+            log.warning(
+                "consumer groups of %r were deleted or have expired: of slot %s the transactions' coordinators proved "
+                "that the last micro-batch is committed. Nothing is written again.",
+                prefix,
+                ", ".join(map(str, restored)),
+            )
         if batch is None:
             remember(prefix, facts.generation, checkpoint)
-        is_written = batch is not None and batch.is_versioned and run(
+        is_written = batch is not None and is_versioned and run(
             client,
             two_phase.is_written(
                 sink,
                 facts,
                 query_id=batch.query_id,
                 version=batch.micro_batch_id,
-                now_ms=wall_clock_ms(),
                 allow_lost_state=config.allow_lost_state,
             ),
         )
         if not is_written and facts.decision is not None:
             run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
     return Plan(sink, facts, config.allow_lost_state, batch, is_written)
+
+
+def _check_retention(client: CoordinatorClient, config: SinkConfig) -> None:
+    """Of a sink that has nothing decided yet, so once. Raises InvalidOption."""
+    # What workers need once in a sink's life.
+    from kafka_sink.doctor.judging import IDS_EXPIRATION, OFFSETS_RETENTION, retention
+
+    offsets, ids = client.broker_setting(OFFSETS_RETENTION), client.broker_setting(IDS_EXPIRATION)
+    finding = retention(offsets, ids, config.transaction_timeout_ms)
+    if finding.status == "FAILED":
+        raise InvalidOption(
+            option="kafka.transaction.timeout.ms",
+            value=str(config.transaction_timeout_ms),
+            expected=f"less than the brokers remember ({OFFSETS_RETENTION}={offsets}, {IDS_EXPIRATION}={ids})",
+        )
+    if finding.status == "WARNING":
+        log.warning("%s. To do: %s.", finding.found, finding.remedy)
 
 
 def _partitions(client: CoordinatorClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
@@ -222,7 +250,9 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
     return f"{prefix}.{write_id}", write
 
 
-def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False) -> Sink:
+def _sink(
+    config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False, comes_again: bool = True
+) -> Sink:
     return Sink(
         names=Names(prefix, config.commit_topic),
         timeout_ms=config.transaction_timeout_ms,
@@ -230,6 +260,7 @@ def _sink(config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_vers
         bootstrap_servers=config.producer.bootstrap_servers_text,
         is_versioned=is_versioned,
         cluster_id=client.cluster_id,
+        comes_again=comes_again,
     )
 
 
@@ -307,7 +338,15 @@ def _write_slot(
     started_ms = wall_clock_ms()
     with lease_client(config.producer, plan.sink.cluster_id) as client:
         begun = run(
-            client, two_phase.begin(plan.sink, plan.facts, slot=slot, micro_batch_id=micro_batch_id, query_id=query_id)
+            client,
+            two_phase.begin(
+                plan.sink,
+                plan.facts,
+                slot=slot,
+                micro_batch_id=micro_batch_id,
+                query_id=query_id,
+                allow_lost_state=plan.allow_lost_state,
+            ),
         )
         if begun.visible is None:
             policy = bad_row_policy(
@@ -519,7 +558,6 @@ def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedRec
         plan.facts,
         prepared,
         micro_batch_id=micro_batch_id,
-        now_ms=wall_clock_ms(),
         allow_lost_state=plan.allow_lost_state,
     )
     check_replay(plan.sink, prepared, micro_batch_id=micro_batch_id)
@@ -540,7 +578,14 @@ def _pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
             led, leaderless = client.partitions(topics)
             _warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))
             fingerprints = [each.fingerprint for each in counted]
-            check = two_phase.check_written(plan.sink, plan.facts, fingerprints, total=_total, touched=led + leaderless)
+            check = two_phase.check_written(
+                plan.sink,
+                plan.facts,
+                fingerprints,
+                total=_total,
+                touched=led + leaderless,
+                allow_lost_state=plan.allow_lost_state,
+            )
             run(client, check)
     log.warning(
         "txnVersion %d of txnAppId %r writes nothing (%d rows were read), because %s. New rows need a higher "

@@ -42,6 +42,7 @@ from model.schedules import (
     Late,
     LeadersStandStill,
     Lose,
+    LoseGroups,
     LoseMarker,
     Resume,
     Schedule,
@@ -345,6 +346,95 @@ def lost_state(version: int) -> Iterator[Told]:
             yield quiet, ((crash, event), (crash, ForgetIds()), (crash + 1 + later, Crash()))
 
 
+GROUPS_OF_SLOTS = (("sink.0",), ("sink.1",), ("sink.0", "sink.1"))
+GROUPS = (*GROUPS_OF_SLOTS, ("sink.decision",), ("sink.decision", "sink.1"), ("sink.decision", "sink.0", "sink.1"))
+
+
+def lost_groups(version: int) -> Iterator[Told]:
+    """The driver dies before any effect, somebody deletes groups of slots, the decision's, or all, at that moment or
+    any later, and the driver dies once more."""
+    for same_rows, only_offsets in product((ALWAYS, NEVER), (False, True)):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for crash, later, groups in product(steps, range(0, len(steps), 3), GROUPS):
+            lost = LoseGroups(groups, only_offsets)
+            yield quiet, ((crash, lost), (crash, Crash()), (crash + 1 + later, Crash()))
+            yield quiet, ((crash, Crash()), (crash + 1 + later, lost), (crash + 6 + later, Crash()))
+
+
+def lost_groups_and_timeouts(version: int) -> Iterator[Told]:
+    """Transactions time out, groups of slots are deleted before or after, and the driver dies before two effects."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for expired, later, which, groups in product(steps, range(0, len(steps), 3), (None, *IDS[1:]), GROUPS_OF_SLOTS):
+        lost = LoseGroups(groups)
+        time_out, second = ((expired, TimeOut(which)), (expired, Crash())), expired + 1 + later
+        yield quiet, (*time_out, (second, lost), (second, Crash()))
+        yield quiet, ((expired, lost), *time_out, (second, Crash()))
+
+
+def lost_groups_and_attempts(version: int) -> Iterator[Told]:
+    """An attempt stands still before any of its effects, groups are deleted, another attempt begins, and the old one
+    goes on at any later time; the driver dies."""
+    quiet = Schedule(version=version, cores=2)
+    steps = _steps(quiet)
+    for lost, later, groups, crash in product(steps, range(1, len(steps), 2), GROUPS, (0, 9)):
+        events = ((lost, Lose()), (lost + later // 2, LoseGroups(groups)), (lost + later, Resume()))
+        yield quiet, (*events, (lost + later + crash, Crash()))
+
+
+def lost_groups_and_two_drivers(version: int) -> Iterator[Told]:
+    """A second driver begins on the checkpoint at any step, groups are deleted, and the first goes on."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    for first, later, groups in product(steps, range(1, len(steps), 2), GROUPS):
+        for lost in (first, first + later // 2, first + later):
+            yield quiet, ((first, Switch()), (lost, LoseGroups(groups)), (first + later, Switch()))
+
+
+def lost_groups_of_parts(version: int) -> Iterator[Told]:
+    """Groups are deleted of decisions that are spread over several; the driver dies before any two effects."""
+    parts = ("sink.decision", "sink.decision-1", "sink.decision-2")
+    quiet = Schedule(version=version, metadata_max=ONE_PIN)
+    steps = _steps(quiet)
+    for crash, later, part in product(steps, range(0, len(steps), 2), parts):
+        for groups in ((part,), (part, "sink.1")):
+            yield quiet, ((crash, Crash()), (crash + 1 + later, LoseGroups(groups)), (crash + 1 + later, Crash()))
+
+
+def lost_groups_and_stale_answers(version: int) -> Iterator[Told]:
+    """And coordinators that stood still answer of what was before."""
+    quiet = Schedule(version=version)
+    steps = _steps(quiet)
+    stale: tuple[Event, ...] = (
+        StandStill(1, 2), StandStill(3, 4), CoordinatorsStandStill(1, 2), CoordinatorsStandStill(3, 4)
+    )  # fmt: skip
+    for crash, later, groups, event in product(steps, range(0, len(steps), 4), GROUPS, stale):
+        yield quiet, ((crash, Crash()), (crash, LoseGroups(groups)), (crash + 1 + later, event))
+
+
+def lost_groups_of_versions(version: int) -> Iterator[Told]:
+    """Groups are deleted of batch writes with versions, which come again; transactions time out and the driver dies."""
+    quiet = Schedule(version=version, shapes=(BATCHES[:3],), versions=(0, 7, 7, 3))
+    steps = _steps(quiet)
+    for crash, later, groups in product(steps, range(0, len(steps), 3), GROUPS):
+        lost = LoseGroups(groups)
+        yield quiet, ((crash, Crash()), (crash + 1 + later, lost), (crash + 1 + later, Crash()))
+        yield quiet, ((crash, TimeOut()), (crash, Crash()), (crash + later, lost), (crash + 1 + later, Crash()))
+
+
+def expired_groups(version: int) -> Iterator[Told]:
+    """No driver lives for a week: groups of slots have expired, with or without the transactional ids; then the driver
+    dies before any effect."""
+    for forgotten, same_rows in product((True, False), (ALWAYS, NEVER)):
+        quiet = Schedule(version=version, same_rows=same_rows)
+        steps = _steps(quiet)
+        for crash, later in product(steps, range(0, len(steps), 2)):
+            ids = ((crash, ForgetIds()),) if forgotten else ()
+            expired = Forget("the markers", MARKERS_EXPIRE_MS)
+            yield quiet, ((crash, expired), *ids, (crash + 1 + later, Crash()))
+
+
 # Written in this order by a user who leaves numbers out, writes one again, and comes back to one.
 VERSIONS_OF_A_BATCH = (0, 7, 7, 3, 9)
 BATCHES: Shape = ((2, 2), (1, 1), (2, 2), (2, 0))
@@ -433,7 +523,9 @@ FAMILIES: tuple[Family, ...] = (
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
     lost_aborts_and_commits, stale_reads, stale_reads_and_attempts, stale_reads_of_batches, stale_reads_of_parts,
-    stale_coordinators, stale_leaders, lost_state, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
+    stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,
+    lost_groups_and_two_drivers, lost_groups_of_parts, lost_groups_and_stale_answers, lost_groups_of_versions,
+    expired_groups, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,
     batch_versions_with_other_rows, batch_versions_two_drivers, batch_versions_and_lost_markers,
     batch_versions_and_lost_state,
 )  # fmt: skip
@@ -470,6 +562,10 @@ def of_seed(seed: int) -> Schedule:
     if chance.random() < 0.3:
         still = chance.randint(0, step + 40), _still(chance, schedule)
         schedule = replace(schedule, events=(*schedule.events, still))
+    if chance.random() < 0.15:
+        groups = chance.choice((*GROUPS, ("sink.decision-1",), ("sink.2",)))
+        lost = chance.randint(0, step + 40), LoseGroups(groups, chance.random() < 0.5)
+        schedule = replace(schedule, events=(*schedule.events, lost))
     return schedule
 
 

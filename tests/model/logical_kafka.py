@@ -21,7 +21,7 @@ Effects are those of `kafka_sink.commit.effects`, and `Produce`, which stands fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -206,9 +206,20 @@ class LogicalKafka:
         ]
 
     def forget_offsets(self, group_ids: Container[str] | None = None) -> None:
-        """Of those groups, or of all: deleted, or expired."""
-        for key in [key for key in self._offsets if group_ids is None or key[0] in group_ids]:
-            del self._offsets[key]
+        """Of those groups, or of all: deleted with their groups (DeleteGroups), with what transactions are about to
+        write to them; or expired."""
+        self._forget([key for key in self._offsets if group_ids is None or key[0] in group_ids])
+        for transaction in self._transactions.values():
+            kept = {name: each for name, each in transaction.offsets.items() if group_ids and name not in group_ids}
+            transaction.offsets = kept
+
+    def delete_offsets(self, group_ids: Container[str]) -> None:
+        """Those of markers and decisions, and not the barriers beside them (OffsetDelete)."""
+        self._forget([key for key in self._offsets if key[0] in group_ids and key[1] == PARTITION])
+
+    def _forget(self, keys: Sequence[tuple[str, int]]) -> None:
+        self._earlier.append(self._offsets)
+        self._offsets = {key: offset for key, offset in self._offsets.items() if key not in keys}
 
     def forget_transactional_ids(self) -> None:
         """All that are not in use, as after `transactional.id.expiration.ms`."""

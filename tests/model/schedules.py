@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_sink.commit.lineage import OFFSETS_RETENTION_MS
 from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS
 from kafka_sink.errors import (
     AbortedRowsOpen,
@@ -17,6 +16,8 @@ from kafka_sink.errors import (
     CommitOutcomeUnknown,
     CommittedDataMissing,
     DriverFenced,
+    FingerprintsLost,
+    MarkersLost,
     NonDeterministicReplay,
     PreparedRowsGone,
     StateExpired,
@@ -27,6 +28,8 @@ from kafka_sink.errors import (
 from model.logical_kafka import LAST_EPOCH
 from model.spark_driver import GaveUp, LogTaken, TaskFailed
 
+# Kafka's default of `offsets.retention.minutes`.
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 # A week after which the markers of a decision are gone, and the decision itself, a little younger, is not.
 MARKERS_EXPIRE_MS = OFFSETS_RETENTION_MS - 10_000
 ALL_EXPIRE_MS = OFFSETS_RETENTION_MS + 3_600_000
@@ -131,6 +134,14 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class LoseGroups:
+    """Somebody deletes these groups while drivers live; or only their offsets of markers and decisions."""
+
+    groups: tuple[str, ...]
+    only_offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetIds:
     """The transactional ids that are not in use are gone."""
 
@@ -149,7 +160,7 @@ class GiveUp:
 
 Event = (
     Crash | Twice | Late | Fail | TimeOut | AbortByHand | LoseMarker | Lose | Resume | Switch | Forget | ForgetIds
-    | GoBack | GiveUp | StandStill | CoordinatorsStandStill | LeadersStandStill
+    | GoBack | GiveUp | LoseGroups | StandStill | CoordinatorsStandStill | LeadersStandStill
 )  # fmt: skip
 
 # --- schedules --------------------------------------------------------------------------------------------------------
@@ -193,7 +204,9 @@ class Schedule:
 # attempt that Spark had given up, another driver or an InitProducerId that was on its way for long. A restart commits
 # what still can be, and writes the rest again, if the rows are the same.
 TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
-FINAL = {NonDeterministicReplay, TornBatch, StateExpired, CheckpointBehind, CommittedDataMissing, UnreadableState}
+# Not told of without lost groups.
+OF_LOST_STATE = {StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState}
+FINAL = {NonDeterministicReplay, TornBatch, CheckpointBehind} | OF_LOST_STATE
 
 
 def may_fail(schedule: Schedule) -> set[type[Exception]]:
@@ -206,6 +219,9 @@ def may_fail(schedule: Schedule) -> set[type[Exception]]:
         }  # fmt: skip
     if Fail in kinds:
         allowed |= {GaveUp}
+    if LoseGroups in kinds:
+        # In mid-commit; a commit that another follows upon has lost its decision.
+        allowed |= {CommitOutcomeUnknown, StateExpired}
     if any(isinstance(event, LoseMarker) and not event.committed for _, event in schedule.events):
         allowed |= {AbortedRowsOpen}
     if Switch in kinds:
@@ -221,8 +237,8 @@ def may_stop(schedule: Schedule) -> set[type[Exception]]:
     if schedule.same_rows != ALWAYS or len(schedule.shapes) > 1:
         allowed |= {NonDeterministicReplay}
         allowed |= {TornBatch} if kinds & TAKING_AWAY else set()
-    if Forget in kinds and not schedule.allow_lost_state:
-        allowed |= {StateExpired, CommittedDataMissing}
+    if kinds & {Forget, LoseGroups} and not schedule.allow_lost_state:
+        allowed |= OF_LOST_STATE
     if GoBack in kinds and not schedule.versions:
         allowed |= {CheckpointBehind}
     if GiveUp in kinds:

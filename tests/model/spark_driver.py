@@ -175,7 +175,6 @@ class Driver:
                 facts,
                 query_id=QUERY,
                 version=version,
-                now_ms=self.now_ms(),
                 allow_lost_state=self.allow_lost_state,
             )
         )
@@ -248,7 +247,14 @@ class Driver:
         """One attempt."""
         slot, micro_batch_id = task.slot, task.micro_batch_id
         begun = yield from one_by_one(
-            two_phase.begin(self.sink, facts, slot=slot, micro_batch_id=micro_batch_id, query_id=QUERY)
+            two_phase.begin(
+                self.sink,
+                facts,
+                slot=slot,
+                micro_batch_id=micro_batch_id,
+                query_id=QUERY,
+                allow_lost_state=self.allow_lost_state,
+            )
         )
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)

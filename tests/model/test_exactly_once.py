@@ -125,7 +125,7 @@ def test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of(vers
 
 def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang() -> None:
     """It had seen that nothing was visible; its rows joined those that the leader hid, and its abort took both away."""
-    events = ((1, LoseMarker(0)), (6, Twice()), (7, Lose()), (9, Switch()), (64, Resume()))
+    events = ((1, LoseMarker(0)), (13, Lose()), (14, Switch()), (64, Resume()))
     run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
 
 
@@ -136,7 +136,7 @@ def test_a_driver_that_was_overtaken_while_it_waited_for_what_hangs_has_nothing_
 
 
 def test_a_version_that_a_leader_hides_is_shown_before_other_rows_are_refused() -> None:
-    events = ((1, LoseMarker(0)), (5, Crash()), (26, Twice()), (31, Fail(carried_out=False)))
+    events = ((1, LoseMarker(0)), (6, Crash()), (30, Twice()), (37, Fail(carried_out=False)))
     world = run(Schedule(
         version=1, events=events, shapes=(((2,), (2, 2), (2,), (2,)),), same_rows=NEVER, versions=(0, 7, 9)
     ))  # fmt: skip
@@ -187,6 +187,46 @@ def test_they_may_answer_of_versions_that_timed_out(version: int) -> None:
 @VERSIONS
 def test_groups_may_be_gone_and_checkpoints_be_old(version: int) -> None:
     explore(explorations.lost_state, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_may_be_deleted_at_any_time(version: int) -> None:
+    explore(explorations.lost_groups, version, 4 * WORLDS)
+
+
+@VERSIONS
+def test_groups_may_be_deleted_of_slots_that_timed_out(version: int) -> None:
+    explore(explorations.lost_groups_and_timeouts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_may_be_deleted_before_an_attempt_goes_on(version: int) -> None:
+    explore(explorations.lost_groups_and_attempts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_may_be_deleted_between_two_drivers(version: int) -> None:
+    explore(explorations.lost_groups_and_two_drivers, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_parts_of_a_decision_may_be_deleted(version: int) -> None:
+    explore(explorations.lost_groups_of_parts, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_may_be_deleted_while_coordinators_are_stale(version: int) -> None:
+    explore(explorations.lost_groups_and_stale_answers, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_of_versions_may_be_deleted(version: int) -> None:
+    explore(explorations.lost_groups_of_versions, version, 2 * WORLDS)
+
+
+@VERSIONS
+def test_groups_of_slots_may_expire(version: int) -> None:
+    explore(explorations.expired_groups, version, 2 * WORLDS)
 
 
 @VERSIONS

@@ -46,6 +46,7 @@ from model.schedules import (
     Late,
     LeadersStandStill,
     Lose,
+    LoseGroups,
     LoseMarker,
     Resume,
     Schedule,
@@ -217,6 +218,9 @@ class World:
                 self.kafka.leaders_stand_still(changes, requests)
             case Resume(effects=effects):
                 self._resume(effects)
+            case LoseGroups(groups=groups, only_offsets=only_offsets):
+                lose = self.kafka.delete_offsets if only_offsets else self.kafka.forget_offsets
+                lose(groups)
             case ForgetIds():
                 self.kafka.forget_transactional_ids()
 
@@ -316,10 +320,11 @@ class World:
     # --- checking -----------------------------------------------------------------------------------------------------
 
     def _visible(self) -> Counter[str]:
-        """Micro-batch 0 of a query that nothing is known of any more cannot be told from the first of a new one, and
-        is written again: those doubles are left out."""
+        """Micro-batch 0 of a query of which neither groups nor transactional ids are left cannot be told from the first
+        of a new one, and is written again: those doubles are left out."""
         visible = Counter(self.kafka.visible)
-        if any(isinstance(event, Forget) and event.what == "everything" for _, event in self.schedule.events):
+        forgotten = {event.what for _, event in self.schedule.events if isinstance(event, Forget)}
+        if "everything" in forgotten and ForgetIds in self.schedule.kinds():
             logged = self._logged.get(0, ())
             first = {row: 1 for row in visible if row in logged}
             visible = Counter({row: times for row, times in visible.items() if not row.startswith("0/")} | first)
@@ -367,7 +372,7 @@ class World:
         # What is visible may be a micro-batch that was logged once, or a slot without rows.
         has_empty_slots = any(0 in micro_batch for shape in self.schedule.shapes for micro_batch in shape)
         comes_again = len(set(self._micro_batch_ids)) < len(self._micro_batch_ids)
-        is_explained = has_empty_slots or comes_again or self.schedule.kinds() & {GoBack, Forget}
+        is_explained = has_empty_slots or comes_again or self.schedule.kinds() & {GoBack, Forget, LoseGroups}
         if self.stopped_by in (NonDeterministicReplay, TornBatch) and not is_explained:
             assert others, f"{self.stopped_by} though nothing was visible"
 

@@ -21,6 +21,7 @@ WRITE_MODULE = "kafka_sink/write.py"
 SINK = "kafka_sink/commit/sink.py"
 EXCHANGES = "kafka_sink/commit/exchanges.py"
 LINEAGE = "kafka_sink/commit/lineage.py"
+MARKERS = "kafka_sink/commit/markers.py"
 HANGING = "kafka_sink/commit/hanging.py"
 TWO_PHASE = "kafka_sink/commit/two_phase.py"
 SURVEY = "kafka_sink/commit/survey.py"
@@ -40,6 +41,7 @@ TESTS_HANGING = "tests/unit/commit/test_hanging.py"
 TESTS_LINEAGE = "tests/unit/commit/test_lineage.py"
 TESTS_EXCHANGES = "tests/unit/commit/test_exchanges.py"
 TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
+TESTS_LOST_GROUPS = "tests/unit/commit/test_lost_groups.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_COORDINATOR_CLIENT = "tests/unit/commit/test_coordinator_client.py"
 TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
@@ -1180,37 +1182,32 @@ COMMIT: tuple[Mutant, ...] = (
         TWO_PHASE,
         "    generation = yield from take_over(sink)\n"
         "    # What is listed before a decision is finished is described after.\n"
-        "    decision, listed = yield from at_once(_last_decision(sink, generation), list_open(sink))\n",
-        "    decision, listed = yield from at_once(read_decision(sink), list_open(sink))\n"
+        "    decision, listed = yield from at_once(_last_decision(sink, generation), _listed(sink))\n",
+        "    decision, listed = yield from at_once(read_decision(sink), _listed(sink))\n"
         "    generation = yield from take_over(sink)\n",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_drivers_on_a_checkpoint_one_is_fenced",
     ),
     Mutant(
         "Init before recovery: what is open is aborted before what was decided is committed",
         TWO_PHASE,
-        "        yield from finish(sink, decision, visible)\n"
-        "    still_open = yield from _open_since(sink, decision, listed)\n"
+        "        was_committed = yield from finish(sink, decision, visible)\n"
+        "    still_open = yield from _open_since(sink, decision, _in(listed, \"Ongoing\"))\n"
         "    yield from abort_open(sink, generation, still_open)\n",
-        "        yield from abort_open(sink, generation, (yield from open_ones(sink, listed)))\n"
-        "        yield from finish(sink, decision, visible)\n",
+        "        yield from abort_open(sink, generation, (yield from open_ones(sink, _in(listed, \"Ongoing\"))))\n"
+        "        was_committed = yield from finish(sink, decision, visible)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "no recovery: what was decided is not committed by the next plan",
         TWO_PHASE,
-        "        yield from finish(sink, decision, visible)\n",
+        "        was_committed = yield from finish(sink, decision, visible)\n",
         "        pass\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "recovery with unpinned ids: those that the slot has now",
         TWO_PHASE,
-        "    pinned = [\n"
-        "        (sink.names.slot(slot), ids)\n"
-        "        for slot, ids in enumerate(decision.pinned)\n"
-        "        if ids is not None and slot not in visible\n"
-        "    ]\n",
-        "    slots = [slot for slot in range(len(decision.pinned)) if slot not in visible]\n"
+        "    pinned = [(sink.names.slot(slot), ids) for slot in slots if (ids := decision.pinned[slot]) is not None]\n",
         "    found = yield from described(sink, [sink.names.slot(slot) for slot in slots])\n"
         "    pinned = [(each.transactional_id, Ids(each.producer_id, each.producer_epoch)) for each in found]\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since",
@@ -1232,23 +1229,23 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "recovery passes over an EndTxn that was not carried out",
         TWO_PHASE,
-        "    for (transactional_id, _), answer in zip(pinned, answers, strict=True):\n"
+        "    for (transactional_id, _), (answer, _) in zip(pinned, ended, strict=True):\n"
         "        check_definite(answer.error_code, transactional_id)\n",
-        "    assert len(answers) == len(pinned)\n",
+        "",
         f"{TESTS_TWO_PHASE}::test_a_plan_does_not_pass_over_an_end_txn_that_is_refused",
     ),
     Mutant(
         "an EndTxn that a coordinator refuses is over, though that one stood still",
         TWO_PHASE,
-        "        again = [each for each, said in zip(refused, found, strict=True) if not _is_over(said, each[1])]\n",
+        "        again = [each for each in refused if not _is_over(found[each], each[1])]\n",
         "        again = []\n",
         f"{TESTS_EXACTLY_ONCE}::test_transaction_coordinators_that_stood_still_may_answer_for_a_moment",
     ),
     Mutant(
         "a plan aborts what the decision names, where that is said to be open",
         TWO_PHASE,
-        "    still_open = yield from _open_since(sink, decision, listed)\n",
-        "    still_open = yield from open_ones(sink, listed)\n",
+        "    still_open = yield from _open_since(sink, decision, _in(listed, \"Ongoing\"))\n",
+        "    still_open = yield from open_ones(sink, _in(listed, \"Ongoing\"))\n",
         f"{TESTS_TWO_PHASE}::test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say",
     ),
     Mutant(
@@ -1313,9 +1310,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "the markers are read before what was decided is committed",
         TWO_PHASE,
-        "    markers = yield from read_markers(sink, missing, barrier=f\"plan {generation}\")\n"
-        "    return Facts(generation, decision, visible | markers)\n",
-        "    return Facts(generation, decision, visible)\n",
+        "    return Facts(generation, decision, markers, unproved, is_forgotten)\n",
+        "    return Facts(generation, decision, visible, (), is_forgotten)\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
@@ -1329,15 +1325,15 @@ COMMIT: tuple[Mutant, ...] = (
         "the generation check in the task is left out",
         TWO_PHASE,
         "    yield from check_generation(sink, facts.generation)\n"
-        "    (answer,) = yield [init_producer_id(sink, transactional_id)]\n",
-        "    (answer,) = yield [init_producer_id(sink, transactional_id)]\n",
+        "    ids = yield from _init_slot(sink, transactional_id)\n",
+        "    ids = yield from _init_slot(sink, transactional_id)\n",
         f"{TESTS_TWO_PHASE}::test_an_attempt_of_another_run_touches_nothing",
     ),
     Mutant(
         "a task believes after its Init what it saw before, though others came in between",
         TWO_PHASE,
-        "    if _is_first_since(facts.decision, slot, ids):\n",
-        "    if True:\n",
+        "    is_first_since = _is_first_since(facts.decision, slot, ids)\n",
+        "    is_first_since = True\n",
         f"{TESTS_EXACTLY_ONCE}::test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
     ),
     Mutant(
@@ -1357,8 +1353,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a plan takes a marker that it does not find for one that is not there",
         TWO_PHASE,
-        "    markers = yield from read_markers(sink, missing, barrier=f\"plan {generation}\")\n",
-        "    markers = yield from read_markers(sink, missing)\n",
+        "    markers = visible | (yield from read_markers(sink, missing, barrier=f\"plan {generation}\"))\n",
+        "    markers = visible | (yield from read_markers(sink, missing))\n",
         f"{TESTS_EXACTLY_ONCE}::test_group_coordinators_that_stood_still_may_answer_for_a_moment",
     ),
     Mutant(
@@ -1429,15 +1425,16 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "fingerprints are not compared: neither with what was decided nor with what is visible",
         TWO_PHASE,
-        "    )\n    check_replay(sink, prepared, micro_batch_id=micro_batch_id)\n",
-        "    ) if False else None\n",
+        "    check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)\n"
+        "    check_replay(sink, prepared, micro_batch_id=micro_batch_id)\n",
+        "",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
         "fingerprints are not compared with what was decided: a slot that is visible and comes no more is lost",
         LINEAGE,
-        "if again.get(slot) != marker.fingerprint)\n",
-        "if again.get(slot, marker.fingerprint) != marker.fingerprint)\n",
+        "if slot not in again or not marker.may_be_of(again[slot])\n",
+        "if slot in again and not marker.may_be_of(again[slot])\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_replay_with_other_rows_replaces_what_is_not_visible_and_stops_at_what_is",
     ),
     Mutant(
@@ -1450,7 +1447,7 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "fingerprints are not compared where the decision is gone",
         LINEAGE,
-        "if each.visible and each.visible.fingerprint != each.fingerprint]\n",
+        "if each.visible and not each.visible.may_be_of(each.fingerprint)]\n",
         "if False]\n",
         f"{TESTS_LINEAGE}::test_rows_that_are_visible_must_come_again",
     ),
@@ -1485,16 +1482,131 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "markers that have expired are rows that were never visible",
         LINEAGE,
-        "    if missing and is_old and not allow_lost_state:\n",
-        "    if missing and is_old and not allow_lost_state and decision.micro_batch_id != micro_batch_id:\n",
-        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
+        "    if facts.unproved and not allow_lost_state:\n",
+        "    if facts.unproved and not allow_lost_state and decision.micro_batch_id != micro_batch_id:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_of_slots_may_expire",
     ),
     Mutant(
-        "markers are taken to expire no earlier than their decision",
+        "a marker that is gone is taken for rows that are not there",
+        TWO_PHASE,
+        "            unproved.append(slot)\n",
+        "            pass\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_deleted_at_any_time",
+    ),
+    Mutant(
+        "what a coordinator proves is not written down before a task's Init makes it forget",
+        TWO_PHASE,
+        "    if lost:\n",
+        "    if False:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_deleted_at_any_time",
+    ),
+    Mutant(
+        "an EndTxn that succeeds proves nothing",
+        TWO_PHASE,
+        "True if answer.error_code == ErrorCode.NONE else proofs.get(each)",
+        "proofs.get(each)",
+        f"{TESTS_LOST_GROUPS}::"
+        "test_a_committed_slot_whose_group_is_gone_has_its_marker_restored_and_is_not_written_again",
+    ),
+    Mutant(
+        "a slot that was visible before the decision is forgotten with its marker",
+        TWO_PHASE,
+        "        if ids is None or was_committed.get(slot):\n",
+        "        if was_committed.get(slot):\n",
+        f"{TESTS_LOST_GROUPS}::test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone",
+    ),
+    Mutant(
+        "the abort of a later transaction proves that the pinned one was aborted",
+        TWO_PHASE,
+        " and raised_by in (version - 1, 1)\n",
+        "\n",
+        f"{TESTS_LOST_GROUPS}::test_what_a_state_proves_of_pinned_ids",
+    ),
+    Mutant(
+        "the commit of another transaction proves that the pinned one was committed",
+        TWO_PHASE,
+        "        return True if raised_by == version - 1 else None\n",
+        "        return True\n",
+        f"{TESTS_LOST_GROUPS}::test_what_a_state_proves_of_pinned_ids",
+    ),
+    Mutant(
+        "a task says that nothing was committed of a slot of which nothing is proved",
+        TWO_PHASE,
+        "    if marker is None and sink.comes_again and not is_pinned:\n",
+        "    if marker is None and sink.comes_again:\n",
+        f"{TESTS_LOST_GROUPS}::test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun",
+    ),
+    Mutant(
+        "a new slot does not say that nothing was committed: one that times out is taken for lost",
+        TWO_PHASE,
+        "    if marker is None and sink.comes_again and not is_pinned:\n",
+        "    if False:\n",
+        f"{TESTS_LOST_GROUPS}::"
+        "test_a_new_sink_says_that_nothing_was_decided_and_a_new_slot_that_nothing_was_committed",
+    ),
+    Mutant(
+        "a first micro-batch whose decision is lost is taken for a new one",
+        TWO_PHASE,
+        "        if facts.is_forgotten and not allow_lost_state:\n",
+        "        if False:\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_deleted_at_any_time",
+    ),
+    Mutant(
+        "a new sink does not say that nothing was decided: a lost decision is taken for none",
+        TWO_PHASE,
+        "    is_forgotten = decision is None and sink.comes_again\n",
+        "    is_forgotten = False\n",
+        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_deleted_at_any_time",
+    ),
+    Mutant(
+        "what is proved is taken for written by a driver that was overtaken",
+        TWO_PHASE,
+        "    if was_committed is None:\n",
+        "    if False:\n",
+        f"{TESTS_LOST_GROUPS}::test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_other",
+    ),
+    Mutant(
+        "a group that is deleted after the plan has its slot written again",
+        TWO_PHASE,
+        "markers.get(slot, facts.markers.get(slot))\n",
+        "markers.get(slot)\n",
+        f"{TESTS_LOST_GROUPS}::test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_again",
+    ),
+    Mutant(
+        "a task does not look again where another Inited its slot after it",
+        TWO_PHASE,
+        "        if ids != Ids(ended.producer_id, ended.producer_epoch + sink.transaction_version):\n",
+        "        if False:\n",
+        f"{TESTS_LOST_GROUPS}::"
+        "test_a_slot_that_somebody_inits_while_it_says_that_nothing_was_committed_is_looked_at_again",
+    ),
+    Mutant(
+        "rows whose marker is lost are taken for the same as a replay's",
+        MARKERS,
+        "        return self.fingerprint in (fingerprint, digest_of(fingerprint), FORGOTTEN)\n",
+        "        return self.fingerprint == fingerprint or self.is_restored\n",
+        f"{TESTS_LINEAGE}::test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed",
+    ),
+    Mutant(
+        "rows that cannot be compared are taken for the same",
         LINEAGE,
-        "OFFSETS_RETENTION_MS - sink.timeout_ms\n",
-        "OFFSETS_RETENTION_MS\n",
-        f"{TESTS_EXACTLY_ONCE}::test_groups_may_be_gone_and_checkpoints_be_old",
+        "    if facts.incomparable and not allow_lost_state:\n",
+        "    if False:\n",
+        f"{TESTS_LINEAGE}::test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed",
+    ),
+    Mutant(
+        "a decision that has lost a part is taken for somebody else's text",
+        EXCHANGES,
+        "            if any(group.offset == NO_OFFSET for group in more):\n",
+        "            if False:\n",
+        f"{TESTS_LOST_GROUPS}::test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it",
+    ),
+    Mutant(
+        "brokers that forget sooner than a transaction ends are good enough",
+        "kafka_sink/doctor/judging.py",
+        "    if kept[name] <= timeout_ms:\n",
+        "    if kept[name] < timeout_ms:\n",
+        "tests/unit/doctor/test_judging.py::test_how_long_brokers_remember_what_is_committed",
     ),
     Mutant(
         "it is decided to commit transactions that are no longer open",
@@ -1750,15 +1862,14 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "an abort fences the run that has begun since",
         TWO_PHASE,
-        "        yield from check_generation(sink, generation)\n"
-        "        facts = yield from plan(sink)\n",
-        "        facts = yield from plan(sink)\n",
+        "        yield from check_generation(sink, generation)\n        # Without",
+        "        # Without",
         f"{TESTS_TWO_PHASE}::test_an_abort_touches_nothing_once_another_run_has_begun",
     ),
     Mutant(
         "abort leaves all that is prepared to the next plan",
         TWO_PHASE,
-        "        facts = yield from plan(sink)\n",
+        "        facts = yield from plan(replace(sink, comes_again=False))\n",
         "        facts = Facts(generation, None, {})\n",
         f"{TESTS_TWO_PHASE}::test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not",
     ),
@@ -2015,22 +2126,22 @@ BATCH_VERSIONS = (
     Mutant(
         "batch versions: a later run's markers are an earlier one's that are missing",
         TWO_PHASE,
-        "    yield from check_generation(sink, facts.generation)\n    check_lineage(\n",
-        "    check_lineage(\n",
+        "    yield from check_generation(sink, facts.generation)\n    check_lineage(",
+        "    check_lineage(",
         f"{TESTS_EXACTLY_ONCE}::test_of_two_writes_under_one_name_one_is_fenced",
     ),
     Mutant(
         "batch versions: other rows under the last number are dropped without a word",
         TWO_PHASE,
-        "    if total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
-        "    if False:\n",
+        "    elif total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
+        "    elif False:\n",
         f"{TESTS_EXACTLY_ONCE}::test_a_version_again_with_other_rows_stops_at_what_is_visible",
     ),
     Mutant(
         "batch versions: the same rows in other slots are taken for others",
         TWO_PHASE,
-        "    if total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
-        "    if counted != [visible[slot].fingerprint for slot in sorted(visible)]:\n",
+        "    elif total(counted) != total(marker.fingerprint for marker in visible.values()):\n",
+        "    elif counted != [visible[slot].fingerprint for slot in sorted(visible)]:\n",
         f"{TESTS_TWO_PHASE}::test_a_version_that_is_whole_is_compared_as_a_whole",
     ),
     Mutant(

@@ -10,19 +10,18 @@ from typing import Any
 import pytest
 
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToEveryBroker
-from kafka_sink.commit.lineage import OFFSETS_RETENTION_MS, check_decision
-from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.effects import BrokerSetting, Effect, Pause, Result, Steps, ToCoordinator, ToEveryBroker
+from kafka_sink.commit.exchanges import PARTITION
+from kafka_sink.commit.lineage import check_decision
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import EndTxnRequest, TopicAndPartition
+from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, OffsetCommitRequest, TopicAndPartition
 from model.logical_kafka import LogicalKafka, Produce
 
 SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
 DECIDED_MS = 1_760_000_000_000
-SOON_MS = DECIDED_MS + 1_000
-LATER_MS = DECIDED_MS + OFFSETS_RETENTION_MS + 1
 GENERATION = Ids(4000, 3)
 
 
@@ -45,14 +44,11 @@ def outcome(
     again: Sequence[SlotPrepared],
     micro_batch_id: int,
     *,
-    now_ms: int = SOON_MS,
     allowed: bool = False,
     sink: Sink = SINK,
 ) -> type[ExactlyOnceError] | None:
     try:
-        check_decision(
-            sink, found, again, micro_batch_id=micro_batch_id, now_ms=now_ms, allow_lost_state=allowed
-        )
+        check_decision(sink, found, again, micro_batch_id=micro_batch_id, allow_lost_state=allowed)
     except ExactlyOnceError as error:
         return type(error)
     return None
@@ -64,9 +60,12 @@ WHOLE = {0: "a", 1: "b"}
 
 class Exchange:
     """Runs steps against a Kafka. `answer` may give another answer than Kafka's, which then does not see the request.
-    `asked`: by API. `rounds`: how often something was waited for. `base_offsets`: of each partition's last rows."""
+    `asked`: by API. `rounds`: how often something was waited for. `base_offsets`: of each partition's last rows.
+    Unless `is_new` the sink has planned before, and its slots have begun before; nothing was committed."""
 
-    def __init__(self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None) -> None:
+    def __init__(
+        self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None, *, is_new: bool = False
+    ) -> None:
         self.sink = replace(SINK, transaction_version=version)
         self.kafka = LogicalKafka(version)
         self.asked: Counter[str] = Counter()
@@ -76,6 +75,12 @@ class Exchange:
         self.base_offsets: dict[TopicAndPartition, int] = {}
         self.rounds = 0
         self.answer = answer
+        if not is_new:
+            names, (nothing,) = self.sink.names, Decision.nothing(Ids(0, 0), version).texts()
+            markers = {names.slot(slot): NOTHING_COMMITTED.text for slot in range(10)}
+            for group_id, text in (markers | {names.decision(0): nothing}).items():
+                request = OffsetCommitRequest(group_id, names.commit_topic, PARTITION, 0, text)
+                self.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
 
     def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
         """To the end; from the effects that it `waits_for`, if it has begun."""

@@ -170,7 +170,7 @@ def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]
 # What these tell of is known only where a name comes again; a batch write without txnAppId has one of its own.
 NOT_OF_A_NEW_NAME = {
     errors.TornBatch, errors.NonDeterministicReplay, errors.CommittedDataMissing, errors.CheckpointBehind,
-    errors.StateExpired, errors.UnreadableState,
+    errors.StateExpired, errors.MarkersLost, errors.FingerprintsLost, errors.UnreadableState,
 }  # fmt: skip
 # But for the one that only `kafka_sink.transactions` raises.
 EXACTLY_ONCE = [cls for cls in RAISED if issubclass(cls, errors.ExactlyOnceError) and cls is not errors.DecisionPending]

@@ -347,7 +347,8 @@ def test_status_tells_of_the_last_receipt(
         (found(markers=WHOLE), {}, DONE, "What was decided is visible."),
         (found(decided=False), {}, DONE, "Nothing was decided."),
         (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    python -m"),
-        (found(markers={0: WHOLE[0]}), {}, FAILED, "not to be committed any more: slot 1."),
+        (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "not to be committed any more: slot 0."),
+        (found(markers={}), {}, FAILED, "Not known whether visible: slot 0."),
         (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Left alone"),
         (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, though its leader took a marker"),
         (

@@ -25,8 +25,8 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 def written(version: int, **sink: Any) -> tuple[Exchange, Facts]:
-    exchange = Exchange(version)
-    exchange.sink = replace(exchange.sink, **sink)
+    exchange = Exchange(version, is_new=True)
+    exchange.sink = replace(exchange.sink, comes_again=False, **sink)
     facts, done = exchange.tasks(SLOTS)
     exchange.commit(facts, done)
     return exchange, facts

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from exchange import (
-    DECIDED_MS,
-    GENERATION,
-    LATER_MS,
-    NOTHING,
-    SINK,
-    SOON_MS,
-    WHOLE,
-    facts,
-    outcome,
-    prepared,
-)
-from kafka_sink.commit.lineage import OFFSETS_RETENTION_MS, check_decision, check_replay
-from kafka_sink.commit.markers import Ids, Marker
+from exchange import GENERATION, NOTHING, SINK, WHOLE, facts, outcome, prepared
+from kafka_sink.commit.lineage import check_decision, check_replay
+from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
 from kafka_sink.commit.sink import Facts, SlotPrepared
 from kafka_sink.errors import (
     CheckpointBehind,
     CommittedDataMissing,
     ExactlyOnceError,
+    FingerprintsLost,
+    MarkersLost,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
@@ -65,9 +58,8 @@ def test_what_may_follow_upon_the_last_decision(
 def test_a_query_that_another_has_decided_after_is_told_whose_the_name_is() -> None:
     with pytest.raises(StateExpired) as raised:
         check_decision(
-            SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, now_ms=SOON_MS,
-            allow_lost_state=False,
-        )  # fmt: skip
+            SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, allow_lost_state=False
+        )
     assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
 
 
@@ -82,20 +74,35 @@ def test_a_checkpoint_that_is_behind_cannot_be_allowed() -> None:
     assert outcome(facts(6, WHOLE), prepared("a", "b"), 5, allowed=True) is CheckpointBehind
 
 
-def test_markers_older_than_the_retention_of_offsets_prove_nothing_by_being_gone() -> None:
-    assert outcome(facts(4, {0: "a"}), prepared("c"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(4, WHOLE), prepared("c"), 5, now_ms=LATER_MS) is None
-    # Nor for the last one again: its rows may be there, and a second time then.
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(5, {0: "a"}), prepared("a", "b"), 5, now_ms=LATER_MS) is StateExpired
-    assert outcome(facts(5, WHOLE), prepared("a", "b"), 5, now_ms=LATER_MS) is None
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=LATER_MS, allowed=True) is None
+def unproved(found: Facts, *slots: int) -> Facts:
+    return replace(found, unproved=slots)
 
 
-def test_markers_are_gone_before_the_decision_by_as_much_as_a_transaction_may_last() -> None:
-    last_ms = DECIDED_MS + OFFSETS_RETENTION_MS - SINK.timeout_ms
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms) is None
-    assert outcome(facts(5, {}), prepared("a", "b"), 5, now_ms=last_ms + 1) is StateExpired
+def test_slots_of_which_nothing_proves_whether_they_are_visible_are_not_written_again() -> None:
+    for again in (4, 5):
+        assert outcome(unproved(facts(4, {0: "a"}), 1), prepared("a", "b"), again) is MarkersLost
+        assert outcome(unproved(facts(4, {}), 0, 1), prepared("a", "b"), again) is MarkersLost
+        assert outcome(unproved(facts(4, {}), 0, 1), prepared("a", "b"), again, allowed=True) is None
+    # Those of a query before are no business of a new one's.
+    assert outcome(unproved(facts(4, {}, query_id="another"), 0, 1), prepared("a", "b"), 0) is None
+    with pytest.raises(MarkersLost, match="whether slot 1 of micro-batch 4") as raised:
+        check_decision(SINK, unproved(facts(4, {0: "a"}), 1), prepared("a"), micro_batch_id=5, allow_lost_state=False)
+    assert (raised.value.micro_batch_id, raised.value.decided_micro_batch_id, raised.value.slots) == (5, 4, (1,))
+
+
+def test_rows_that_cannot_be_compared_come_again_only_if_that_is_allowed() -> None:
+    found = facts(5, {0: FORGOTTEN, 1: "b"})
+    assert outcome(found, prepared("a", "b"), 5) is FingerprintsLost
+    assert outcome(found, prepared("a", "b"), 5, allowed=True) is None
+    # What can be compared is, by the digest too.
+    assert outcome(facts(5, {0: digest_of("a"), 1: "b"}), prepared("a", "b"), 5) is None
+    assert outcome(facts(5, {0: digest_of("a"), 1: "b"}), prepared("x", "b"), 5) is NonDeterministicReplay
+    assert outcome(found, prepared("a", "x"), 5, allowed=True) is NonDeterministicReplay
+    # A slot that does not come has no rows to be the same.
+    assert outcome(facts(5, {0: "a", 1: FORGOTTEN}), prepared("a"), 5, allowed=True) is NonDeterministicReplay
+    assert outcome(facts(5, {0: FORGOTTEN}), prepared("a", "b"), 5, allowed=True) is None
+    # The next micro-batch needs none of it.
+    assert outcome(found, prepared("c", "d"), 6) is None
 
 
 def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None:
@@ -106,7 +113,7 @@ def test_a_marker_of_an_earlier_micro_batch_does_not_show_the_last_one() -> None
 def test_a_torn_batch_says_which_slots_are_visible() -> None:
     with pytest.raises(TornBatch) as raised:
         check_decision(
-            SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, now_ms=SOON_MS, allow_lost_state=False
+            SINK, facts(5, {0: "a"}), prepared("x", "b"), micro_batch_id=5, allow_lost_state=False
         )
     assert (raised.value.visible, raised.value.missing) == ((0,), (1,))
 
@@ -119,3 +126,4 @@ def test_rows_that_are_visible_must_come_again() -> None:
     with pytest.raises(NonDeterministicReplay) as raised:
         check_replay(SINK, [again, changed], micro_batch_id=5)
     assert raised.value.slots == (1,)
+    check_replay(SINK, [replace(changed, visible=Marker(5, "q", FORGOTTEN))], micro_batch_id=5)

@@ -2,12 +2,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_sink.commit.markers import METADATA_MAX_CHARACTERS, NO_OFFSET, Decision, Ids, Marker, Names
+from kafka_sink.commit.markers import (
+    FORGOTTEN,
+    METADATA_MAX_CHARACTERS,
+    NO_OFFSET,
+    NOTHING_COMMITTED,
+    Decision,
+    Ids,
+    Marker,
+    Names,
+    digest_of,
+)
 from kafka_sink.errors import UnreadableState
 
 NAMES = Names("orders", "pykafka-commits")
@@ -71,9 +82,13 @@ def test_a_marker_of_somebody_else_is_not_guessed_at(text: str) -> None:
         Marker.read("orders.0", 5, text)
 
 
-@given(st.lists(st.none() | IDS, min_size=1, max_size=600), st.lists(TOPICS, max_size=100))
-def test_a_decision_reads_back_from_as_many_groups_as_it_takes(pinned: list[Ids | None], topics: list[str]) -> None:
+@given(st.lists(st.none() | IDS, min_size=1, max_size=600), st.lists(TOPICS, max_size=100), st.booleans())
+def test_a_decision_reads_back_from_as_many_groups_as_it_takes(
+    pinned: list[Ids | None], topics: list[str], has_digests: bool
+) -> None:
     decided = decision(*pinned, topics=tuple(topics))
+    if has_digests:
+        decided = replace(decided, digests=tuple(digest_of(f"{slot}") for slot in range(len(pinned))))
     texts = decided.texts()
     assert all(len(text) <= METADATA_MAX_CHARACTERS for text in texts)
     assert Decision.parts(NAMES.decision(0), 7, texts[0]) == len(texts)
@@ -121,6 +136,29 @@ def test_a_topic_was_created_again_where_both_ids_are_known_and_differ() -> None
     assert decided.created_again({}) == {}
 
 
+def test_a_decision_of_before_there_were_digests_reads_back() -> None:
+    found = Decision.read([("orders.decision", 7, f"1|{QUERY}|4000:3|2|1760000000000|0/1|1:2,-,@t")])
+    assert found == decision(Ids(1, 2), None, topics=("t",))
+    restored = Marker(7, QUERY, FORGOTTEN)
+    assert Marker.read("orders.0", 7, restored.text) == restored
+
+
+def test_in_place_of_a_first_decision_and_a_first_marker() -> None:
+    (text,) = Decision.nothing(Ids(4000, 3), 2).texts()
+    found = Decision.read([("orders.decision", 0, text)])
+    assert (found.is_nothing, found.generation, found.pinned) == (True, Ids(4000, 3), ())
+    assert not decision(Ids(1, 2)).is_nothing
+    assert Marker.read("orders.0", 0, NOTHING_COMMITTED.text) == NOTHING_COMMITTED
+
+
+def test_a_lost_fingerprint_is_told_by_its_digest_and_without_one_not_at_all() -> None:
+    assert digest_of("17:ab:events") == "~23304082"
+    for fingerprint, others in (("a", False), (digest_of("a"), False), (FORGOTTEN, True)):
+        marker = Marker(7, QUERY, fingerprint)
+        assert (marker.may_be_of("a"), marker.may_be_of("b")) == (True, others)
+        assert marker.is_restored == (fingerprint != "a")
+
+
 def test_a_long_decision_is_spread_over_few_groups() -> None:
     texts = decision(*[Ids(2**63 - 1, 2**15 - 1)] * 1000).texts()
     # 26 characters a slot and 4,096 a group, less a head of about a hundred.
@@ -160,6 +198,7 @@ def test_parts_of_two_decisions_are_no_decision() -> None:
     [
         "x", "1:2,", "1:2,--", "12", "@t,1:2", "1:2,@t,1:3", f"1:2,@@{ID_TEXT}", "1:2,@t,@@", "1:2,@t,@@short",
         f"1:2,@t,@@\u00e4{ID_TEXT[1:]}", f"1:2,@t,@@{ID_TEXT[:-1]}h", f"1:2,@t,@@{ID_TEXT},@@{ID_TEXT}",
+        "1:2,@~0123456", "1:2,@~0123456g", "1:2,@~01234567,@~01234567", "1:2,@t,@~01234567", "1:2~01234567",
     ],
 )  # fmt: skip
 def test_pins_that_nobody_wrote(pins: str) -> None:

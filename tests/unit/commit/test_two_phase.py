@@ -13,11 +13,9 @@ import pytest
 from exchange import (
     FENCES,
     GENERATION,
-    LATER_MS,
     NOTHING,
     REFUSALS,
     SINK,
-    SOON_MS,
     WHOLE,
     Exchange,
     facts,
@@ -30,7 +28,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.lineage import check_decision
-from kafka_sink.commit.markers import Marker, Names
+from kafka_sink.commit.markers import FORGOTTEN, Marker, Names, digest_of
 from kafka_sink.commit.sink import Facts, SlotBegun, SlotPrepared
 from kafka_sink.errors import (
     AttemptFenced,
@@ -39,7 +37,9 @@ from kafka_sink.errors import (
     CommittedDataMissing,
     DriverFenced,
     ExactlyOnceError,
+    FingerprintsLost,
     InvalidOption,
+    MarkersLost,
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
@@ -80,12 +80,12 @@ def this_generation(request: Any) -> Any:
     )
 
 
-def standing(found: Facts, version: int, *, now_ms: int = SOON_MS, allowed: bool = False) -> object:
+def standing(found: Facts, version: int, *, allowed: bool = False) -> object:
     """Whether the version is written, or the error that says why it may not be."""
     try:
         return Exchange(answer=this_generation).run(
             two_phase.is_written(
-                OF_BATCHES, found, query_id="q", version=version, now_ms=now_ms, allow_lost_state=allowed
+                OF_BATCHES, found, query_id="q", version=version, allow_lost_state=allowed
             )
         )
     except ExactlyOnceError as error:
@@ -128,7 +128,7 @@ def test_a_version_that_is_to_be_written_costs_one_request_more_than_a_micro_bat
     for found, asked in ((facts(5, WHOLE), 0), (facts(4, WHOLE), 1)):
         exchange = Exchange(answer=this_generation)
         exchange.run(
-            two_phase.is_written(OF_BATCHES, found, query_id="q", version=5, now_ms=SOON_MS, allow_lost_state=False)
+            two_phase.is_written(OF_BATCHES, found, query_id="q", version=5, allow_lost_state=False)
         )
         assert exchange.asked.total() == asked
 
@@ -140,15 +140,15 @@ def test_what_of_versions_can_be_allowed() -> None:
     assert standing(facts(6, WHOLE), 5, allowed=True) is True
 
 
-def test_markers_of_versions_that_may_have_expired_prove_nothing_by_being_gone() -> None:
-    assert standing(facts(5, WHOLE), 5, now_ms=LATER_MS) is True
-    assert standing(facts(5, {0: "a"}), 5, now_ms=LATER_MS) is StateExpired
-    assert standing(facts(4, {0: "a"}), 5, now_ms=LATER_MS) is StateExpired
+def test_markers_of_versions_that_are_lost_prove_nothing_by_being_gone() -> None:
+    lost = replace(facts(5, {0: "a"}), unproved=(1,))
+    assert [standing(lost, version) for version in (4, 5, 6)] == [True, MarkersLost, MarkersLost]
+    assert [standing(lost, version, allowed=True) for version in (4, 5, 6)] == [True, False, False]
 
 
 def test_a_torn_version_is_named_with_what_is_missing() -> None:
     torn = facts(4, {1: "b"}, slots=3)
-    steps = two_phase.is_written(OF_BATCHES, torn, query_id="q", version=9, now_ms=SOON_MS, allow_lost_state=False)
+    steps = two_phase.is_written(OF_BATCHES, torn, query_id="q", version=9, allow_lost_state=False)
     with pytest.raises(CommittedDataMissing, match="Run version 4 again") as raised:
         Exchange(answer=this_generation).run(steps)
     assert (raised.value.micro_batch_id, raised.value.visible, raised.value.missing) == (4, (1,), (0, 2))
@@ -168,6 +168,32 @@ def test_a_version_that_is_whole_is_compared_as_a_whole() -> None:
     for counted in (["a"], ["a", "c"], ["a", "b", "b"]):
         with pytest.raises(NonDeterministicReplay):
             check(counted)
+
+
+@pytest.mark.parametrize(
+    ("found", "same", "others"),
+    [
+        # of a digest other slots' rows cannot be told
+        (facts(5, {0: "a", 1: digest_of("b")}), [["a", "b"]], [["b", "a"], ["a"], ["a", "b", ""], ["a", "x"]]),
+        (facts(5, {0: "a", 1: FORGOTTEN}), [], [["a", "b"]]),
+    ],
+)
+def test_a_version_whose_markers_were_lost_is_compared_slot_by_slot(
+    found: Facts, same: list[list[str]], others: list[list[str]]
+) -> None:
+    def check(counted: list[str], allowed: bool = False) -> None:
+        steps = two_phase.check_written(
+            OF_BATCHES, found, counted, total=together, touched=(), allow_lost_state=allowed
+        )
+        Exchange(answer=this_generation).run(steps)
+
+    for counted in same:
+        check(counted)
+    for counted in others:
+        with pytest.raises(FingerprintsLost) as raised:
+            check(counted)
+        assert raised.value.slots == (1,)
+        check(counted, allowed=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +222,7 @@ def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
 
     def is_written(version: int) -> bool:
         return exchange.run(
-            two_phase.is_written(exchange.sink, found, query_id="q", version=version, now_ms=0, allow_lost_state=False)
+            two_phase.is_written(exchange.sink, found, query_id="q", version=version, allow_lost_state=False)
         )
 
     assert [is_written(version) for version in (0, 8, 40, 41)] == [True, True, True, False]
@@ -215,7 +241,7 @@ def test_a_write_that_is_overtaken_while_it_plans_does_not_take_the_others_rows_
     assert found.missing == [0, 1]
     with pytest.raises(DriverFenced):
         exchange.run(
-            two_phase.is_written(exchange.sink, found, query_id="q", version=9, now_ms=0, allow_lost_state=False)
+            two_phase.is_written(exchange.sink, found, query_id="q", version=9, allow_lost_state=False)
         )
 
 
@@ -366,7 +392,7 @@ def test_a_replay_of_what_is_visible_whole_may_have_further_slots_only_without_r
     exchange.run(two_phase.abort(exchange.sink, found.generation))
     assert exchange.kafka.visible == ["0/0", "0/1"]
     check_decision(
-        exchange.sink, found, [*done[:2], replace(done[2], partitions=())], micro_batch_id=0, now_ms=0,
+        exchange.sink, found, [*done[:2], replace(done[2], partitions=())], micro_batch_id=0,
         allow_lost_state=False,
     )  # fmt: skip
 
@@ -1014,7 +1040,7 @@ def test_a_plan_does_not_pass_over_an_end_txn_that_is_refused(code: int) -> None
     exchange = Exchange()
     exchange.decided(2)
     exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, code, -1, -1), "orders.1")
-    assert refused(exchange, two_phase.plan(exchange.sink)).transactional_id == "orders.1"
+    assert refused(exchange, two_phase.plan(exchange.sink)).code == code
     assert all(request.committed for request in exchange.requests if isinstance(request, EndTxnRequest))
 
 

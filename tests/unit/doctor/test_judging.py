@@ -261,3 +261,28 @@ def test_the_ceiling_of_transactions(value: str | None, status: Status, words: s
     finding = judging.ceiling(value, 900_000)
     assert finding.status is status
     assert words in finding.found + finding.remedy
+
+
+WEEK_MINUTES, WEEK_MS = "10080", "604800000"
+
+
+@pytest.mark.parametrize(
+    ("offsets_minutes", "ids_ms", "status", "words"),
+    [
+        (WEEK_MINUTES, WEEK_MS, OK, "offsets.retention.minutes=10080, transactional.id.expiration.ms=604800000"),
+        ("10079", WEEK_MS, WARNING, "10079 minutes after the last"),
+        (WEEK_MINUTES, "604799999", WARNING, "raise transactional.id.expiration.ms"),
+        ("16", WEEK_MS, WARNING, "raise offsets.retention.minutes"),
+        ("15", WEEK_MS, FAILED, "raise offsets.retention.minutes"),
+        (WEEK_MINUTES, "900000", FAILED, "raise transactional.id.expiration.ms"),
+        (WEEK_MINUTES, "900001", WARNING, "StateExpired"),
+        (None, WEEK_MS, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
+        (WEEK_MINUTES, None, SKIPPED, "CLUSTER DESCRIBE_CONFIGS"),
+    ],
+)
+def test_how_long_brokers_remember_what_is_committed(
+    offsets_minutes: str | None, ids_ms: str | None, status: Status, words: str
+) -> None:
+    finding = judging.retention(offsets_minutes, ids_ms, 900_000)
+    assert finding.status is status
+    assert words in finding.found + finding.remedy

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
@@ -23,6 +23,7 @@ from kafka_sink.errors import (
     CommitRefused,
     CoordinatorUnavailable,
     DriverFenced,
+    InvalidOption,
     KafkaSinkError,
     MissingOption,
     NonDeterministicReplay,
@@ -168,6 +169,9 @@ class Brokers:
 
     config = None
     cluster_id = "c"
+
+    def broker_setting(self, name: str) -> None:
+        pass
 
     def ensure_topic(self, name: str, *, ask_also: tuple[str, ...]) -> None:
         pass
@@ -598,13 +602,20 @@ def after(version: int, *fingerprints: str, query_id: str = "txnAppId:orders") -
     return Facts(Ids(9, 1), decision, markers)
 
 
+SETTINGS: dict[str, str | None] = {}
+
+
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
     """What planning finds is what a test puts in here."""
     facts: list[Facts] = []
+    SETTINGS.update({"offsets.retention.minutes": "10080", "transactional.id.expiration.ms": "604800000"})
 
     class Client:
         cluster_id = "c"
+
+        def broker_setting(self, name: str) -> str | None:
+            return SETTINGS[name]
 
         def ensure_topic(self, topic: str, *, ask_also: tuple[str, ...]) -> None:
             assert topic == "pykafka-commits"
@@ -652,6 +663,32 @@ def test_what_a_version_must_not_follow_upon_stops_its_planning(found: list[Fact
         pickle.dumps(KafkaBatchWriter(VERSIONED))
     allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
     assert not allowed.plan.is_written
+
+
+def test_a_sinks_first_plan_looks_how_long_brokers_remember(
+    found: list[Facts], caplog: pytest.LogCaptureFixture
+) -> None:
+    new, going_on = Facts(Ids(9, 1), None, {}), after(0, "a")
+    named = {**NAMED, "transaction_timeout_ms": 120_000}
+    for minutes, words in (("10080", ""), ("1440", "StateExpired"), (None, "")):
+        SETTINGS["offsets.retention.minutes"] = minutes
+        found[:] = [new]
+        caplog.clear()
+        pickle.dumps(KafkaStreamWriter(named))
+        assert words in caplog.text and bool(words) == bool(caplog.text)
+    SETTINGS["offsets.retention.minutes"] = "2"
+    with pytest.raises(InvalidOption, match=r"less than the brokers remember \(offsets.retention.minutes=2"):
+        pickle.dumps(KafkaStreamWriter(named))
+    # One that never comes again needs no memory; one that has begun has been told.
+    pickle.dumps(KafkaBatchWriter({**GIVEN, "transaction_timeout_ms": 120_000}))
+    found[:] = [going_on]
+    pickle.dumps(KafkaStreamWriter(named))
+
+
+def test_a_plan_tells_of_groups_that_were_lost(found: list[Facts], caplog: pytest.LogCaptureFixture) -> None:
+    found.append(after(7, "a", digest_of("b")))
+    pickle.dumps(KafkaStreamWriter(NAMED))
+    assert "of slot 1 the transactions' coordinators proved" in caplog.text
 
 
 def test_a_batch_write_without_a_version_asks_for_none(found: list[Facts]) -> None:

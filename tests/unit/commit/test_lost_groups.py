@@ -1,0 +1,259 @@
+"""Markers and decisions that somebody deleted, or that have expired: what proves that a slot is committed, or that it
+is not, and that nothing is written without such a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from exchange import Exchange, instead
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.exchanges import described, read_decision, read_markers
+from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Marker, digest_of
+from kafka_sink.commit.sink import Facts
+from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import InitProducerIdRequest
+from kafka_sink.protocol.transactions import EndTxnRequest, EndTxnResponse
+
+BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
+
+
+def lose(exchange: Exchange, *slots: int, decision: bool = False) -> None:
+    names = exchange.sink.names
+    exchange.kafka.forget_offsets([names.slot(slot) for slot in slots] + [names.decision(0)] * decision)
+
+
+def plan(exchange: Exchange) -> Facts:
+    return exchange.run(two_phase.plan(exchange.sink))
+
+
+def markers(exchange: Exchange, slots: Iterable[int] = range(2)) -> dict[int, Marker]:
+    return exchange.run(read_markers(exchange.sink, list(slots), stable=False))
+
+
+@BOTH_VERSIONS
+def test_a_committed_slot_whose_group_is_gone_has_its_marker_restored_and_is_not_written_again(version: int) -> None:
+    for lost in ([0], [1], [0, 1]):
+        exchange = Exchange(version)
+        exchange.micro_batch(2)
+        lose(exchange, *lost)
+        plan(exchange)
+        restored = {slot: Marker(0, "q", digest_of(f"0/{slot}")) for slot in lost}
+        assert markers(exchange) == {0: Marker(0, "q", "0/0"), 1: Marker(0, "q", "0/1")} | restored
+        # After this Init nothing else proves it.
+        exchange.micro_batch(2)
+        assert exchange.kafka.visible == ["0/0", "0/1"]
+        exchange.micro_batch(2, 1)
+        assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
+
+
+@BOTH_VERSIONS
+def test_what_is_restored_is_there_though_the_driver_dies_after_a_tasks_init(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(2)
+    lose(exchange, 0, 1)
+    exchange.tasks(2)
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
+def test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(2)
+    exchange.tasks(2)
+    lose(exchange, 1)
+    for _ in range(2):
+        found, done = exchange.tasks(2)
+        assert (found.unproved, found.missing) == ((1,), [1])
+        with pytest.raises(MarkersLost):
+            exchange.commit(found, done)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
+def test_a_slot_that_timed_out_and_lost_its_group_is_written_again_and_that_is_remembered(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.decided(2)
+    exchange.kafka.time_out("orders.1")
+    lose(exchange, 1)
+    found, _ = exchange.tasks(2)
+    assert (found.unproved, found.missing, markers(exchange)[1]) == ((), [1], NOTHING_COMMITTED)
+    # The driver died after the Init of its slots.
+    exchange.micro_batch(2)
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+@BOTH_VERSIONS
+def test_a_marker_of_before_proves_that_what_came_after_was_not_committed(version: int) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(2)
+    exchange.decided(2, 1)
+    exchange.kafka.time_out("orders.1")
+    # Somebody else's Init, which the coordinator remembers nothing beyond.
+    exchange.kafka.abort_by_hand("orders.1")
+    found = plan(exchange)
+    assert (found.unproved, found.missing) == ((), [1])
+    exchange.micro_batch(2, 1)
+    assert exchange.kafka.visible == ["0/0", "0/1", "1/0", "1/1"]
+
+
+def test_a_slot_that_was_visible_before_the_decision_is_though_its_group_is_gone() -> None:
+    exchange = Exchange()
+    exchange.decided(2, but_one=True)
+    exchange.kafka.time_out("orders.1")
+    exchange.micro_batch(2)
+    decided = exchange.run(read_decision(exchange.sink))
+    assert decided is not None and decided.pinned[0] is None
+    lose(exchange, 0)
+    assert plan(exchange).visible[0] == Marker(0, "q", digest_of("0/0"))
+
+
+def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    found = exchange.run(read_decision(exchange.sink))
+    assert found is not None
+    old = replace(found, digests=())
+    assert two_phase._lost_markers(old, {}, {0: True}) == ({0: Marker(0, "q", FORGOTTEN)}, ())
+
+
+def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_other() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    lose(exchange, 0)
+    late = two_phase.plan(exchange.sink)
+    effects = exchange.run_until(late, lambda effects: "TxnOffsetCommit" in type(effects[0].request).__name__)
+    exchange.micro_batch(1)
+    exchange.micro_batch(1, 1)
+    with pytest.raises(DriverFenced):
+        exchange.run(late, effects)
+    assert markers(exchange, [0]) == {0: Marker(1, "q", "1/0")}
+
+
+def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    lose(exchange, 0)
+    planning = two_phase.plan(exchange.sink)
+    effects = exchange.run_until(planning, lambda effects: isinstance(effects[0].request, EndTxnRequest)
+                                 and effects[0].request.transactional_id == "orders.driver")  # fmt: skip
+    exchange.kafka.time_out("orders.driver")
+    assert exchange.run(planning, effects).visible == {0: Marker(0, "q", digest_of("0/0"))}
+
+
+# --- what says that nothing was committed yet -------------------------------------------------------------------------
+
+
+@BOTH_VERSIONS
+def test_a_new_sink_says_that_nothing_was_decided_and_a_new_slot_that_nothing_was_committed(version: int) -> None:
+    exchange = Exchange(version, is_new=True)
+    found, _ = exchange.tasks(2)
+    assert (found.decision, found.is_forgotten) == (None, False)
+    decided = exchange.run(read_decision(exchange.sink, stable=False))
+    assert decided is not None and decided.is_nothing
+    assert exchange.run(read_markers(exchange.sink, [0, 1], stable=False)) == dict.fromkeys((0, 1), NOTHING_COMMITTED)
+    # Once: what comes after is as it was.
+    written = exchange.asked["TxnOffsetCommit"]
+    exchange.micro_batch(2)
+    assert exchange.asked["TxnOffsetCommit"] == written + 3
+    assert exchange.kafka.visible == ["0/0", "0/1"]
+
+
+def test_a_write_that_never_comes_again_says_nothing_of_the_kind() -> None:
+    exchange = Exchange(is_new=True)
+    exchange.sink = replace(exchange.sink, comes_again=False)
+    exchange.micro_batch(2)
+    assert exchange.asked["InitProducerId"] == exchange.asked["EndTxn"] == exchange.asked["TxnOffsetCommit"] == 3
+
+
+def test_an_abort_of_a_sink_that_has_no_decision_writes_none() -> None:
+    exchange = Exchange(is_new=True)
+    found = exchange.run(two_phase.plan(replace(exchange.sink, comes_again=False)))
+    exchange.run(two_phase.abort(exchange.sink, found.generation))
+    assert exchange.run(read_decision(exchange.sink)) is None
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_first_micro_batch_whose_groups_are_all_gone_is_not_taken_for_a_new_one(allowed: bool) -> None:
+    exchange = Exchange()
+    exchange.micro_batch(2)
+    lose(exchange, 0, 1, decision=True)
+    found = plan(exchange)
+    assert found.is_forgotten
+    begin = two_phase.begin(
+        exchange.sink, found, slot=0, micro_batch_id=0, query_id="q", allow_lost_state=allowed
+    )
+    if allowed:
+        assert exchange.run(begin).visible is None
+        return
+    with pytest.raises(StateExpired):
+        exchange.run(begin)
+
+
+def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
+    exchange = Exchange()
+    exchange.sink = replace(exchange.sink, metadata_max_characters=50)
+    exchange.micro_batch(3)
+    exchange.kafka.forget_offsets([exchange.sink.names.decision(1)])
+    assert plan(exchange).is_forgotten
+
+
+@BOTH_VERSIONS
+def test_a_slot_that_somebody_inits_while_it_says_that_nothing_was_committed_is_looked_at_again(version: int) -> None:
+    exchange = Exchange(version, is_new=True)
+    found = plan(exchange)
+    begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
+    effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, EndTxnRequest))
+    effects = begin.send([exchange._execute(effect) for effect in effects])
+    assert isinstance(effects[0].request, InitProducerIdRequest)
+    exchange.task(found, 0, 0)
+    fetched = exchange.asked["OffsetFetch"]
+    assert exchange.run(begin, effects).visible is None
+    assert exchange.asked["OffsetFetch"] == fetched + 1
+
+
+def test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_again() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    found = plan(exchange)
+    exchange.task(found, 0, 0)
+    lose(exchange, 0)
+    # Another attempt, which looks for itself.
+    assert exchange.task(found, 0, 0).visible == Marker(0, "q", "0/0")
+
+
+# --- what a coordinator proves ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "raised_by", "expected"),
+    [
+        (2, "CompleteCommit", 1, True), (2, "PrepareCommit", 1, True), (2, "CompleteCommit", 0, None),
+        (2, "CompleteCommit", 3, None), (1, "CompleteCommit", 0, True), (1, "PrepareCommit", 0, True),
+        (1, "CompleteCommit", 1, None), (2, "CompleteAbort", 1, False), (2, "PrepareAbort", 1, False),
+        (2, "CompleteAbort", 0, None), (2, "CompleteAbort", 2, None), (1, "CompleteAbort", 1, False),
+        (1, "CompleteAbort", 0, False), (1, "CompleteAbort", 2, None), (2, "Empty", 1, None), (2, "Ongoing", 0, None),
+        (2, "Dead", 1, None),
+    ],
+)  # fmt: skip
+def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
+    exchange = Exchange(version)
+    exchange.micro_batch(1)
+    (found,) = exchange.run(described(exchange.sink, ["orders.0"]))
+    ids = two_phase.Ids(found.producer_id, 5)
+    said = replace(found, state=state, producer_epoch=5 + raised_by)
+    assert two_phase._was_committed(said, ids, version) is expected
+    assert two_phase._was_committed(replace(said, producer_id=1), ids, version) is None
+
+
+def test_a_commit_that_a_stale_coordinator_refuses_is_proved_by_the_true_one() -> None:
+    exchange = Exchange()
+    exchange.micro_batch(1)
+    lose(exchange, 0)
+    exchange.answer = instead(EndTxnRequest, EndTxnResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1), "orders.0")
+    assert plan(exchange).unproved == ()
+    assert markers(exchange, [0]) == {0: Marker(0, "q", digest_of("0/0"))}
