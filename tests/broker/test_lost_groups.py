@@ -61,6 +61,20 @@ def test_nor_are_they_over_brokers_with_the_older_transactions(spark: SparkSessi
         assert read(older, "t") == ALL_ONCE
 
 
+def test_nor_are_slots_whose_offsets_are_deleted_and_their_groups_stay(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(3)
+    write_all(spark, kafka, name, tmp_path)
+    for group in BOTH:
+        kafka.run_tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
+            kafka.bootstrap_servers, "--delete-offsets", "--group", group.format(name), "--topic", "pykafka-commits:0",
+        )  # fmt: skip
+    assert finish_run(spark, kafka, name, tmp_path) == (0, "")
+    assert read(kafka, name) == ALL_ONCE
+
+
 def test_nor_are_slots_of_which_nothing_proves_that_they_are_committed(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

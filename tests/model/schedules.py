@@ -205,8 +205,10 @@ class Schedule:
 # what still can be, and writes the rest again, if the rows are the same.
 TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
 # Not told of without lost groups.
-OF_LOST_STATE = {StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState}
-FINAL = {NonDeterministicReplay, TornBatch, CheckpointBehind} | OF_LOST_STATE
+OF_LOST_STATE: set[type[Exception]] = {
+    StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState,
+}  # fmt: skip
+FINAL: set[type[Exception]] = {NonDeterministicReplay, TornBatch, CheckpointBehind, *OF_LOST_STATE}
 
 
 def may_fail(schedule: Schedule) -> set[type[Exception]]:
