@@ -562,7 +562,8 @@ def of_seed(seed: int) -> Schedule:
     if chance.random() < 0.3:
         still = chance.randint(0, step + 40), _still(chance, schedule)
         schedule = replace(schedule, events=(*schedule.events, still))
-    if chance.random() < 0.15:
+    if LoseMarker not in schedule.kinds() and chance.random() < 0.15:
+        # What a leader hides of a decision that is lost, nobody knows of (DESIGN.md).
         groups = chance.choice((*GROUPS, ("sink.decision-1",), ("sink.2",)))
         lost = chance.randint(0, step + 40), LoseGroups(groups, chance.random() < 0.5)
         schedule = replace(schedule, events=(*schedule.events, lost))
