@@ -51,7 +51,7 @@ from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.security import authenticator, tls_context
+from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.write import Write
 
 CLOSE_TIMEOUT_S = 5.0
@@ -94,7 +94,7 @@ class Producer:
                 metrics=self.metrics,
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,
-                tls=tls_context(config.security),
+                tls=tls_contexts(config.security),
             ),
             clock_ms=monotonic_ms,
             rng=rng,
@@ -107,6 +107,8 @@ class Producer:
             core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
             self._in_transaction = False
+            # Between writes its memory may go.
+            self._is_writing = False
             self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
             self._thread.start()
         except BaseException:
@@ -158,6 +160,7 @@ class Producer:
         `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
         all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
         write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
+        self._is_writing = True
         if transaction is not None:
             with self._changed:
                 self._sender.begin_transaction(transaction)
@@ -201,6 +204,8 @@ class Producer:
                 self._sender.handle(self._network.close(), monotonic_ms())
 
     def _turn(self) -> None:
+        if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
+            self._accumulator.give_back_memory()
         wait_ms = self._sender.run_once(monotonic_ms())
         # Not kept while waiting in the next turn: an answer holds its request, and so the buffers that were sent.
         answers = self._network.poll(wait_ms)
@@ -354,6 +359,8 @@ class Producer:
             if self._in_transaction:
                 self._sender.end_transaction()
         self._in_transaction = False
+        self.used_at_ms = monotonic_ms()
+        self._is_writing = False
 
     def _raise_failure(self) -> None:
         if self._sender.failure is not None:

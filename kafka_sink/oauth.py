@@ -33,8 +33,9 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kafka_sink.deadline import within
-from kafka_sink.errors import TokenUnavailable
+from kafka_sink.errors import NOTHING_SENT, ConfigError, TokenUnavailable
 from kafka_sink.exhaustion import is_exhaustion
+from kafka_sink.net.tls import Contexts
 from kafka_sink.redaction import Discreet
 
 ATTEMPTS = 2
@@ -58,14 +59,14 @@ Fetch = Callable[[], Fetched]
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TokenEndpoint(Discreet):
     """`header_urlencode`: client id and secret go form-encoded, as RFC 6749 has it and JVM clients do only if told.
-    `context` is for https; None: the URL is http, and was allowed."""
+    `contexts` are for https; None: the URL is http, and was allowed."""
 
     url: str
     client_id: str
     client_secret: str = field(repr=False)
     scope: str | None
     header_urlencode: bool
-    context: ssl.SSLContext | None
+    contexts: Contexts | None
 
     def fetch(self, wall_clock_s: Callable[[], float]) -> Fetched:
         """Raises TokenUnavailable."""
@@ -78,6 +79,10 @@ class TokenEndpoint(Discreet):
                     raise
                 reason = f"no answer: {_why(error)}"
                 continue
+            except ConfigError as unusable:
+                # A file of certificates that was replaced meanwhile.
+                reason = str(unusable).removesuffix(f" {NOTHING_SENT}")
+                break
             if status == http.HTTPStatus.OK:
                 return self._token_in(answer, wall_clock_s())
             reason = f"it answered {status}{_error_in(answer)}"
@@ -90,8 +95,10 @@ class TokenEndpoint(Discreet):
         host = parts.hostname or ""
         connection = (
             http.client.HTTPConnection(host, parts.port, timeout=ATTEMPT_TIMEOUT_S)
-            if self.context is None
-            else http.client.HTTPSConnection(host, parts.port, timeout=ATTEMPT_TIMEOUT_S, context=self.context)
+            if self.contexts is None
+            else http.client.HTTPSConnection(
+                host, parts.port, timeout=ATTEMPT_TIMEOUT_S, context=self.contexts.current()
+            )
         )
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
         encode = quote_plus if self.header_urlencode else str

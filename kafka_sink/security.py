@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from kafka_sink.config import SecurityConfig
 from kafka_sink.jaas import EXTENSION
 from kafka_sink.net.network_client import Authenticate
-from kafka_sink.net.tls import TlsSettings, client_context
+from kafka_sink.net.tls import Contexts, TlsSettings
 from kafka_sink.oauth import Fetch, TokenEndpoint, Tokens, fetched_by, subject_of
 from kafka_sink.options import Secret
 from kafka_sink.protocol.sasl import Authentication, PasswordLogin, TokenLogin, authentication
@@ -23,11 +22,11 @@ from kafka_sink.protocol.sasl import Authentication, PasswordLogin, TokenLogin, 
 NONCE_BYTES = 24
 
 
-def tls_context(security: SecurityConfig) -> ssl.SSLContext | None:
+def tls_contexts(security: SecurityConfig) -> Contexts | None:
     """None where connections are not encrypted. Raises ConfigError for certificates that cannot be used."""
     if not security.is_encrypted:
         return None
-    return client_context(
+    return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,
             truststore_certificates=security.ssl_truststore_certificates,
@@ -100,24 +99,23 @@ def _fetch(security: SecurityConfig) -> Fetch:
         client_secret=client_secret,
         scope=security.credential("scope"),
         header_urlencode=security.sasl_oauthbearer_header_urlencode,
-        context=_endpoint_context(security),
+        contexts=_endpoint_contexts(security),
     )
     return lambda: endpoint.fetch(time.time)
 
 
-def _endpoint_context(security: SecurityConfig) -> ssl.SSLContext | None:
+def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
     """The brokers' CAs and the system's: identity providers mostly have a certificate of a public one."""
     url = security.sasl_oauthbearer_token_endpoint_url or ""
     if not url.lower().startswith("https:"):
         return None
-    context = client_context(
+    return Contexts(
         TlsSettings(
             truststore_location=security.ssl_truststore_location,
             truststore_certificates=security.ssl_truststore_certificates,
-        )
+        ),
+        and_system=True,
     )
-    context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    return context
 
 
 def _nonce() -> str:

@@ -86,7 +86,7 @@ from kafka_sink.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kafka_sink.security import authenticator, tls_context
+from kafka_sink.security import authenticator, tls_contexts
 
 IN_FLIGHT = 100
 # What was said of topics is good for so long.
@@ -136,7 +136,7 @@ class CoordinatorClient:
                 metrics=metrics,
                 send_buffer_bytes=config.send_buffer_bytes,
                 receive_buffer_bytes=config.receive_buffer_bytes,
-                tls=tls_context(config.security),
+                tls=tls_contexts(config.security),
             ),
             clock_ms=monotonic_ms,
             rng=self._rng,

@@ -35,7 +35,7 @@ from kafka_sink.protocol.requests import (
     Response,
     api_of,
 )
-from kafka_sink.security import authenticator, tls_context
+from kafka_sink.security import authenticator, tls_contexts
 
 # Two in a row, that of a bootstrap server and that of what it advertises, are told within ten seconds.
 STEP_TIMEOUT_S = 4.0
@@ -215,7 +215,8 @@ def _connected(addresses: Sequence[Address]) -> tuple[socket.socket | OSError, s
 def _secured(sock: socket.socket, host: str, config: ProducerConfig) -> tuple[socket.socket, str]:
     """The socket to go on with, and what was agreed on."""
     try:
-        context = tls_context(config.security)
+        contexts = tls_contexts(config.security)
+        context = None if contexts is None else contexts.current()
     except ConfigError as error:
         said = str(error).removesuffix(f" {NOTHING_SENT}")
         raise _Stopped(Failure("tls", said, "correct the option, or the file on this host")) from None

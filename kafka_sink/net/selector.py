@@ -14,13 +14,14 @@ import errno
 import os
 import selectors
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 
+from kafka_sink.errors import NOTHING_SENT, ConfigError
 from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.channel import Channel, TlsChannel
+from kafka_sink.net.tls import Contexts
 from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 
 RECEIVE_CHUNK_BYTES = 64 * 1024
@@ -37,7 +38,7 @@ class Selector:
         metrics: Metrics,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
-        tls: ssl.SSLContext | None = None,
+        tls: Contexts | None = None,
     ) -> None:
         self._metrics = metrics
         self._tls = tls
@@ -65,6 +66,13 @@ class Selector:
         except OSError as error:
             self._staged.append(_failed(key, error))
             return
+        try:
+            context = None if self._tls is None else self._tls.current()
+        except ConfigError as unusable:
+            # Perhaps a file that is being written: the next attempt may find it whole.
+            sock.close()
+            self._staged.append(Disconnected(key, str(unusable).removesuffix(f" {NOTHING_SENT}")))
+            return
         code = sock.connect_ex(address.sockaddr)
         if code not in (0, errno.EINPROGRESS):
             sock.close()
@@ -72,8 +80,8 @@ class Selector:
             return
         channel = (
             Channel(key, sock)
-            if self._tls is None
-            else TlsChannel(key, sock, context=self._tls, server_name=address.host)
+            if context is None
+            else TlsChannel(key, sock, context=context, server_name=address.host)
         )
         # A socket becomes writable when its connection stands, or cannot be made.
         try:

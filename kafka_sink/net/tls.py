@@ -1,6 +1,7 @@
 """TLS by the standard library: a context from PEM settings, and what OpenSSL's errors mean to a user of Kafka.
 
-    context = client_context(TlsSettings(truststore_location="/etc/pki/ca.pem"))
+    contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
+    contexts.current()      # again the same one, until a file is another
 
 A failure is told as the step at which it happened and what to change; `explain` is a pure function of the exception.
 Some are final (no attempt with the same certificates will end otherwise), some are not (the peer hung up, which a
@@ -77,6 +78,47 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     _trust(context, settings)
     _identify(context, settings)
     return context
+
+
+class Contexts:
+    """The context for a connection that is made now. It is made anew when one of its files was replaced, so that a
+    certificate can be renewed while a worker runs. Connections that stand keep theirs."""
+
+    def __init__(self, settings: TlsSettings, *, and_system: bool = False) -> None:
+        """`and_system`: trust the system's CAs as well. Raises as `client_context`."""
+        self._settings = settings
+        self._and_system = and_system
+        self._files = _files_of(settings)
+        self._context = self._make()
+
+    def current(self) -> ssl.SSLContext:
+        """Raises as `client_context`, until the files can be used: a CA that was taken out is not trusted again."""
+        files = _files_of(self._settings)
+        if files != self._files:
+            # Looked at before they are read: what changes in between is seen the next time.
+            self._context, self._files = self._make(), files
+        return self._context
+
+    def _make(self) -> ssl.SSLContext:
+        context = client_context(self._settings)
+        if self._and_system:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return context
+
+
+def _files_of(settings: TlsSettings) -> tuple[tuple[int, int, int] | None, ...]:
+    """Which files the locations are now, behind any link. None: there is none."""
+    return tuple(
+        _file_at(location) for location in (settings.truststore_location, settings.keystore_location) if location
+    )
+
+
+def _file_at(location: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(location).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class _NamedPeer(ssl.SSLSocket):

@@ -77,7 +77,16 @@ class RecordAccumulator:
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
         self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
-        self._filling = Filling([], Receipts(), self.pool.memory, sums_records=False)
+        self._filling = self._no_filling()
+
+    def _no_filling(self) -> Filling:
+        return Filling([], Receipts(), self.pool.memory, sums_records=False)
+
+    def give_back_memory(self) -> None:
+        """Between two writes: of what was acknowledged nothing is left."""
+        with self._lock:
+            self.pool.give_back()
+            self._filling = self._no_filling()
 
     # --- the writer's side --------------------------------------------------------------------------------------------
 

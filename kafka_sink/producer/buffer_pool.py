@@ -137,6 +137,14 @@ class BufferPool:
         else:
             self._large.setdefault(buffer.size, []).append(buffer)
 
+    def give_back(self) -> None:
+        """Lets the system have the memory, if no batch holds any of it. It costs nothing again until it is touched."""
+        if self._uncut and not self._allocated_bytes:
+            self.memory = np.empty(self.total_bytes, np.uint8)
+            self._free.clear()
+            self._large.clear()
+            self._uncut = 0
+
     def _parts(self, buffer: Buffer) -> list[Buffer]:
         starts = range(buffer.start, buffer.start + buffer.size, self.buffer_bytes)
         return [self._part(start, self.buffer_bytes) for start in starts]

@@ -376,7 +376,7 @@ class _Answered:
 def _token_endpoint() -> Decoder:
     endpoint = TokenEndpoint(
         url="http://idp/token", client_id="me", client_secret="hunter2", scope=None, header_urlencode=False,
-        context=None,
+        contexts=None,
     )  # fmt: skip
 
     def decode(data: bytes) -> None:

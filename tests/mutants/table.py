@@ -1035,6 +1035,27 @@ WRITE: tuple[Mutant, ...] = (
         f"{TESTS_CLIENT}::test_a_few_producers_are_kept_and_the_least_recently_used_goes",
     ),
     Mutant(
+        "memory of a batch that is out goes back to the system",
+        f"{PRODUCER}/buffer_pool.py",
+        "        if self._uncut and not self._allocated_bytes:\n",
+        "        if self._uncut:\n",
+        f"{TESTS_PRODUCER}/test_buffer_pool.py::test_memory_goes_back_when_nothing_of_it_is_out",
+    ),
+    Mutant(
+        "a renewed certificate waits for the next worker",
+        f"{NET}/tls.py",
+        "        if files != self._files:\n",
+        "        if False:\n",
+        f"{TESTS_NET}/test_tls.py::test_a_renewed_certificate_goes_with_the_next_connection",
+    ),
+    Mutant(
+        "a truststore that cannot be read is believed to be what it was",
+        f"{NET}/selector.py",
+        "        except ConfigError as unusable:\n",
+        "        except ConfigError as unusable:\n            context = self._tls._context\n        if False:\n",
+        f"{TESTS_NET}/test_tls.py::test_a_file_that_cannot_be_used_is_trouble_until_it_can",
+    ),
+    Mutant(
         "a request goes to another cluster behind the same address",
         f"{NET}/network_client.py",
         "        if found is None or found == self.cluster_id:\n",

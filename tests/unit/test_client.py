@@ -827,6 +827,22 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Loop
     assert sum(thread.name.startswith("pykafka-sender-client-") for thread in threading.enumerate()) == MOST
 
 
+def test_a_producer_that_rests_gives_its_memory_back(
+    network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
+    for _ in range(2):
+        with lease(config(1)) as producer:
+            write = producer.begin(topic="t")
+            memory = producer._accumulator.pool.memory
+            write.append(rows(1))
+            write.finish()
+            assert producer._accumulator.pool.memory is memory
+        pool = producer._accumulator.pool
+        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 5, "the memory to go back")
+        assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+
+
 def test_closing_a_kept_producer_does_not_hold_up_others(network: LoopbackNetwork) -> None:
     """A sender thread may take seconds to end."""
     kept = client._kept

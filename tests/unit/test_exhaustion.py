@@ -145,7 +145,7 @@ def test_a_token_is_not_asked_for_again_without_files(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(TokenEndpoint, "_post", post)
     endpoint = TokenEndpoint(
-        url="http://h/t", client_id="id", client_secret="s", scope=None, header_urlencode=False, context=None
+        url="http://h/t", client_id="id", client_secret="s", scope=None, header_urlencode=False, contexts=None
     )
     with pytest.raises(WorkerExhausted), exhaustion_named():
         endpoint.fetch(lambda: 0.0)

@@ -43,7 +43,7 @@ def idp() -> Iterator[Idp]:
 
 def endpoint(idp: Idp) -> TokenEndpoint:
     return TokenEndpoint(
-        url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, context=None
+        url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, contexts=None
     )
 
 
@@ -130,7 +130,7 @@ def test_an_endpoint_that_is_not_there() -> None:
             client_secret=CANARY,
             scope=None,
             header_urlencode=False,
-            context=None,
+            contexts=None,
         ).fetch(lambda: NOW_S)
 
 

@@ -35,7 +35,7 @@ from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.options import OPTIONS, REFUSED, Secret
 from kafka_sink.redaction import reason_for, redacted
-from kafka_sink.security import authenticator, tls_context
+from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
@@ -450,7 +450,7 @@ def test_a_location_with_a_secret_in_it_is_not_shown_whatever_the_file_is(store:
     for kind in ("truststore", "keystore"):
         options = {**SERVERS, "kafka.security.protocol": "SSL", f"kafka.ssl.{kind}.location": str(file)}
         with pytest.raises(errors.ConfigError) as failure:
-            tls_context(sink_config(options).producer.security)
+            tls_contexts(sink_config(options).producer.security)
         assert CANARY not in seen_in(failure.value)
 
 

@@ -12,7 +12,7 @@ from kafka_sink.config import SecurityConfig, complete, given_options, sink_conf
 from kafka_sink.errors import InvalidOption
 from kafka_sink.options import SASL_MECHANISMS, Secret
 from kafka_sink.protocol.sasl import MECHANISMS
-from kafka_sink.security import authenticator, tls_context
+from kafka_sink.security import authenticator, tls_contexts
 from token_endpoint import jwt, token_endpoint
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
@@ -29,14 +29,14 @@ def security(**options: str) -> SecurityConfig:
 
 
 def test_plaintext_has_neither() -> None:
-    assert tls_context(security()) is None
+    assert tls_contexts(security()) is None
     assert authenticator(security()) is None
 
 
 def test_tls_as_the_options_say() -> None:
     ca = Authority()
     mine = ca.issue("alice", password="opensesame")
-    context = tls_context(
+    contexts = tls_contexts(
         security(
             security_protocol="SSL",
             ssl_truststore_certificates=ca.certificate,
@@ -47,7 +47,8 @@ def test_tls_as_the_options_say() -> None:
             ssl_enabled_protocols="TLSv1.3",
         )
     )
-    assert context is not None
+    assert contexts is not None
+    context = contexts.current()
     assert not context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.minimum_version is ssl.TLSVersion.TLSv1_3
@@ -55,15 +56,16 @@ def test_tls_as_the_options_say() -> None:
 
 
 def test_host_names_are_verified_unless_they_are_not_to_be() -> None:
-    context = tls_context(security(security_protocol="ssl"))
-    assert context is not None
+    contexts = tls_contexts(security(security_protocol="ssl"))
+    assert contexts is not None
+    context = contexts.current()
     assert context.check_hostname
 
 
 def test_certificates_that_cannot_be_used_are_told_where_connections_are_made() -> None:
     broken = security(security_protocol="SSL", ssl_truststore_certificates="nonsense")
     with pytest.raises(InvalidOption):
-        tls_context(broken)
+        tls_contexts(broken)
 
 
 def test_every_mechanism_of_the_option_is_there() -> None:

@@ -267,7 +267,7 @@ def site_the_token_endpoint(told: Callable[[], str]) -> str:
         with token_endpoint() as idp, pytest.raises(KafkaSinkError) as failure:
             idp.answers = [answer]
             TokenEndpoint(
-                url=idp.url, client_id="app", client_secret="s", scope=None, header_urlencode=False, context=None
+                url=idp.url, client_id="app", client_secret="s", scope=None, header_urlencode=False, contexts=None
             ).fetch(lambda: 0.0)
         said += of(failure.value) + "\n"
     return said

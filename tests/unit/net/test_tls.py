@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from certificates import Authority, Identity
 from kafka_sink.errors import InvalidOption, RefusedOption
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.selector import Selector
-from kafka_sink.net.tls import TlsSettings, client_context
+from kafka_sink.net.tls import Contexts, TlsSettings, client_context
 from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent
 
 DEADLINE_S = 20
@@ -104,7 +106,7 @@ def events_of(
     until: Callable[[list[Event]], bool] | None = None,
 ) -> list[Event]:
     """What a selector tells that connects to `server` and says `say`, until it has the echo or the end."""
-    selector = Selector(metrics=Metrics(), tls=client_context(settings))
+    selector = Selector(metrics=Metrics(), tls=Contexts(settings))
     events: list[Event] = []
     try:
         selector.connect(1, server.address(host))
@@ -131,6 +133,109 @@ def failure_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = 
     return event
 
 
+# --- files that are replaced ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dialling() -> Iterator[Callable[..., list[Event]]]:
+    """Connects to a server with what one selector has, as a worker that lives on does; the events until the end."""
+    selectors: list[Selector] = []
+
+    def dial(server: Server, settings: TlsSettings) -> list[Event]:
+        if not selectors:
+            selectors.append(Selector(metrics=Metrics(), tls=Contexts(settings)))
+        events: list[Event] = []
+        with closing(server):
+            selectors[0].connect(1, server.address("localhost"))
+            while not over(events):
+                new = selectors[0].poll(1000)
+                if Connected(1) in new:
+                    selectors[0].send(1, [b"hello"])
+                events += new
+            selectors[0].close(1)
+        return events
+
+    yield dial
+    for selector in selectors:
+        selector.close_all()
+
+
+def common_name(sock: socket.socket) -> None:
+    assert isinstance(sock, ssl.SSLSocket)
+    sock.recv(1 << 16)
+    certificate = sock.getpeercert()
+    assert certificate
+    sock.sendall(str(certificate["subject"]).encode())
+
+
+def replace_file(path: Path, text: str, *, linked: bool) -> None:
+    """In one moment; `linked`: as Kubernetes does it, by a link to another folder."""
+    new = path.with_name(f"{path.name}.{time.monotonic_ns()}")
+    new.write_text(text)
+    if not linked:
+        new.rename(path)
+        return
+    link = path.with_name("link")
+    link.symlink_to(new)
+    link.rename(path)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_renewed_certificate_goes_with_the_next_connection(
+    tmp_path: Path, dialling: Callable[..., list[Event]], linked: bool
+) -> None:
+    keystore = tmp_path / "client.pem"
+    settings = replace(TRUSTING, keystore_location=str(keystore))
+    for name in ("first", "first", "second"):
+        replace_file(keystore, CA.issue(name).pem, linked=linked)
+        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
+        assert isinstance(last, Received)
+        assert name in last.data.decode()
+
+
+def test_another_truststore_holds_for_the_next_connection(
+    tmp_path: Path, dialling: Callable[..., list[Event]]
+) -> None:
+    truststore = tmp_path / "ca.pem"
+    settings = TlsSettings(truststore_location=str(truststore))
+    for authority, is_trusted in ((CA, True), (OTHER_CA, False), (CA, True)):
+        replace_file(truststore, authority.certificate, linked=False)
+        last = dialling(Server(BROKER, echo), settings)[-1]
+        assert isinstance(last, Received) == is_trusted
+
+
+@pytest.mark.parametrize("content", ["half of a certifi", None])
+def test_a_file_that_cannot_be_used_is_trouble_until_it_can(
+    tmp_path: Path, dialling: Callable[..., list[Event]], content: str | None
+) -> None:
+    """What was loaded before is not used on: a CA may have been taken out."""
+    truststore = tmp_path / "ca.pem"
+    settings = TlsSettings(truststore_location=str(truststore))
+    truststore.write_text(CA.certificate)
+    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+    truststore.unlink()
+    if content is not None:
+        truststore.write_text(content)
+    nobody: Any = SimpleNamespace(
+        address=lambda host: Address(socket.AF_INET, ("127.0.0.1", 1), host), close=lambda: None
+    )
+    for _ in range(2):
+        (refused,) = dialling(nobody, settings)
+        assert isinstance(refused, Disconnected)
+        assert refused.tls is None
+        assert "kafka.ssl.truststore.location" in refused.reason
+        assert "No row of this write was sent" not in refused.reason
+    truststore.write_text(CA.certificate)
+    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+
+
+def test_files_that_stay_are_read_once(tmp_path: Path) -> None:
+    truststore = tmp_path / "ca.pem"
+    truststore.write_text(CA.certificate)
+    contexts = Contexts(TlsSettings(truststore_location=str(truststore)))
+    assert contexts.current() is contexts.current()
+
+
 # --- what works -------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +258,7 @@ def test_more_than_the_socket_takes_at_once() -> None:
         sock.sendall(b"thanks" * 20_000)
 
     server = Server(BROKER, swallow)
-    selector = Selector(metrics=Metrics(), tls=client_context(TRUSTING))
+    selector = Selector(metrics=Metrics(), tls=Contexts(TRUSTING))
     with closing(server):
         selector.connect(1, server.address("localhost"))
         events: list[Event] = []

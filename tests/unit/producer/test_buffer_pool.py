@@ -190,3 +190,24 @@ def test_memory_that_the_system_does_not_have_is_held_by_nobody() -> None:
     with pytest.raises(MemoryError):
         pool.overdraw(2**62)
     assert pool.available_bytes == 1_024
+
+
+def test_memory_goes_back_when_nothing_of_it_is_out() -> None:
+    pool = BufferPool(total_bytes=1_000, buffer_bytes=100)
+    first, large = pool.try_allocate(100), pool.try_allocate(300)
+    assert first is not None
+    assert large is not None
+    memory = pool.memory
+    pool.deallocate(large)
+    pool.give_back()
+    assert pool.memory is memory
+    pool.deallocate(first)
+    pool.give_back()
+    assert pool.memory is not memory
+    untouched = pool.memory
+    pool.give_back()
+    assert pool.memory is untouched
+    out = [pool.try_allocate(100) for _ in range(10)]
+    assert sorted(buffer.start for buffer in out if buffer is not None) == list(range(0, 1_000, 100))
+    views = [np.frombuffer(buffer.view, np.uint8) for buffer in out if buffer is not None]
+    assert all(np.shares_memory(view, untouched) for view in views)
