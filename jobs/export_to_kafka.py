@@ -45,6 +45,7 @@ from pyspark.sql import DataFrame, SparkSession
 import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
+from kafka_sink.failures import told_by_spark
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
@@ -58,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     terminate = sigterm()
     spark = session(f"export to {args.topic}", terminate)
     try:
-        return export(spark, args, terminate)
+        with told_by_spark():
+            return export(spark, args, terminate)
     finally:
         spark.stop()
 

@@ -23,9 +23,9 @@ the topic has when the job starts. Options of the sink come from a preset, a fil
 `pykafka check` does, and ends with status 1 where the write would fail.
 
 A line is printed for every micro-batch, and a total. With --available-now the job ends when the rows that
-were there at its start are written; otherwise it runs on. It fails with the query's error. On SIGTERM, to spark-submit
-or to the job, it ends after the micro-batch that is running, with status 0, and leaves none half written: the next
-start goes on behind it.
+were there at its start are written; otherwise it runs on. It fails with the sink's error, or else the query's. On
+SIGTERM, to spark-submit or to the job, it ends after the micro-batch that is running, with status 0, and leaves none
+half written: the next start goes on behind it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
+from kafka_sink.failures import told_by_spark
 
 PROGRESS_POLL_SECONDS = 1
 LOCK_POLL_SECONDS = 0.01
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str]) -> None:
     terminate = sigterm()
     spark = session(f"stream to {args.topic}", terminate)
     try:
-        follow(start(read(spark, args), args), terminate)
+        with told_by_spark():
+            follow(start(read(spark, args), args), terminate)
         if terminate.is_set():
             print("ended by SIGTERM, between two micro-batches", flush=True)
     finally:

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_sink.config import VERSION as __version__
+from kafka_sink.failures import error_of
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from kafka_sink.exporting.receipt import Receipt
 
 __all__ = [
-    "Interceptor", "__version__", "dedupe", "export", "partition_count", "receipts", "register", "to_kafka", "validate",
+    "Interceptor", "__version__", "dedupe", "error_of", "export", "partition_count", "receipts", "register", "to_kafka",
+    "validate",
 ]  # fmt: skip
 
 
@@ -99,10 +101,12 @@ def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
     must be longer than what the restart of the writing query takes, and than a partition's records are out of order or
     behind another partition's.
 
-    Raises ValueError where columns are missing.
+    Raises ValueError where columns are missing, TypeError for what is no DataFrame.
     """
     from kafka_sink.duplicates import without_duplicates
+    from kafka_sink.spark.validation import check_frame
 
+    check_frame(df)
     return without_duplicates(df, watermark)
 
 
@@ -134,26 +138,32 @@ def partition_count(
 
 def validate(
     df: DataFrame,
+    topic: str | None = None,
     *,
+    exactly_once: bool = False,
     executors: bool = False,
     token: Callable[[], tuple[str, float]] | None = None,
-    **options: object,
+    options: Mapping[str, object] | None = None,
+    **more_options: object,
 ) -> Report:
     """Whether a write of `df` with these options would work, without writing a row: options, columns, and then what
     `python -m kafka_sink.check` asks the cluster, from here and with `executors` from their hosts too. For batch and
     streaming DataFrames; of a stream Spark itself tells none of it before `start()` has returned.
 
-    The options are those of the write, checkpointLocation among them; what they do not say is looked up in the conf of
-    the DataFrame's session. `token`: as for `register`; it runs here. With createTopics=true a topic that is missing is
-    made. Takes seconds where something is wrong. In notebooks the report shows itself as a table; `report.ok` is False
-    where something failed.
+    The options are those of the write, checkpoint_location among them, and said as for `export`; what they do not say
+    is looked up in the conf of the DataFrame's session. `token`: as for `register`; it runs here. With create_topics a
+    topic that is missing is made. Takes seconds where something is wrong. In notebooks the report shows itself as a
+    table; `report.ok` is False where something failed.
 
-    Raises ConfigError for options and SchemaError for columns, as a write does, or TypeError for a `token` that cannot
-    be called.
+    Raises ConfigError for options and SchemaError for columns, as a write does, or TypeError for what is no DataFrame,
+    or a `token` that cannot be called.
     """
-    from kafka_sink.spark.validation import validated
+    from kafka_sink.exporting.words import sink_options
+    from kafka_sink.spark.validation import check_frame, validated
 
-    return validated(df, options, executors=executors, token=token)
+    check_frame(df)
+    named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=more_options)
+    return validated(df, named, executors=executors, token=token)
 
 
 def export(
@@ -168,9 +178,9 @@ def export(
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
     schema: str | type | None = None,
     subject: str = "topic",
-    exactlyOnce: bool = False,
-    coPartition: bool = False,
-    orderBy: ColumnOrName | Sequence[ColumnOrName] = (),
+    exactly_once: bool = False,
+    co_partition: bool = False,
+    order_by: ColumnOrName | Sequence[ColumnOrName] = (),
     validate: bool = True,
     progress: bool | None = None,
     token: Callable[[], tuple[str, float]] | None = None,
@@ -185,22 +195,26 @@ def export(
     columns framed for the Schema Registry at `registry`, by `schema` or one made of the DataFrame's, under `subject`;
     None: `df` has the columns of a record. `headers`: also {name: column or value}, where a str names a column.
 
-    `coPartition`: one task for each partition of the topic, so that batches are full; with `orderBy` the rows of a
-    partition, and so those of a key, are in that order over all of `df`. `exactlyOnce`: readers with read_committed see
-    all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
-    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. Options of docs/options.md come by
-    their own names in `options`, or in snake case: `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`.
+    `co_partition`: one task for each partition of the topic, so that batches are full; with `order_by` the rows of a
+    partition, and so those of a key, are in that order over all of `df`. `exactly_once`: readers with read_committed
+    see all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
+    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. Options of docs/options.md are
+    arguments in snake case, `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`, or have their own names in
+    `options`: `options={"kafka.linger.ms": 5}`. It can be called in any thread.
 
-    Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, TypeError for an argument
-    that is none; else what the write raises, as Spark brings it.
+    Raises ConfigError, SchemaError, WriteWouldFail or ClusterError before a row is written, and TypeError for an
+    argument that is none. A write that fails raises its KafkaSinkError from Spark's exception; a failure of another
+    part of the query is raised as Spark brings it.
     """
     from kafka_sink.exporting.columns import Framing, Said
     from kafka_sink.exporting.writing import Wish, export_batch
+    from kafka_sink.spark.validation import check_frame
 
+    check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
     framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
-    wish = Wish.of(name, exactlyOnce, options, more_options, coPartition, orderBy, validate, token)
+    wish = Wish.of(name, exactly_once, options, more_options, co_partition, order_by, validate, token)
     return export_batch(df, said, framing, wish, progress=progress)
 
 
@@ -216,13 +230,13 @@ def to_kafka(
     registry: Mapping[str, Any] | SchemaRegistryClient | None = None,
     schema: str | type | None = None,
     subject: str = "topic",
-    exactlyOnce: bool = False,
-    coPartition: bool = False,
+    exactly_once: bool = False,
+    co_partition: bool = False,
     validate: bool = True,
     token: Callable[[], tuple[str, float]] | None = None,
-    checkpointLocation: str | None = None,
-    queryName: str | None = None,
-    outputMode: str | None = None,
+    checkpoint_location: str | None = None,
+    query_name: str | None = None,
+    output_mode: str | None = None,
     trigger: str | Mapping[str, Any] | None = None,
     options: Mapping[str, object] | None = None,
     **more_options: object,
@@ -230,16 +244,19 @@ def to_kafka(
     """Starts a query that writes the stream `df` to `topic`, and returns it, as `DataStreamWriter.toTable` does.
 
     As `export`, but for these: `trigger` is an interval, "10 seconds", or the arguments of Spark's `trigger`,
-    {"availableNow": True}. Of the topic's partitions a query with `coPartition` uses as many as there were when it
-    started, and each micro-batch is shuffled; there is no order among its rows. Errors of a stream's own come from the
-    query.
+    {"availableNow": True}. Of the topic's partitions a query with `co_partition` uses as many as there were when it
+    started, and each micro-batch is shuffled; there is no order among its rows. `output_mode`: "append", or "update",
+    for which each micro-batch is a batch write; its exactly-once needs `checkpoint_location`. An error of a running
+    query is raised by its `awaitTermination`, as `export` does, and found by `error_of(query)`.
     """
     from kafka_sink.exporting.columns import Framing, Said
     from kafka_sink.exporting.writing import Wish, start_stream
+    from kafka_sink.spark.validation import check_frame
 
+    check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
     said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
     framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
-    of_spark = {"checkpointLocation": checkpointLocation, "queryName": queryName}
-    wish = Wish.of(name, exactlyOnce, options, {**more_options, **of_spark}, coPartition, (), validate, token)
-    return start_stream(df, said, framing, wish, trigger=trigger, output_mode=outputMode)
+    of_spark = {"checkpoint_location": checkpoint_location, "query_name": query_name}
+    wish = Wish.of(name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token)
+    return start_stream(df, said, framing, wish, trigger=trigger, output_mode=output_mode)

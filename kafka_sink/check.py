@@ -5,7 +5,7 @@ topic, its leaders, replicas and settings; what the guarantee needs of ACLs and 
 write. Nothing is written; with createTopics=true a topic that is missing is made.
 
 examples:
-    python -m kafka_sink.check --option kafka.bootstrap.servers=localhost:9092 --option topic=orders
+    python -m kafka_sink.check --bootstrap-servers localhost:9092 --topic orders
     python -m kafka_sink.check --preset conf/production.conf --topic orders
     python -m kafka_sink.check --preset conf/production.conf --topic orders --spark local[2]
 
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     made = parser_of(__doc__, "pykafka check")
     add_options(made, example="kafka.security.protocol=SSL")
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="the option `kafka.bootstrap.servers`")
     made.add_argument("--topic", metavar="NAME", help="the option `topic`")
     made.add_argument(
         "--spark", nargs="?", const="", metavar="MASTER",
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 def configuration(args: argparse.Namespace) -> SinkConfig:
     """Raises ConfigError."""
-    return sink_config(options_of(args, {"topic": args.topic}))
+    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic}))
 
 
 def from_executors(config: SinkConfig, master: str) -> Report:

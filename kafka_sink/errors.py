@@ -90,6 +90,8 @@
     ├── WorkerExhausted              a worker has no more memory, threads or open files
     ├── CommitRefused                Spark asked to commit a write some task of which has no receipt
     ├── WriteModeUnsupported         overwrite, complete
+    ├── ReadUnsupported              there is no source
+    ├── TableUnsupported             saveAsTable, CREATE TABLE ... AS SELECT
     ├── ContinuousTriggerUnsupported
     ├── InterceptorFailed            an interceptor raised, or returned what is not its rows
     └── LocalKafkaError              the broker for development and tests
@@ -1574,7 +1576,25 @@ class WriteModeUnsupported(KafkaSinkError):
     def __init__(self) -> None:
         super().__init__(
             "a Kafka topic cannot be overwritten: use .mode('append') for a batch write, outputMode('append') for a "
-            f"stream (for update mode, write from foreachBatch). {NOTHING_SENT}"
+            f"stream (for update mode, kafka_sink.to_kafka). {NOTHING_SENT}"
+        )
+
+
+class ReadUnsupported(KafkaSinkError):
+    def __init__(self) -> None:
+        super().__init__(
+            'format("pykafka") has no source: it writes to Kafka and does not read, so no table can be made of it. '
+            "No row was read or sent. Read with Spark's own source: "
+            'spark.read.format("kafka"), spark.readStream.format("kafka").'
+        )
+
+
+class TableUnsupported(KafkaSinkError):
+    def __init__(self) -> None:
+        super().__init__(
+            "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would "
+            f"leave a table that cannot be read. {NOTHING_SENT} "
+            'Write with df.write.format("pykafka").mode("append").save().'
         )
 
 

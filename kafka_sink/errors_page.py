@@ -27,9 +27,11 @@ from kafka_sink.errors import (
 )
 
 _INTRODUCTION = """\
-Generated from `kafka_sink/errors.py` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree. In
-Spark's stack trace an error is the line that starts with `kafka_sink.errors.`; its fields hold the facts that are
-`<so>` here. None shows a payload or a secret."""
+Generated from `kafka_sink/errors.py` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree.
+`kafka_sink.export` and a query of `kafka_sink.to_kafka` raise them. Of any other exception of Spark, Spark Connect or
+Py4J, and of a query that has failed, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack trace
+an error is the line that starts with `kafka_sink.errors.`; its fields hold the facts that are `<so>` here, and are the
+line after it, in JSON. None shows a payload or a secret."""
 
 # In the order of the page; the rest of the tree has no base in between.
 _SECTIONS = (
@@ -58,7 +60,7 @@ _OF_DATA = re.compile(
 )
 _ADVICE = re.compile(
     r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|"
-    r"Raise|Register|Rename|Run|Set|Stop|To go on|To mend it|To write|Use|Exactly-once writes need|"
+    r"Raise|Read|Register|Rename|Run|Set|Stop|Write with|To go on|To mend it|To write|Use|Exactly-once writes need|"
     r"Idempotent writes need|It holds no records|Options of the Kafka client|This is a defect|They are needed|"
     r"A continuous trigger|set|use|install|try)\b|<(instead|hint|advice)>"
 )

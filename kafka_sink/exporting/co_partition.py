@@ -1,10 +1,10 @@
 """One Spark partition for each partition of the topic: one writer a Kafka partition, and rows of a key in one task.
 
     any DataFrame  ->  partition = the one the row names, else its key's (murmur2), else by a hash of its value
-                   ->  repartitionById(n, partition)  ->  sortWithinPartitions(orderBy)  ->  n tasks
+                   ->  repartitionById(n, partition)  ->  sortWithinPartitions(order_by)  ->  n tasks
 
 What comes of it: batches are full, as a task fills one partition's and not every one's; and what one task writes is in
-order, so with `orderBy` the rows of a partition, and with it those of a key, are in that order over the whole
+order, so with `order_by` the rows of a partition, and with it those of a key, are in that order over the whole
 DataFrame. Without it they are in none that Spark promises: a shuffle hands over one input task's rows after
 another's, in whatever order these ended. A stream cannot be sorted so (Spark refuses it).
 
@@ -30,6 +30,7 @@ from kafka_sink.config import EXACTLY_ONCE, SinkConfig
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import InvalidArgument
 from kafka_sink.exporting.columns import STAGED, ColumnOrName
+from kafka_sink.failures import told_to_spark
 from kafka_sink.functions import kafka_partition
 
 CO_PARTITION = f"{STAGED}co_partition"
@@ -48,11 +49,11 @@ def check(config: SinkConfig, record: Mapping[str, object], order_by: Sequence[C
         # A task that runs again fetches its rows in another order: kafka_sink.dedupe would take one for another.
         reason = (
             "with rowIdentity=true rows are known by their place in a task, which a shuffle does not keep when the "
-            "task runs again: give an orderBy that tells all rows apart, or exactlyOnce=True, or leave one of the two."
+            "task runs again: give an order_by that tells all rows apart, or exactly_once=True, or leave one out."
         )
     else:
         return
-    raise InvalidArgument(argument="coPartition", reason=reason)
+    raise InvalidArgument(argument="co_partition", reason=reason)
 
 
 def topic_partitions(spark: SparkSession, config: SinkConfig, *, from_executors: bool) -> int:
@@ -61,6 +62,7 @@ def topic_partitions(spark: SparkSession, config: SinkConfig, *, from_executors:
     if not from_executors:
         return _count(config)
 
+    @told_to_spark()
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             yield pa.RecordBatch.from_arrays([pa.array([_count(config)], pa.int32())], names=["n"])

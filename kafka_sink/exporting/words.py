@@ -1,10 +1,10 @@
 """From Python's keyword arguments to the sink's options.
 
-A keyword argument cannot have a dot in it, so an option may be said in either of two ways:
+What is an argument of Python is spelled as Python spells it, an option too; what is in `options`, as Spark and
+docs/options.md spell it, in any case:
 
-    options={"kafka.linger.ms": 5, "badRows": "drop"}      the names of docs/options.md, in any case
     linger_ms=5, bad_rows="drop"                           Kafka's or Spark's name in snake case, without `kafka.`
-    badRows="drop"                                         a name without dots, as it is
+    options={"kafka.linger.ms": 5, "badRows": "drop"}
 
 An option that is said twice is an error, whether or not the two agree. Nothing here is read but names: values are
 judged where those of any write are (config.py).
@@ -26,10 +26,11 @@ def _snake(name: str) -> str:
     return re.sub("([A-Z])", r"_\1", name.removeprefix("kafka.")).replace(".", "_").lower()
 
 
-# Arguments of Spark's spelling, which are no options.
-ARGUMENTS = ("exactlyOnce", "coPartition", "orderBy", "outputMode")
+# Arguments that are no options.
+ARGUMENTS = ("exactly_once", "co_partition", "order_by", "output_mode")
 # test_words.py: no two options have the same word.
 NAME_OF_WORD = {_snake(name): name for name in (*(option.name for option in OPTIONS), *SPARK_OPTIONS)}
+_SPARKS_OWN = {name.lower(): name for name in SPARK_OPTIONS}
 
 
 def sink_options(
@@ -37,21 +38,30 @@ def sink_options(
 ) -> dict[str, str]:
     """The options of a write, by their own names, as texts. None in place of a value: not said.
 
-    Raises InvalidArgument for one that is said twice, UnknownOption, RefusedOption.
+    Raises InvalidArgument for one that is said twice, or by an argument of another spelling, UnknownOption,
+    RefusedOption.
     """
     said: list[tuple[str, object]] = [("topic", topic), ("deliveryGuarantee", EXACTLY_ONCE if exactly_once else None)]
-    said += [(_name(word), value) for word, value in words.items()]
+    said += [(_name_of(word), value) for word, value in words.items()]
     said += [(_name(name), value) for name, value in options.items()]
     return dict(_once((name, option_text(value)) for name, value in said if value is not None))
 
 
+def _name_of(word: str) -> str:
+    if word in NAME_OF_WORD:
+        return NAME_OF_WORD[word]
+    if word not in ARGUMENTS and _snake(word) in ARGUMENTS:
+        raise InvalidArgument(argument=word, reason=f"it is spelled {_snake(word)}.")
+    name = _name(word)
+    raise InvalidArgument(
+        argument=word, reason=f"it is spelled {_snake(name)}; options={{{name!r}: ...}} takes the option's own name."
+    )
+
+
 def _name(said: str) -> str:
-    for argument in ARGUMENTS:
-        if said == _snake(argument):
-            raise InvalidArgument(argument=said, reason=f"it is spelled {argument}.")
-    name = NAME_OF_WORD.get(said, said)
-    option = option_named(name)
-    return name if option is None else option.name
+    """Raises UnknownOption, RefusedOption."""
+    option = option_named(said)
+    return _SPARKS_OWN.get(said.lower(), said) if option is None else option.name
 
 
 def _once(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:

@@ -3,7 +3,7 @@
 1. The options and arguments, read and checked as any write's are.
 2. A look at the cluster (doctor/engine.py): some 20 requests, no row. With Spark Connect this process may be in another
    network than Spark, so there is none.
-3. The record's columns, and with coPartition the shuffle in front of them. A Schema Registry is asked here, and keeps
+3. The record's columns, and with co_partition the shuffle in front of them. A Schema Registry is asked here, and keeps
    what it is given: so not for a write that would fail.
 4. The write, by `format("pykafka")`, mode append.
 5. The receipt. By then the rows are in Kafka, so nothing that goes wrong here is an error of the export: who runs it
@@ -27,14 +27,17 @@ from kafka_sink import receipt_file
 from kafka_sink.config import SinkConfig
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
-from kafka_sink.errors import InvalidArgument, WriteWouldFail
+from kafka_sink.errors import InvalidArgument, WriteModeUnsupported, WriteWouldFail
 from kafka_sink.exporting import co_partition
 from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
 from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, rows_of
 from kafka_sink.exporting.receipt_place import Place, place_of
+from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
 from kafka_sink.exporting.words import sink_options
+from kafka_sink.failures import told_by_spark
 from kafka_sink.redaction import reason_for, redacted
+from kafka_sink.spark.active_session import active, is_connect
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
 from kafka_sink.spark.validation import configuration
 
@@ -80,12 +83,16 @@ class _Ready:
 
 
 def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, progress: bool | None) -> Receipt:
-    """Raises ConfigError, SchemaError, WriteWouldFail, ClusterError before the write, and the write's own errors as
-    Spark brings them."""
+    """Raises ConfigError, SchemaError, WriteWouldFail, ClusterError before the write, and KafkaSinkError, from Spark's
+    exception, or another exception of Spark's."""
     if frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
-    ready = _ready(frame, said, framing, wish)
-    spark, config = frame.sparkSession, ready.config
+    with active(frame.sparkSession), told_by_spark():
+        return _export(frame.sparkSession, _ready(frame, said, framing, wish), wish, framing.topic, progress)
+
+
+def _export(spark: SparkSession, ready: _Ready, wish: Wish, topic: str | None, progress: bool | None) -> Receipt:
+    config = ready.config
     with place_of(config, is_remote=ready.is_remote) as place:
         asked = {"receiptsPath": place.folder}
         if config.txn_app_id is None:
@@ -93,7 +100,7 @@ def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, 
         # Under a random name there is none.
         is_own_name = config.txn_app_id is None and config.receipt_name is None
         before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
-        with watched(spark, framing.topic, wanted=progress, is_remote=ready.is_remote) as name:
+        with watched(spark, topic, wanted=progress, is_remote=ready.is_remote) as name:
             started_s = time.monotonic()
             ready.records.write.format(name).mode("append").options(**{**wish.options, **asked}).save()
             duration_s = time.monotonic() - started_s
@@ -112,20 +119,35 @@ def start_stream(
     """Raises as `export_batch`."""
     if not frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
-    ready = _ready(frame, said, framing, wish)
-    writer = ready.records.writeStream.format(KafkaDataSource.name()).options(**wish.options)
-    if trigger is not None:
-        every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
-        writer = writer.trigger(**every)
-    if output_mode is not None:
-        writer = writer.outputMode(output_mode)
-    return writer.start()
+    if update := _is_update(output_mode):
+        wish = replace(wish, options=in_update_mode(wish.options))
+    with active(frame.sparkSession), told_by_spark():
+        ready = _ready(frame, said, framing, wish)
+        writer = ready.records.writeStream
+        if update:
+            writer = each_micro_batch(writer, wish.options).outputMode("update")
+        else:
+            writer = writer.format(KafkaDataSource.name()).options(**wish.options)
+        if trigger is not None:
+            every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
+            writer = writer.trigger(**every)
+        return telling(writer.start())
+
+
+def _is_update(output_mode: str | None) -> bool:
+    """Raises WriteModeUnsupported, InvalidArgument."""
+    mode = "append" if output_mode is None else output_mode.lower()
+    if mode == "complete":
+        raise WriteModeUnsupported
+    if mode not in ("append", "update"):
+        raise InvalidArgument(argument="output_mode", reason=f'it is "append" or "update", not {output_mode!r}.')
+    return mode == "update"
 
 
 def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready:
     if wish.order_by and not wish.co_partition:
         raise InvalidArgument(
-            argument="orderBy", reason="it is the order within a topic's partition: say coPartition=True beside it."
+            argument="order_by", reason="it is the order within a topic's partition: say co_partition=True beside it."
         )
     is_remote = is_connect(frame.sparkSession)
     config = configuration(frame, wish.options, wish.token)
@@ -139,12 +161,6 @@ def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready
         n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
         records = record_frame(*co_partition.co_partitioned(with_raw, record, n, wish.order_by))
     return _Ready(records=records, config=config, is_remote=is_remote)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether `spark` is another process's. By its name, as to import Spark Connect takes grpc, which may not be
-    there."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def _refuse(report: Report) -> None:

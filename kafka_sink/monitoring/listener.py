@@ -35,6 +35,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from kafka_sink.command_line import tell
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.failures import error_of
 from kafka_sink.monitoring.micro_batch import NOTHING, MicroBatch, Run, Totals, TotalsByTopic, Watcher
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark.interceptors import Interceptor
@@ -101,13 +103,16 @@ class Acknowledged(Protocol):
 
 
 class ProgressLine:
-    """Prints a line for each micro-batch."""
+    """Prints a line for each micro-batch, and the sink's error when a query ends with one."""
 
     def __init__(self, file: TextIO = sys.stderr) -> None:
         self._file = file
 
     def __call__(self, micro_batch: MicroBatch) -> None:
         tell(str(micro_batch), file=self._file)
+
+    def failed(self, query: str, error: KafkaSinkError) -> None:
+        tell(f"{query} has failed: {type(error).__name__}: {error}", file=self._file)
 
 
 class ProgressListener(StreamingQueryListener):
@@ -127,7 +132,11 @@ class ProgressListener(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        pass
+        if (error := error_of(event.exception)) is None:
+            return
+        for watcher in self._watchers:
+            if isinstance(watcher, ProgressLine):
+                watcher.failed(str(event.id), error)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress

@@ -28,10 +28,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from kafka_sink.config import GivenOptions, check_given, check_stream, given_options, warn_of_given
-from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, WriteModeUnsupported
+from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, ReadUnsupported, WriteModeUnsupported
+from kafka_sink.failures import told_to_spark
 from kafka_sink.options import Secret
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
@@ -50,12 +51,14 @@ class KafkaDataSource(DataSource):
     def name(cls) -> str:
         return "pykafka"
 
+    @told_to_spark()
     def writer(self, schema: spark_types.StructType, overwrite: bool) -> KafkaBatchWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported."""
         given = self._given()
         self._check(given, schema, overwrite)
         return KafkaBatchWriter(given, self.interceptors)
 
+    @told_to_spark()
     def streamWriter(self, schema: spark_types.StructType, overwrite: bool) -> KafkaStreamWriter:
         """Raises ConfigError, SchemaError, WriteModeUnsupported (`overwrite`: the output mode is complete),
         ContinuousTriggerUnsupported."""
@@ -66,6 +69,21 @@ class KafkaDataSource(DataSource):
         if is_continuous(checkpoint):
             raise ContinuousTriggerUnsupported
         return KafkaStreamWriter(given, self.interceptors, checkpoint)
+
+    @told_to_spark()
+    def schema(self) -> spark_types.StructType:
+        """Spark asks for it to read, and to make a table without columns. Raises ReadUnsupported."""
+        raise ReadUnsupported
+
+    @told_to_spark()
+    def reader(self, schema: spark_types.StructType) -> DataSourceReader:
+        """Raises ReadUnsupported."""
+        raise ReadUnsupported
+
+    @told_to_spark()
+    def streamReader(self, schema: spark_types.StructType) -> DataSourceStreamReader:
+        """Raises ReadUnsupported."""
+        raise ReadUnsupported
 
     def _given(self) -> GivenOptions:
         given = given_options(self.options)

@@ -21,11 +21,16 @@ from kafka_sink.spark.executors import examine_from_executors
 from kafka_sink.spark.source import check_spark_schema, pickled
 
 
+def check_frame(df: object) -> None:
+    """Raises TypeError."""
+    if not isinstance(df, DataFrame):
+        raise TypeError(f"df is a DataFrame, not {type(df).__name__}: spark.createDataFrame(rows, schema) makes one")
+
+
 def validated(
-    df: DataFrame, options: Mapping[str, object], *, executors: bool, token: Callable[[], tuple[str, float]] | None
+    df: DataFrame, texts: Mapping[str, str], *, executors: bool, token: Callable[[], tuple[str, float]] | None
 ) -> Report:
     """Raises ConfigError, SchemaError, TypeError."""
-    texts = {name: option_text(value) for name, value in options.items() if value is not None}
     config = configuration(df, texts, token)
     check_spark_schema(df.schema, topic_option=config.topic is not None)
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in df.schema)

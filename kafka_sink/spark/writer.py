@@ -25,8 +25,9 @@ from kafka_sink.client import lease
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
-from kafka_sink.errors import NotPlanned, WriteKind
+from kafka_sink.errors import NotPlanned, TableUnsupported, WriteKind
 from kafka_sink.exhaustion import exhaustion_named
+from kafka_sink.failures import told_to_spark
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once import (
@@ -137,6 +138,14 @@ def _conf_of(context: TaskContext | None) -> Mapping[str, str]:
     return (context and context._localProperties) or {}
 
 
+def _refuse_table(conf: Mapping[str, str]) -> None:
+    """Spark plans the write of saveAsTable like any other, but runs it within the statement's own execution, and takes
+    the table back if it fails. So does foreachBatch, within its stream's. Raises TableUnsupported."""
+    own, outer = conf.get("spark.sql.execution.id"), conf.get("spark.sql.execution.root.id")
+    if outer is not None and own != outer and "sql.streaming.queryId" not in conf:
+        raise TableUnsupported
+
+
 def _check_receipts_path(options: GivenOptions) -> None:
     """One that only Spark's conf says is found unusable where the file is written."""
     if (path := options.get("receipts_path")) is not None:
@@ -162,6 +171,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
             str(uuid.uuid4()), ONLY_MICRO_BATCH, WriteKind.BATCH, receipt_name=options.get("receipt_name")
         )
 
+    @told_to_spark()
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans the write, and by no other."""
         _check_receipts_path(self.options)
@@ -170,9 +180,12 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         spare_modules()
         return self.__dict__
 
+    @told_to_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
+        _refuse_table(_conf_of(TaskContext.get()))
         return write_task(self.options, self.interceptors, iterator, self.plan, self.identity)
 
+    @told_to_spark()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Raises CommitRefused when a task left no receipt. At-least-once needs nothing more: the rows are in Kafka.
         Exactly-once makes them visible here; raises ExactlyOnceError."""
@@ -184,6 +197,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
             check_bad_rows(present, rows_are_written=False)
         commit_micro_batch(self.options, present)
 
+    @told_to_spark()
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """At-least-once has no way back: rows that tasks had written stay, and a rerun writes them again. Exactly-once
         ends the transactions that hold them."""
@@ -202,6 +216,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self.checkpoint = checkpoint
         self.plan: Plan | None = None
 
+    @told_to_spark()
     def __getstate__(self) -> dict[str, Any]:
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         _check_receipts_path(self.options)
@@ -210,12 +225,14 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         spare_modules()
         return self.__dict__
 
+    @told_to_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
         return write_task(self.options, self.interceptors, iterator, self.plan)
 
     def _prefix(self) -> str:
         return stream_prefix(self.options, self.checkpoint)
 
+    @told_to_spark()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Raises CommitRefused when a task left no receipt, and with exactly-once ExactlyOnceError; then Spark does not
         record the micro-batch."""
@@ -229,6 +246,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         commit_micro_batch(self.options, present)
         spare_modules()
 
+    @told_to_spark()
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
         the transactions that hold them, so that nobody ever sees them."""

@@ -510,11 +510,11 @@ def test_a_write_that_makes_its_topic(spark: SparkSession, kafka: LocalKafka, gu
 
 def test_validate_a_batch(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
     frame = spark.range(1).selectExpr("cast(id as string) as value")
-    report = kafka_sink.validate(frame, executors=True, **at(kafka.bootstrap_servers, topic=topic()))
+    report = kafka_sink.validate(frame, topic(), executors=True, bootstrap_servers=kafka.bootstrap_servers)
     assert report.ok, report
     assert "value string" in verdict_of(report, "columns").finding.found
     assert {verdict.seen_from for verdict in report.verdicts} == {"driver", socket.gethostname()}
-    report = kafka_sink.validate(frame, **at(kafka.bootstrap_servers, topic="missing"))
+    report = kafka_sink.validate(frame, options=at(kafka.bootstrap_servers, topic="missing"))
     assert [failure.step for failure in report.failures] == ["topic"]
     assert "<td>FAILED</td>" in report._repr_html_()
 
@@ -523,15 +523,15 @@ def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callab
     frame = spark.readStream.format("rate").load()
     rows = frame.selectExpr("cast(value as string) as value")
     once = at(kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
-    report = kafka_sink.validate(rows, **once)
+    report = kafka_sink.validate(rows, options=once)
     assert report.ok, report
     assert re.fullmatch(r"pykafka-[0-9a-f]{16}\*", verdict_of(report, "group acl").where)
     with pytest.raises(MissingColumn):
-        kafka_sink.validate(frame.drop("value"), **once)
+        kafka_sink.validate(frame.drop("value"), options=once)
     with pytest.raises(UnknownOption):
-        kafka_sink.validate(rows, **once, topics="t")
+        kafka_sink.validate(rows, options=once, topics="t")
     with pytest.raises(InvalidOption):
-        kafka_sink.validate(rows, **(once | {"kafka.acks": "2"}))
+        kafka_sink.validate(rows, options=once, acks=2)
 
 
 def test_validate_takes_the_conf_of_the_session(
@@ -540,6 +540,6 @@ def test_validate_takes_the_conf_of_the_session(
     frame = spark.range(1).selectExpr("cast(id as string) as value")
     spark.conf.set("spark.pykafka.kafka.bootstrap.servers", kafka.bootstrap_servers)
     try:
-        assert kafka_sink.validate(frame, topic=topic(), includeHeaders=True).ok
+        assert kafka_sink.validate(frame, topic(), include_headers=True).ok
     finally:
         spark.conf.unset("spark.pykafka.kafka.bootstrap.servers")

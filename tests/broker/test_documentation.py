@@ -179,6 +179,26 @@ def test_a_stream_in_one_line(
     assert committed(kafka, name) == Counter(f'{{"tenant_id":"{row}"}}' for row in range(ROWS))
 
 
+def test_update_mode_by_one_call(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, frame = topic(2), arriving(spark, tmp_path / "incoming").selectExpr("CAST(value AS INT) % 2 AS tenant_id")
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"totals"': f'"{name}"', "/data": str(tmp_path)}
+    query = run_python("docs/exports.md", "Update mode", 0, replaced, names(frame))["query"]
+    query.processAllAvailable()
+    query.stop()
+    last = {record.key: record.value for _, _, record in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)}
+    assert {f'{{"tenant_id":{n},"count":{ROWS // 2}}}'.encode() for n in range(2)} == set(last.values())
+
+
+def test_errors_in_python(spark: SparkSession, kafka: LocalKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    replaced = {"localhost:9092": kafka.bootstrap_servers}
+    run_python("docs/exports.md", "Errors in Python", 0, replaced, names(spark.range(1)))
+    of_topic, of_option = capsys.readouterr().out.splitlines()
+    assert of_topic.startswith("no-such-topic topic 'no-such-topic' does not exist")
+    assert of_option.startswith("unknown option 'topics'. Did you mean 'topic'?")
+
+
 def test_columns_for_a_schema_registry(spark: SparkSession) -> None:
     words = words_of("docs/schema-registry.md", "Schema Registry", 0, {})
     assert words[:2] == ["pip", "install"]

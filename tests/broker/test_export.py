@@ -205,8 +205,8 @@ def test_an_export_tells_what_readers_find(
 ) -> None:
     name, letters, folder = topic(3), topic(1), tmp_path / "receipts"
     receipt = kafka_sink.export(
-        orders.limit(300), name, key="tenant_id", value="json", headers={"shape": "shape"}, exactlyOnce=exactly_once,
-        partition=F.expr("IF(id % 100 = 7, -1, NULL)"), bad_rows="deadLetter", deadLetterTopic=letters,
+        orders.limit(300), name, key="tenant_id", value="json", headers={"shape": "shape"}, exactly_once=exactly_once,
+        partition=F.expr("IF(id % 100 = 7, -1, NULL)"), bad_rows="deadLetter", dead_letter_topic=letters,
         options={"kafka.bootstrap.servers": kafka.bootstrap_servers}, receipts_path=folder, progress=True,
     )  # fmt: skip
     assert (receipt.rows, receipt.written, receipt.dead_lettered, receipt.dropped) == (300, 297, 3, 0)
@@ -235,7 +235,7 @@ def test_a_version_is_written_once_and_the_second_call_says_so(
         name = topic(1)
         first, second = (
             kafka_sink.export(
-                orders.limit(10), name, value="json", exactlyOnce=True, txn_app_id=name, txn_version=0,
+                orders.limit(10), name, value="json", exactly_once=True, txn_app_id=name, txn_version=0,
                 bootstrap_servers=kafka.bootstrap_servers, receipts_path=folder,
             )
             for _ in range(2)
@@ -255,10 +255,10 @@ def test_what_would_fail_is_told_before_a_row_is_written(
     name = topic(1)
     refused: list[tuple[type[Exception], dict[str, Any]]] = [
         (MissingOption, {}),
-        (InvalidArgument, {"orderBy": "id", **servers}),
-        (InvalidArgument, {"coPartition": True, **servers}),
-        (InvalidArgument, {"coPartition": True, "key": "id", "partitioner": "fnv1a", **servers}),
-        (InvalidArgument, {"coPartition": True, "key": "id", "topic": F.lit(name), **servers}),
+        (InvalidArgument, {"order_by": "id", **servers}),
+        (InvalidArgument, {"co_partition": True, **servers}),
+        (InvalidArgument, {"co_partition": True, "key": "id", "partitioner": "fnv1a", **servers}),
+        (InvalidArgument, {"co_partition": True, "key": "id", "topic": F.lit(name), **servers}),
     ]
     for error, arguments in refused:
         with pytest.raises(error):
@@ -285,7 +285,7 @@ def test_one_task_a_partition_makes_fewer_batches_and_one_order(
     before = kafka_sink.export(orders, plain, receipts_path=tmp_path / "plain", **sink)
     newest_first = F.col("id").desc()
     after = kafka_sink.export(
-        orders, together, receipts_path=tmp_path / "together", coPartition=True, orderBy=newest_first, **sink
+        orders, together, receipts_path=tmp_path / "together", co_partition=True, order_by=newest_first, **sink
     )
     print(before, after, sep="\n\n")
     assert before.rows == after.rows == ROWS
@@ -307,7 +307,7 @@ def test_rows_that_name_a_partition_or_have_no_key_have_a_place_too(
 ) -> None:
     name = topic(PARTITIONS)
     receipt = kafka_sink.export(
-        orders.limit(600), name, value="json", coPartition=True, exactlyOnce=True,
+        orders.limit(600), name, value="json", co_partition=True, exactly_once=True,
         key=F.expr("IF(id % 3 = 0, CAST(tenant_id AS STRING), NULL)"), partition=F.expr("IF(id % 3 = 1, 5, NULL)"),
         bootstrap_servers=kafka.bootstrap_servers, receipts_path=tmp_path,
     )  # fmt: skip
@@ -328,8 +328,8 @@ def test_a_stream_by_one_call(
         kafka_sink.export(source, name, value="json")
     for _ in range(2):
         query = kafka_sink.to_kafka(
-            source, name, key="tenant_id", value="json", exactlyOnce=True, coPartition=True, queryName="orders",
-            checkpointLocation=str(tmp_path / "checkpoint"), trigger={"availableNow": True},
+            source, name, key="tenant_id", value="json", exactly_once=True, co_partition=True, query_name="orders",
+            checkpoint_location=str(tmp_path / "checkpoint"), trigger={"availableNow": True},
             receipts_path=tmp_path / "receipts", bootstrap_servers=kafka.bootstrap_servers,
         )  # fmt: skip
         assert query.name == "orders"

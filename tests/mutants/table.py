@@ -2739,8 +2739,55 @@ PEERS: tuple[Mutant, ...] = (
     ),
 )
 
+FAILURES = "kafka_sink/failures.py"
+TESTS_FAILURES = "tests/unit/test_failures.py"
+PYTHON_API: tuple[Mutant, ...] = (
+    Mutant(
+        "API: an error of the sink is believed wherever another failure quotes it",
+        FAILURES,
+        "    found = _ERROR.match(text, at)\n",
+        "    found = _ERROR.search(text, at)\n",
+        f"{TESTS_FAILURES}::test_what_another_failure_quotes_is_no_error_of_the_sink",
+    ),
+    Mutant(
+        "API: what caused an error stands in front of it, where its text is believed",
+        FAILURES,
+        "        raise legible(error) from None\n",
+        "        raise legible(error)\n",
+        f"{TESTS_FAILURES}::test_the_error_is_found_behind_sparks_words",
+    ),
+    Mutant(
+        "API: a peer's text in an error makes lines of its own",
+        FAILURES,
+        "        error.args = tuple(_one_line(str(text)) for text in error.args)\n",
+        "",
+        f"{TESTS_FAILURES}::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows",
+    ),
+    Mutant(
+        "API: a thread without a session keeps that of an export",
+        "kafka_sink/spark/active_session.py",
+        "                in_jvm.clearActiveSession()\n",
+        "                pass\n",
+        "tests/unit/spark/test_active_session.py::test_it_is_the_frames_and_then_what_it_was",
+    ),
+    Mutant(
+        "API: in update mode a new checkpoint's micro-batches are taken for the old one's",
+        "kafka_sink/exporting/streams.py",
+        '            self._query_id = json.loads(line.value)["id"]\n',
+        "            self._query_id = str(len(self._checkpoint))\n",
+        "tests/unit/exporting/test_streams.py::test_exactly_once_writes_under_the_querys_id_and_the_micro_batchs_number",
+    ),
+    Mutant(
+        "API: saveAsTable writes its rows and leaves a table that cannot be read",
+        "kafka_sink/spark/writer.py",
+        "        _refuse_table(_conf_of(TaskContext.get()))\n",
+        "",
+        "tests/unit/spark/test_writer.py::test_a_write_within_another_execution_is_a_tables",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
     *BY_HAND, *TOPIC_IDS, *FORGETTING, *EXHAUSTION, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
-    *PEERS,
+    *PEERS, *PYTHON_API,
 )  # fmt: skip

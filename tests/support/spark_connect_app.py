@@ -63,14 +63,14 @@ of_option = failure_of(
 )
 
 to_exported: dict[str, Any] = {
-    "topic": exported, "key": F.col("value"), "coPartition": True, "bootstrap_servers": bootstrap_servers
+    "topic": exported, "key": F.col("value"), "co_partition": True, "bootstrap_servers": bootstrap_servers
 }  # fmt: skip
-receipt = kafka_sink.export(numbers(0, 1_000).repartition(3), orderBy=F.col("value").cast("int"), **to_exported)
+receipt = kafka_sink.export(numbers(0, 1_000).repartition(3), order_by=F.col("value").cast("int"), **to_exported)
 numbers(1_000, 2_000).write.parquet(f"{folder}/exported")
 source = spark.readStream.schema("value STRING").parquet(f"{folder}/exported")
 finish(
     kafka_sink.to_kafka(
-        source, trigger={"availableNow": True}, checkpointLocation=f"{folder}/to-kafka-checkpoint", **to_exported
+        source, trigger={"availableNow": True}, checkpoint_location=f"{folder}/to-kafka-checkpoint", **to_exported
     )
 )
 

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "exhaustion", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "deadline", "quoting", "receipt_file", "redaction", "topic_name"}
+            | {"command_line", "deadline", "failures", "quoting", "receipt_file", "redaction", "topic_name"}
         ),
         "neighbours",
     ),

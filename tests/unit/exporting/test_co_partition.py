@@ -35,8 +35,8 @@ def test_what_cannot_be_placed_is_told(options: dict[str, str], record: dict[str
 
 def test_rows_are_not_known_by_an_order_that_a_shuffle_does_not_keep() -> None:
     """`dedupe` would leave out rows that were written once."""
-    with pytest.raises(InvalidArgument, match=r"orderBy.*exactlyOnce") as refused:
+    with pytest.raises(InvalidArgument, match=r"order_by.*exactly_once") as refused:
         check(config(rowIdentity="true"), KEYED, ())
-    assert refused.value.argument == "coPartition"
+    assert refused.value.argument == "co_partition"
     check(config(rowIdentity="true"), KEYED, ("id",))
     check(config(rowIdentity="true", deliveryGuarantee="exactly-once"), KEYED, ())

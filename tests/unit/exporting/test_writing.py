@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +66,7 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         ready = SimpleNamespace(records=records, config=config, is_remote=False)
         monkeypatch.setattr(writing, "_ready", lambda *args: ready)
         monkeypatch.setattr(writing, "watched", unwatched)
+        monkeypatch.setattr(writing, "active", lambda spark: nullcontext())
         frame: Any = SimpleNamespace(isStreaming=False, sparkSession=None)
         wish = Wish(options={}, co_partition=False, order_by=(), validate=False, token=None)
         return export_batch(frame, Said(), Framing(topic="t"), wish, progress=False)

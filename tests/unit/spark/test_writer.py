@@ -24,6 +24,7 @@ from kafka_sink.errors import (
     ProducerClosed,
     ReceiptMismatch,
     ReceiptsPathUnusable,
+    TableUnsupported,
     TooManyBadRows,
     UnexpectedColumn,
     UnknownOption,
@@ -366,7 +367,8 @@ def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(usin
     chain = [Noting("1", calls), Noting("2", calls, raises_in="on_send", at_call=2), Noting("3", calls)]
     with pytest.raises(InterceptorFailed, match="interceptor Noting: on_send raised RuntimeError") as failure:
         KafkaBatchWriter(OPTIONS, chain).write(batches(3, 2, 4))
-    assert isinstance(failure.value.__cause__, RuntimeError)
+    # Where Spark shows it: behind the error, with the interceptor's own lines.
+    assert any("RuntimeError" in note and "in on_send" in note for note in failure.value.__notes__)
     assert "hunter2" not in str(failure.value)
     assert [batch.num_rows for batch in producer.batches] == [3]
     assert producer.left_with is InterceptorFailed
@@ -471,3 +473,27 @@ def test_register_takes_objects_only() -> None:
         kafka_sink.register(None, interceptors=[Noting])  # type: ignore[arg-type, list-item]
     with pytest.raises(TypeError, match="token is a callable"):
         kafka_sink.register(None, token="of mine")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("execution", "is_refused"),
+    [
+        ({}, False),
+        ({"spark.sql.execution.id": "7"}, False),
+        ({"spark.sql.execution.id": "7", "spark.sql.execution.root.id": "7"}, False),
+        ({"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7"}, True),
+        # Of foreachBatch.
+        ({"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7", "sql.streaming.queryId": "q"}, False),
+    ],
+)
+def test_a_write_within_another_execution_is_a_tables(
+    using: Any, in_task: Any, execution: dict[str, str], is_refused: bool
+) -> None:
+    producer = using(Remembering())
+    in_task(**execution, streaming__sql__batchId="0")
+    if is_refused:
+        with pytest.raises(TableUnsupported, match="saveAsTable"):
+            KafkaBatchWriter(OPTIONS).write(batches(3))
+        assert producer.batches == []
+    else:
+        assert KafkaBatchWriter(OPTIONS).write(batches(3)).record_count == 3

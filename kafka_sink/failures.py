@@ -1,0 +1,183 @@
+"""Errors through Spark's text: how they get in, and `kafka_sink.error_of`, which finds them again.
+
+A worker's exception reaches the user's Python as the text of its traceback, inside the message of Spark's exception:
+
+    [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+      File ...
+    kafka_sink.errors.TopicNotFound: topic 'orders' does not exist on the cluster ...
+    pykafka: {"topic":"orders","waited_ms":60000}
+    because of:
+      Traceback (most recent call last): ...
+
+`told_to_spark` writes it so. The error comes first, in one line; its fields are the second line. What caused it, which
+Python would print in front, stands behind both. `error_of` reads the text from its start: Spark's own words, then the
+lines of a traceback, which are indented, then the error. A text that begins otherwise is another failure, whatever its
+message quotes. So neither a row's value nor a peer's answer can pass for an error. Nothing is unpickled.
+
+Source: pyspark/util.py (handle_worker_exception), error-conditions.json of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from textwrap import indent
+from typing import Any
+
+from kafka_sink import errors
+from kafka_sink.errors import KafkaSinkError, WriteKind
+
+_FIELDS = "pykafka: "
+# Longer ones would only fill a log; the message tells the same.
+_MAX_FIELDS_CHARACTERS = 8_000
+
+# What Spark and Py4J write in front of a worker's traceback, in any order; no part can hold a row's or a peer's text.
+_SPARKS_WORDS = re.compile(
+    r"""
+    \s+
+    | \(STREAM_FAILED\)\s
+    | \[STREAM_FAILED\]\ Query\ [^\n]*?\[id\ =\ [0-9a-f-]+,\ runId\ =\ [0-9a-f-]+\]\ terminated\ with\ exception:\s
+    | \[PYTHON_DATA_SOURCE_ERROR\]\ Failed\ to\ [\w ]+:\s
+    | \[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR\]\ Failed\ when\ [\w ]+:\s
+    | (?:\[PYTHON_EXCEPTION\]\ )?An\ exception\ was\ thrown\ from\ the\ Python\ worker
+      (?::\s|\.\ Please\ see\ the\ stack\ trace\ below\.\s)
+    | \[PYTHON_EXCEPTION\]\ \[session:\ [\w-]+\]\ \[userId:\ [^]\n]*\]
+      \ Found\ error\ inside\ foreachBatch\ Python\ process:\s
+    | \[FOREACH_BATCH_USER_FUNCTION_ERROR\]\ [\w ]+\.\ Reason:\s
+    | An\ exception\ was\ raised\ by\ the\ Python\ Proxy\.\ Return\ Message:\s
+    | Job\ aborted\ due\ to\ stage\ failure:\ Task\ \d+\ in\ stage\ [\d.]+\ failed\ \d+\ times,
+      \ most\ recent\ failure:\ Lost\ task\ [\d.]+\ in\ stage\ [\d.]+\ \(TID\ \d+\)\ \([^()\n]*\):\s
+    | An\ error\ occurred\ while\ calling\ [\w.]+\.\s+:\s
+    | (?:org\.apache\.spark|pyspark\.errors|py4j)\.[\w.$]*(?:Exception|Error):\s
+    | Traceback\ \(most\ recent\ call\ last\):\n(?:\ \ [^\n]*\n)*
+    # registry/json_schema.py: the JVM judges values there.
+    | \[USER_RAISED_EXCEPTION\]\ (?=kafka_sink\.errors\.ValueNotInSchema:\ )
+    """,
+    re.VERBOSE,
+)
+_ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\{[^\n]*\}))?")
+
+
+@contextmanager
+def told_to_spark() -> Iterator[None]:
+    """What of an error reaches the user's Python. For every method that Spark calls."""
+    try:
+        yield
+    except KafkaSinkError as error:
+        raise legible(error) from None
+
+
+def legible(error: KafkaSinkError) -> KafkaSinkError:
+    """The same error, in one line, with its fields and what caused it as notes, which a traceback has behind it."""
+    if not getattr(error, "__notes__", ()):
+        error.args = tuple(_one_line(str(text)) for text in error.args)
+        told = json.dumps(dict(_told_fields(error)), separators=(",", ":"))
+        if len(told) <= _MAX_FIELDS_CHARACTERS:
+            error.add_note(_FIELDS + told)
+        cause = next(_causes(error), None)
+        # Spark's own text, where the error was read in it, would only tell it again.
+        if cause is not None and error_of(cause) is None:
+            error.add_note("because of:\n" + indent("".join(traceback.format_exception(cause)), "  "))
+    return error
+
+
+def error_of(failure: Any) -> KafkaSinkError | None:
+    """The error of this package behind `failure`: an exception of Spark, Spark Connect or Py4J, a streaming query that
+    has ended, or the text of an exception, as `QueryTerminatedEvent.exception`. None where there is none, or where the
+    failure is another one.
+
+    It is of the class that was raised, with its message; its fields are there if Spark passed on the whole text.
+    `__cause__` is Spark's exception.
+    """
+    if callable(getattr(failure, "awaitTermination", None)):
+        failure = failure.exception()
+    if not isinstance(failure, BaseException):
+        return _read(failure) if isinstance(failure, str) else None
+    for exception in (failure, *_causes(failure)):
+        if isinstance(exception, KafkaSinkError):
+            return exception
+        if (error := _read(str(exception))) is not None:
+            error.__cause__ = failure
+            return error
+    return None
+
+
+@contextmanager
+def told_by_spark() -> Iterator[None]:
+    """Raises the error of this package from Spark's, where there is one behind it; else Spark's."""
+    try:
+        yield
+    except KafkaSinkError:
+        raise
+    except Exception as failure:
+        if (error := error_of(failure)) is None:
+            raise
+        raise error from error.__cause__
+
+
+# --- in ---------------------------------------------------------------------------------------------------------------
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _told_fields(error: KafkaSinkError) -> Iterator[tuple[str, Any]]:
+    """Those that JSON can hold; an error has no others."""
+    for name, value in vars(error).items():
+        if name.startswith("_"):
+            continue
+        told = value.name if isinstance(value, Enum) else value
+        try:
+            json.dumps(told)
+        except TypeError:
+            continue
+        yield name, told
+
+
+def _causes(exception: BaseException) -> Iterator[BaseException]:
+    """What it was raised from, or while; of PySpark's own, what the JVM says that caused it."""
+    seen = {id(exception)}
+    at: BaseException | None = exception
+    while at is not None:
+        behind = at.__cause__ or getattr(at, "_cause", None) or (None if at.__suppress_context__ else at.__context__)
+        at = behind if isinstance(behind, BaseException) and id(behind) not in seen else None
+        if at is not None:
+            seen.add(id(at))
+            yield at
+
+
+# --- out --------------------------------------------------------------------------------------------------------------
+
+
+def _read(text: str) -> KafkaSinkError | None:
+    at = 0
+    while (words := _SPARKS_WORDS.match(text, at)) is not None:
+        at = words.end()
+    found = _ERROR.match(text, at)
+    cls = None if found is None else getattr(errors, found[1], None)
+    if found is None or not (isinstance(cls, type) and issubclass(cls, KafkaSinkError)):
+        return None
+    error = cls.__new__(cls, found[2])
+    error.args = (found[2],)
+    error.__dict__.update(_read_fields(found[3]))
+    return error
+
+
+def _read_fields(text: str | None) -> dict[str, Any]:
+    """None at all where the text was cut off."""
+    try:
+        told = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {name: _as_told(name, value) for name, value in told.items() if name.isidentifier() and name[0] != "_"}
+
+
+def _as_told(name: str, value: Any) -> Any:
+    if name == "write_kind":
+        return WriteKind[value] if value in WriteKind.__members__ else None
+    return tuple(_as_told("", each) for each in value) if isinstance(value, list) else value

@@ -1,0 +1,347 @@
+"""What a new user tries in Python, on a real Spark: threads, errors, update mode, and what the format is not for."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import kafka_sink
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import (
+    InvalidArgument,
+    InvalidOption,
+    MissingOption,
+    ReadUnsupported,
+    TableUnsupported,
+    TooManyBadRows,
+    TopicNotFound,
+    WriteModeUnsupported,
+)
+from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
+from read_back import read_topic
+from waiting import wait_until
+
+DEADLINE_S = 90
+# Of the topic that is not there.
+SOON = {"validate": False, "max_block_ms": 2_000}
+
+
+def numbers(spark: SparkSession, end: int) -> DataFrame:
+    return spark.range(0, end, 1, 1).selectExpr("CAST(id AS STRING) AS value")
+
+
+def values(kafka: LocalKafka, topic: str) -> list[str]:
+    return sorted((row.value or b"").decode() for _, _, row in read_topic(kafka.bootstrap_servers, topic, DEADLINE_S))
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def active(spark: SparkSession) -> Any:
+    """What the JVM has as this thread's session; None: none."""
+    found = SparkSession._get_j_spark_session_class(spark._jvm).getActiveSession()
+    return found.get() if found.isDefined() else None
+
+
+def test_exports_run_in_threads_and_leave_them_the_session_they_had(
+    spark: SparkSession, own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name = topic(2)
+
+    def export(frame: DataFrame) -> Any:
+        kafka_sink.export(frame, name, bootstrap_servers=kafka.bootstrap_servers)
+        return active(spark)
+
+    def of_another(_: int) -> bool:
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+        return bool(export(numbers(own_session, 3)).equals(spark._jsparkSession))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(export, [numbers(spark, 2), numbers(own_session, 2)])) == [None, None]
+        assert list(pool.map(of_another, range(2))) == [True, True]
+    left: list[Any] = []
+    thread = InheritableThread(target=lambda: left.append(export(numbers(spark, 1))))
+    thread.start()
+    thread.join()
+    assert left == [None]
+    assert values(kafka, name) == sorted([*"01" * 2, *"012" * 2, "0"])
+
+
+def test_a_failed_export_leaves_the_thread_its_session_too(spark: SparkSession, kafka: LocalKafka) -> None:
+    def export() -> Any:
+        with pytest.raises(TopicNotFound):
+            kafka_sink.export(numbers(spark, 1), "nobody-made-this", bootstrap_servers=kafka.bootstrap_servers, **SOON)
+        return active(spark)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(export).result() is None
+
+
+def test_a_stream_starts_in_a_thread(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    numbers(spark, 5).write.parquet(str(tmp_path / "incoming"))
+    source = spark.readStream.schema("value STRING").parquet(str(tmp_path / "incoming"))
+
+    def start() -> Any:
+        return kafka_sink.to_kafka(
+            source, name, bootstrap_servers=kafka.bootstrap_servers, trigger={"availableNow": True},
+            checkpoint_location=str(tmp_path / "checkpoint"),
+        ), active(spark)  # fmt: skip
+
+    with ThreadPoolExecutor(1) as pool:
+        query, left = pool.submit(start).result()
+    assert query.awaitTermination(DEADLINE_S) and left is None
+    assert values(kafka, name) == list("01234")
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_raises_the_error_itself_from_plan_task_and_commit(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    name, servers = topic(1), {"bootstrap_servers": kafka.bootstrap_servers}
+    rows = numbers(spark, 4)
+    with pytest.raises(InvalidOption, match="900000") as in_plan:
+        kafka_sink.export(rows, name, exactly_once=True, validate=False, transaction_timeout_ms=10**8, **servers)
+    assert (in_plan.value.option, in_plan.value.value) == ("kafka.transaction.timeout.ms", "100000000")
+    with pytest.raises(TopicNotFound) as in_task:
+        kafka_sink.export(rows, "nobody-made-this", **servers, **SOON)
+    assert (in_task.value.topic, in_task.value.waited_ms) == ("nobody-made-this", 2_000)
+    # Each task is within the fraction's limit for small ones; all together are not.
+    bad = spark.range(0, 40, 1, 2).selectExpr("CAST(id AS STRING) AS value", "IF(id % 20 = 3, 99, 0) AS partition")
+    with pytest.raises(TooManyBadRows) as in_commit:
+        kafka_sink.export(
+            bad, name, exactly_once=True, validate=False, bad_rows="drop", max_bad_rows=1, **servers
+        )
+    assert (dict(in_commit.value.counts), in_commit.value.allowed) == ({"PartitionOutOfRange": 2}, 1)
+    for raised in (in_plan, in_task, in_commit):
+        assert isinstance(raised.value.__cause__, PySparkException)
+        assert str(raised.value) in str(raised.value.__cause__) and "\n" not in str(raised.value)
+        assert raised.value.__cause__ is not None and kafka_sink.error_of(raised.value.__cause__) is not raised.value
+    assert values(kafka, name) == []
+
+
+@pytest.fixture
+def ticks(spark: SparkSession) -> DataFrame:
+    source = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    return source.selectExpr("CAST(value AS STRING) AS value")
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_streams_error_is_raised_asked_for_and_printed(
+    spark: SparkSession, ticks: DataFrame, kafka: LocalKafka, tmp_path: Path, mode: str
+) -> None:
+    file = io.StringIO()
+    listener = ProgressListener(StreamTally(spark), ProgressLine(file))
+    spark.streams.addListener(listener)
+    try:
+        query = kafka_sink.to_kafka(
+            ticks, "nobody-made-this", bootstrap_servers=kafka.bootstrap_servers, output_mode=mode,
+            checkpoint_location=str(tmp_path), **SOON,
+        )  # fmt: skip
+        with pytest.raises(TopicNotFound) as raised:
+            query.awaitTermination(DEADLINE_S)
+        wait_until(lambda: "has failed" in file.getvalue(), DEADLINE_S, "the listener has heard of the end")
+    finally:
+        spark.streams.removeListener(listener)
+    assert isinstance(raised.value.__cause__, StreamingQueryException)
+    assert raised.value.topic == "nobody-made-this"
+    for failure in (query, query.exception(), raised.value.__cause__):
+        error = kafka_sink.error_of(failure)
+        assert type(error) is TopicNotFound and str(error) == str(raised.value)
+    assert file.getvalue() == f"{query.id} has failed: TopicNotFound: {raised.value}\n"
+
+
+def test_a_failure_of_the_users_own_code_is_raised_as_spark_brings_it(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    """Its message quotes a row, which quotes an error of the sink."""
+
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        raise ValueError("bad row\nkafka_sink.errors.TornBatch: all is lost\npykafka: {}")
+        yield from batches
+
+    rows = numbers(spark, 1).mapInArrow(fail, "value STRING")
+    with pytest.raises(PySparkException, match="TornBatch") as raised:
+        kafka_sink.export(rows, topic(1), bootstrap_servers=kafka.bootstrap_servers)
+    assert kafka_sink.error_of(raised.value) is None
+
+
+# --- update mode ------------------------------------------------------------------------------------------------------
+
+
+class Sums:
+    """A running aggregation over files, written in update mode."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
+        self.spark, self.kafka, self.folder = spark, kafka, folder
+
+    def put(self, *numbers: int) -> None:
+        frame = self.spark.createDataFrame([(number,) for number in numbers], "n INT").coalesce(1)
+        frame.write.mode("append").parquet(str(self.folder / "incoming"))
+
+    def write(self, topic: str, checkpoint: str, **more: Any) -> Any:
+        source = self.spark.readStream.schema("n INT").parquet(str(self.folder / "incoming"))
+        sums = source.selectExpr("n % 2 AS k", "n").groupBy("k").sum("n").withColumnRenamed("sum(n)", "s")
+        query = kafka_sink.to_kafka(
+            sums, topic, key="k", value="json", output_mode="update", trigger={"availableNow": True},
+            checkpoint_location=str(self.folder / checkpoint), bootstrap_servers=self.kafka.bootstrap_servers, **more,
+        )  # fmt: skip
+        assert query.awaitTermination(DEADLINE_S)
+        return query
+
+    def seen(self, topic: str) -> list[tuple[int, int]]:
+        told = map(json.loads, values(self.kafka, topic))
+        return sorted((each["k"], each["s"]) for each in told)
+
+
+@pytest.fixture
+def sums(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Sums:
+    return Sums(spark, kafka, tmp_path)
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_update_mode_just_works_and_goes_on_after_a_restart(
+    sums: Sums, topic: Callable[..., str], exactly_once: bool, tmp_path: Path
+) -> None:
+    name = topic(2)
+    for numbers_in in ([1, 2, 3], [4], [5]):
+        sums.put(*numbers_in)
+        query = sums.write(name, "checkpoint", exactly_once=exactly_once, receipts_path=tmp_path / "receipts")
+    assert sums.seen(name) == [(0, 2), (0, 6), (1, 4), (1, 9)]
+    receipts = kafka_sink.receipts(sums.spark, str(tmp_path / "receipts")).where("topic IS NOT NULL")
+    assert receipts.groupBy().sum("record_count").collect()[0][0] == 4
+    if exactly_once:
+        # The micro-batches' numbers, under the query's name.
+        written = {(row.query_id, row.batch_id) for row in receipts.collect()}
+        assert written == {(f"txnAppId:pykafka-{query.id}", number) for number in range(3)}
+
+
+def test_a_micro_batch_that_spark_did_not_record_is_written_once_in_update_mode(
+    sums: Sums, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    once, twice = topic(1), topic(1)
+    sums.put(1, 2)
+    for name, checkpoint, exactly_once in ((once, "once", True), (twice, "twice", False)):
+        sums.write(name, checkpoint, exactly_once=exactly_once)
+        # As if the driver had died behind the write.
+        (tmp_path / checkpoint / "commits" / "0").unlink()
+        (tmp_path / checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+        sums.write(name, checkpoint, exactly_once=exactly_once)
+    assert sums.seen(once) == [(0, 2), (1, 1)]
+    assert sums.seen(twice) == [(0, 2), (0, 2), (1, 1), (1, 1)]
+
+
+def test_a_new_checkpoint_is_a_new_query_in_update_mode(sums: Sums, topic: Callable[..., str], tmp_path: Path) -> None:
+    """Numbered from 0 again: known by the path, its micro-batches would be taken for the old one's and left out."""
+    name = topic(1)
+    sums.put(1, 2)
+    sums.write(name, "checkpoint", exactly_once=True, transactional_id_prefix="sums")
+    (tmp_path / "checkpoint").rename(tmp_path / "old")
+    sums.write(name, "checkpoint", exactly_once=True, transactional_id_prefix="sums")
+    assert sums.seen(name) == [(0, 2), (0, 2), (1, 1), (1, 1)]
+
+
+def test_what_update_mode_needs_is_told_before_the_query_starts(
+    ticks: DataFrame, kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession
+) -> None:
+    name, servers = topic(1), {"bootstrap_servers": kafka.bootstrap_servers}
+    with pytest.raises(InvalidArgument, match="checkpoint_location"):
+        kafka_sink.to_kafka(ticks, name, output_mode="update", exactly_once=True, **servers)
+    with pytest.raises(WriteModeUnsupported):
+        kafka_sink.to_kafka(ticks, name, output_mode="complete", **servers)
+    with pytest.raises(InvalidArgument, match="output_mode"):
+        kafka_sink.to_kafka(ticks, name, output_mode="upsert", **servers)
+    assert spark.streams.active == []
+
+
+# --- what the format is not for ---------------------------------------------------------------------------------------
+
+
+def last_line(failure: BaseException) -> str:
+    """Of the worker's traceback."""
+    lines = str(failure).partition("\npykafka: ")[0].splitlines()
+    return lines[-1]
+
+
+def test_there_is_no_source_and_the_error_names_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+    def read_stream() -> None:
+        frame = spark.readStream.format("pykafka").schema("value STRING").load()
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        query.awaitTermination(DEADLINE_S)
+
+    attempts: list[Callable[[], Any]] = [
+        lambda: spark.read.format("pykafka").load(),
+        lambda: spark.read.format("pykafka").schema("value STRING").load().collect(),
+        lambda: spark.readStream.format("pykafka").load(),
+        read_stream,
+        lambda: spark.sql("CREATE TABLE no_columns USING pykafka"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(PySparkException) as failure:
+            attempt()
+        assert last_line(failure.value).startswith("kafka_sink.errors.ReadUnsupported: ")
+        assert 'spark.readStream.format("kafka")' in last_line(failure.value)
+        assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> Iterator[Callable[[], set[str]]]:
+    yield lambda: {row.tableName for row in spark.sql("SHOW TABLES").collect()}
+    spark.sql("DROP TABLE IF EXISTS with_columns")
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_write_that_would_make_a_table_is_refused_and_leaves_neither_rows_nor_table(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tables: Any, exactly_once: bool
+) -> None:
+    name = topic(1)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name}
+    options |= {"deliveryGuarantee": "exactly-once"} if exactly_once else {}
+    writer = numbers(spark, 3).write.format("pykafka").options(**options)
+    for mode in ("append", "errorifexists"):
+        with pytest.raises(PySparkException) as failure:
+            writer.mode(mode).saveAsTable("saved")
+        assert isinstance(kafka_sink.error_of(failure.value), TableUnsupported)
+    with pytest.raises(PySparkException) as failure:
+        numbers(spark, 3).writeTo("written").using("pykafka").options(**options).create()
+    assert isinstance(kafka_sink.error_of(failure.value), TableUnsupported)
+    assert tables().isdisjoint({"saved", "written"})
+    assert values(kafka, name) == []
+    writer.mode("append").save()
+    assert values(kafka, name) == list("012")
+
+
+def test_a_table_with_columns_is_made_by_spark_alone_and_can_be_neither_read_nor_filled(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tables: Any
+) -> None:
+    """Spark asks nothing of the format for it, and hands its options to nobody: as docs/from-spark-kafka.md says."""
+    name = topic(1)
+    options = f"'kafka.bootstrap.servers' '{kafka.bootstrap_servers}', topic '{name}'"
+    spark.sql(f"CREATE TABLE with_columns (value STRING) USING pykafka OPTIONS ({options})")
+    assert "with_columns" in tables()
+    with pytest.raises(PySparkException) as failure:
+        spark.sql("SELECT * FROM with_columns").collect()
+    assert isinstance(kafka_sink.error_of(failure.value), ReadUnsupported)
+    with pytest.raises(PySparkException) as failure:
+        spark.sql("INSERT INTO with_columns VALUES ('a')")
+    assert isinstance(kafka_sink.error_of(failure.value), MissingOption)
+    assert values(kafka, name) == []
+
+
+@pytest.mark.parametrize("call", [kafka_sink.export, kafka_sink.to_kafka, kafka_sink.validate])
+def test_a_list_is_no_data_frame(call: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"df is a DataFrame, not list: spark\.createDataFrame"):
+        call([1, 2], "orders", bootstrap_servers="localhost:1")
