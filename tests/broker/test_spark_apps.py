@@ -78,6 +78,9 @@ def test_spark_connect_writes_batches_streams_and_exports_by_options_conf_and_in
     assert "kafka_sink.errors.InvalidOption: option 'spark.pykafka.kafka.acks' is '2'" in told["conf"]
     assert "kafka_sink.errors.InterceptorFailed" in told["interceptor"]
     assert "Raising: on_send raised RuntimeError" in told["interceptor"]
+    for failed in (told["export"], told["stream"]):
+        assert (failed["class"], failed["topic"]) == ("TopicNotFound", "nobody-made-this")
+        assert failed["cause"] == "pyspark.errors.exceptions.connect"
     rows: list[list[int]] = [[], [], []]
     for partition, _, row in read_topic(kafka.bootstrap_servers, exported, DEADLINE_S):
         rows[partition].append(int(row.value or b""))

@@ -4,7 +4,7 @@ python spark_connect_app.py BOOTSTRAP_SERVERS TOPIC OTHER_TOPIC EXPORTED FOLDER 
 options name, and -1 to -1,999 to OTHER_TOPIC, which the conf names and an interceptor makes negative; each half by a
 batch write, half by a stream. To EXPORTED, of several partitions, it writes 0 to 1,999 by `export` and `to_kafka`, a
 task for each partition. It prints, as JSON, what the users of a wrong option, of a wrong conf and of an interceptor
-that raises read, and what the export's receipt says.
+that raises read, what the export's receipt says, and which errors Python gets where a topic is missing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kafka_sink
+from kafka_sink.errors import KafkaSinkError
 from spark_writes import finish, pykafka, save
 
 bootstrap_servers, topic, other_topic, exported, folder = sys.argv[1:]
@@ -56,6 +57,18 @@ def failure_of(frame: Any, options: dict[str, str]) -> str:
     raise AssertionError("the write must fail")
 
 
+def failed(write: Any) -> dict[str, Any]:
+    """What the sink's error of `write` says of itself."""
+    try:
+        write()
+    except KafkaSinkError as error:
+        cause = type(error.__cause__).__module__
+        return {"class": type(error).__name__, "topic": vars(error).get("topic"), "text": str(error), "cause": cause}
+    raise AssertionError("the write must fail")
+
+
+missing: dict[str, Any] = {"topic": "nobody-made-this", "max_block_ms": 5_000, "bootstrap_servers": bootstrap_servers}
+
 save(numbers(0, 1_000), bootstrap_servers, topic)
 finish(pykafka(stream_of(numbers(1_000, 2_000), "options"), bootstrap_servers, topic).start())
 of_option = failure_of(
@@ -74,6 +87,13 @@ finish(
     )
 )
 
+of_export = failed(lambda: kafka_sink.export(numbers(0, 1), **missing))
+query = kafka_sink.to_kafka(
+    source, trigger={"availableNow": True}, checkpoint_location=f"{folder}/missing-checkpoint", **missing
+)
+of_stream = failed(lambda: query.awaitTermination(120))
+assert str(kafka_sink.error_of(query)) == of_stream["text"]
+
 spark.conf.set("spark.pykafka.kafka.bootstrap.servers", bootstrap_servers)
 spark.conf.set("spark.pykafka.topic", other_topic)
 kafka_sink.register(spark, interceptors=[Negative()])
@@ -85,6 +105,9 @@ of_interceptor = failure_of(numbers(0, 1), {})
 spark.conf.set("spark.pykafka.kafka.acks", "2")
 of_conf = failure_of(numbers(0, 1), {})
 offsets = {each.partition: [each.first_offset, each.last_offset] for each in receipt.partitions}
-told = {"option": of_option, "conf": of_conf, "interceptor": of_interceptor, "rows": receipt.rows, "offsets": offsets}
+told = {
+    "export": of_export, "stream": of_stream, "option": of_option, "conf": of_conf, "interceptor": of_interceptor,
+    "rows": receipt.rows, "offsets": offsets,
+}  # fmt: skip
 print(json.dumps(told))
 spark.stop()
