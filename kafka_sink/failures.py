@@ -64,7 +64,8 @@ _ERROR = re.compile(r"kafka_sink\.errors\.(\w+): ([^\n]*)(?:\n" + _FIELDS + r"(\
 
 @contextmanager
 def told_to_spark() -> Iterator[None]:
-    """What of an error reaches the user's Python. For every method that Spark calls."""
+    """What of an error reaches the user's Python. For every method that Spark calls; a function that is pickled by
+    value, as one within another, has it in its body: a decorator would be pickled, and cannot be."""
     try:
         yield
     except KafkaSinkError as error:

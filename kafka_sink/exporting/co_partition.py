@@ -62,10 +62,11 @@ def topic_partitions(spark: SparkSession, config: SinkConfig, *, from_executors:
     if not from_executors:
         return _count(config)
 
-    @told_to_spark()
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            yield pa.RecordBatch.from_arrays([pa.array([_count(config)], pa.int32())], names=["n"])
+            with told_to_spark():
+                n = _count(config)
+            yield pa.RecordBatch.from_arrays([pa.array([n], pa.int32())], names=["n"])
 
     ((n,),) = spark.range(0, 1, 1, 1).mapInArrow(count, "n INT").collect()
     return int(n)
