@@ -31,8 +31,8 @@ from read_back import read_topic
 from waiting import wait_until
 
 DEADLINE_S = 90
-# Of the topic that is not there.
-SOON = {"validate": False, "max_block_ms": 2_000}
+# Of the topic that is not there: brokers that deny it end the wait, so this is for a machine that is busy.
+SOON = {"validate": False, "max_block_ms": 30_000}
 
 
 def numbers(spark: SparkSession, end: int) -> DataFrame:
@@ -118,7 +118,7 @@ def test_an_export_raises_the_error_itself_from_plan_task_and_commit(
     assert (in_plan.value.option, in_plan.value.value) == ("kafka.transaction.timeout.ms", "100000000")
     with pytest.raises(TopicNotFound) as in_task:
         kafka_sink.export(rows, "nobody-made-this", **servers, **SOON)
-    assert (in_task.value.topic, in_task.value.waited_ms) == ("nobody-made-this", 2_000)
+    assert in_task.value.topic == "nobody-made-this" and 0 < in_task.value.waited_ms <= 30_000
     # Each task is within the fraction's limit for small ones; all together are not.
     bad = spark.range(0, 40, 1, 2).selectExpr("CAST(id AS STRING) AS value", "IF(id % 20 = 3, 99, 0) AS partition")
     with pytest.raises(TooManyBadRows) as in_commit:

@@ -67,7 +67,7 @@ def failed(write: Any) -> dict[str, Any]:
     raise AssertionError("the write must fail")
 
 
-missing: dict[str, Any] = {"topic": "nobody-made-this", "max_block_ms": 5_000, "bootstrap_servers": bootstrap_servers}
+missing: dict[str, Any] = {"topic": "nobody-made-this", "max_block_ms": 30_000, "bootstrap_servers": bootstrap_servers}
 
 save(numbers(0, 1_000), bootstrap_servers, topic)
 finish(pykafka(stream_of(numbers(1_000, 2_000), "options"), bootstrap_servers, topic).start())
