@@ -30,6 +30,7 @@ from kafka_sink.broker.state import (
     default_directory,
     identify,
     is_running,
+    open_private,
     read_running,
     write_atomically,
 )
@@ -176,7 +177,8 @@ def start_detached(args: argparse.Namespace) -> int:
         os.setsid()
 
         def let_go(kafka: LocalKafka) -> None:
-            with open(kafka.dir / "owner.log", "ab") as log, open(os.devnull, "rb") as nothing:
+            descriptor = open_private(kafka.dir / "owner.log", os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(descriptor, "ab") as log, open(os.devnull, "rb") as nothing:
                 os.dup2(nothing.fileno(), 0)
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)

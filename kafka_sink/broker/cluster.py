@@ -16,6 +16,7 @@ import fcntl
 import os
 import random
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -31,7 +32,7 @@ from kafka_sink.broker.ports import free_ports
 from kafka_sink.broker.process import LeashedProcess
 from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from kafka_sink.broker.settings import Node, render_properties, server_settings
-from kafka_sink.broker.state import CLUSTER_FILE, ClusterIdentity, write_atomically
+from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
 from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 from kafka_sink.errors import (
     BrokerDied,
@@ -242,11 +243,12 @@ class LocalKafka:
             if self._wanted_dir is None:
                 self._dir = Path(tempfile.mkdtemp(prefix="kafka-"))
             else:
-                self._wanted_dir.mkdir(parents=True, exist_ok=True)
+                self._wanted_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _check_private(self._wanted_dir)
                 self._dir = self._wanted_dir
             self._lock_fd = _lock(self._dir)
             identity = self._claim()
-            self._log4j.write_text(self._logging.configuration, encoding="utf-8")
+            write_atomically(self._log4j, self._logging.configuration)
         for attempt in range(1, PORT_ATTEMPTS + 1):
             try:
                 self._choose_ports()
@@ -292,7 +294,9 @@ class LocalKafka:
         for node in cluster:
             home = self._home(node.node_id)
             with writing_to(home):
-                home.mkdir(exist_ok=True)
+                home.mkdir(mode=0o700, exist_ok=True)
+                # Of an earlier version, by whose umask it was made.
+                home.chmod(0o700)
                 settings = server_settings(node, cluster, home / "data", self._config, self._protocols)
                 (home / "server.properties").write_text(render_properties(settings), encoding="ascii")
 
@@ -397,8 +401,19 @@ class LocalKafka:
         return self.dir / "log4j.properties"
 
 
+def _check_private(directory: Path) -> None:
+    """Raises DirectoryUnusable for a folder into which others can put files, or links that would be followed."""
+    facts = directory.stat()
+    # A user's own group may write where the umask is 002.
+    others = stat.S_IWOTH | (0 if facts.st_gid == os.getegid() else stat.S_IWGRP)
+    if facts.st_uid != os.geteuid() or facts.st_mode & others:
+        raise DirectoryUnusable(
+            directory=str(directory), reason="other users can write into it, and the broker's files would be theirs"
+        )
+
+
 def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / "owner.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = open_private(directory / LOCK_FILE, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -4,13 +4,19 @@ folder.
 * `cluster.json`: which cluster the data in this folder belongs to; there for good.
 * `running.json`: who runs it now and where it answers; `stop` and `status` read it. It may be stale, after
   kill -9 or a power cut, and its pid may have gone to another process since: so the pid counts together with
-  the time that the process was started.
+  the time that the process was started. It may be forged, and `stop` signals that pid: so the process must hold
+  the folder's lock, and be of the user who owns the file.
+* `owner.lock`: held by whoever runs the cluster.
+
+Files are readable for their owner only, and none is reached through a symbolic link.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import stat
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +25,8 @@ from typing import Any, Self, TypeVar
 
 CLUSTER_FILE = "cluster.json"
 RUNNING_FILE = "running.json"
+LOCK_FILE = "owner.lock"
+MAX_STATE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
@@ -91,17 +99,65 @@ def _get(fields: Mapping[str, Any], name: str, kind: type[T]) -> T:
 def write_atomically(path: Path, text: str) -> None:
     """A reader sees all of it or what was there before."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
+    # What a crash left, or somebody else put there.
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as file:
+        file.write(text)
     temporary.replace(path)
 
 
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a file that its owner alone may read, made if it is missing. Raises OSError (ELOOP) for a
+    symbolic link."""
+    return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 def read_running(directory: Path) -> RunningCluster | None:
-    """What runs in this folder now; None when nothing does, a stale or broken file included."""
+    """What runs in this folder now; None when nothing does, a stale, broken or forged file included."""
     try:
-        running = RunningCluster.from_json((directory / RUNNING_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        # A pipe in its place would never end, a link lead elsewhere.
+        descriptor = os.open(directory / RUNNING_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                return None
+            running = RunningCluster.from_json(file.read(MAX_STATE_BYTES).decode())
+    except (OSError, ValueError, RecursionError):
         return None
-    return running if is_running(running.owner) else None
+    pid = running.owner.pid
+    is_ours = pid > 1 and is_running(running.owner) and _holds_lock(pid, directory / LOCK_FILE, facts.st_uid)
+    return running if is_ours else None
+
+
+def _holds_lock(pid: int, lock: Path, user_id: int) -> bool:
+    """Whether the process is `user_id`'s and has the lock file open. Without /proc: whether anybody holds it."""
+    try:
+        found = os.stat(lock, follow_symlinks=False)
+        if not os.path.exists("/proc/self/fd"):
+            return _is_locked(lock)
+        if os.stat(f"/proc/{pid}").st_uid != user_id:
+            return False
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        try:
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), found):
+                return True
+        except OSError:  # closed meanwhile
+            continue
+    return False
+
+
+def _is_locked(lock: Path) -> bool:
+    descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def is_running(process: ProcessIdentity) -> bool:

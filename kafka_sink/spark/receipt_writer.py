@@ -120,6 +120,9 @@ def _put(filesystem: FileSystem, path: str, table: pa.Table) -> None:
     filesystem.create_dir(folder, recursive=True)
     is_local = filesystem.type_name == "local"
     into = f"{folder}/_{name}.{os.getpid()}" if is_local else path
+    if is_local:
+        # For its owner alone, as it says how many rows went where; Arrow would leave that to the umask.
+        os.close(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     with filesystem.open_output_stream(into) as stream:
         pq.write_table(table, stream)
     if is_local:

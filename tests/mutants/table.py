@@ -929,6 +929,13 @@ SECURITY: tuple[Mutant, ...] = (
         "tests/unit/registry/test_registering.py::test_an_answer_that_cannot_be_used_is_an_error_with_its_reason",
     ),
     Mutant(
+        "security: a forged file has any process of the user stopped",
+        "kafka_sink/broker/state.py",
+        " and _holds_lock(pid, directory / LOCK_FILE, facts.st_uid)",
+        "",
+        "tests/unit/broker/test_state.py::test_a_forged_file_makes_nobody_stop_a_process_that_holds_no_lock",
+    ),
+    Mutant(
         "security: nobody hears that host names are not verified",
         CONFIG,
         "not self.is_encrypted or self.ssl_endpoint_identification_algorithm",

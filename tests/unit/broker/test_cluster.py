@@ -213,3 +213,12 @@ def opened_without_brokers(java: Any, tmp_path: Path) -> LocalKafka:
     with pytest.raises(BrokerStartFailed):
         kafka._open()
     return kafka
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_that_others_write_into_is_refused(mode: int, tmp_path: Path) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(DirectoryUnusable, match="other users can write into it"):
+        cluster._check_private(tmp_path)
+    tmp_path.chmod(0o755)
+    cluster._check_private(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.broker import state
+from kafka_sink.broker.__main__ import main
 from kafka_sink.broker.state import ClusterIdentity, ProcessIdentity, RunningCluster
 
 RUNNING = RunningCluster(ProcessIdentity(12, "345"), "4.3.1", 1, "127.0.0.1:21001")
@@ -54,8 +56,65 @@ def test_a_cluster_of_this_process_runs(tmp_path: Path) -> None:
     assert me is not None
     running = replace(RUNNING, owner=me)
     state.write_atomically(tmp_path / state.RUNNING_FILE, running.to_json())
-    assert state.read_running(tmp_path) == running
     assert [file.name for file in tmp_path.iterdir()] == [state.RUNNING_FILE]
+    assert state.read_running(tmp_path) is None, "without the lock it could be any process"
+    lock = state.open_private(tmp_path / state.LOCK_FILE, os.O_RDWR)
+    try:
+        assert state.read_running(tmp_path) == running
+    finally:
+        os.close(lock)
+    assert state.read_running(tmp_path) is None
+
+
+@pytest.mark.parametrize("is_locked_by_another", [False, True])
+def test_a_forged_file_makes_nobody_stop_a_process_that_holds_no_lock(
+    is_locked_by_another: bool, tmp_path: Path
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
+        found = state.identify(victim.pid)
+        assert found is not None
+        (tmp_path / state.RUNNING_FILE).write_text(replace(RUNNING, owner=found).to_json())
+        lock = state.open_private(tmp_path / state.LOCK_FILE, os.O_RDWR)
+        if is_locked_by_another:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            assert state.read_running(tmp_path) is None
+            assert main(["stop", "--dir", str(tmp_path)]) == 0
+            assert victim.poll() is None
+        finally:
+            os.close(lock)
+            victim.kill()
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1, 2**70])
+def test_no_group_of_processes_is_taken_for_one(pid: int, tmp_path: Path) -> None:
+    (tmp_path / state.RUNNING_FILE).write_text(replace(RUNNING, owner=ProcessIdentity(pid, "1")).to_json())
+    assert state.read_running(tmp_path) is None
+
+
+def test_no_link_and_no_pipe_is_read_or_written_through(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    for name in (state.RUNNING_FILE, "running.tmp", state.LOCK_FILE):
+        (tmp_path / name).symlink_to(elsewhere)
+    assert state.read_running(tmp_path) is None
+    state.write_atomically(tmp_path / state.RUNNING_FILE, RUNNING.to_json())
+    with pytest.raises(OSError, match="symbolic links"):
+        state.open_private(tmp_path / state.LOCK_FILE, os.O_RDWR)
+    assert elsewhere.read_text() == "kept"
+    (tmp_path / state.RUNNING_FILE).unlink()
+    os.mkfifo(tmp_path / state.RUNNING_FILE)
+    assert state.read_running(tmp_path) is None
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        state.write_atomically(tmp_path / state.RUNNING_FILE, "x")
+        os.close(state.open_private(tmp_path / state.LOCK_FILE, os.O_RDWR))
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_pid_that_went_to_another_process_is_not_taken_for_ours(tmp_path: Path) -> None:

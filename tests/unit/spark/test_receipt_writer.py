@@ -80,6 +80,15 @@ def test_a_row_for_each_run_with_what_the_whole_micro_batch_has_in_common(tmp_pa
     assert sorted(each.name for each in file(tmp_path).parent.iterdir()) == [file(tmp_path).name]
 
 
+def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_receipt([message(tmp_path, 0, 50, 70)])
+    finally:
+        os.umask(before)
+    assert file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
 def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
     write_receipt([])
     write_receipt([TaskReceipt(0, 0, 3, ())])
