@@ -148,18 +148,18 @@ def end_hanging(
 
     Raises VerificationRefused, HangingTransaction.
     """
-    hanging = (yield from _still_open(sink, ours, touched, micro_batch_id)) if touched else []
+    hanging = (yield from still_open(sink, ours, touched, micro_batch_id)) if touched else []
     for pause_ms in PAUSES_MS:
         if not hanging:
             return
         yield [Pause(pause_ms)]
-        hanging = yield from _still_open(sink, ours, touched, micro_batch_id)
+        hanging = yield from still_open(sink, ours, touched, micro_batch_id)
     if not hanging:
         return
     reasons = yield from write_commit_markers(hanging)
     refused = {(each.topic, each.partition): reason for each, reason in zip(hanging, reasons, strict=True)}
     # Also where it was refused: another run may have ended it in the meantime, and gone on.
-    still = yield from _still_open(sink, ours, touched, micro_batch_id)
+    still = yield from still_open(sink, ours, touched, micro_batch_id)
     if still:
         reason = refused.get((still[0].topic, still[0].partition))
         raise _hanging(
@@ -204,7 +204,7 @@ def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
     )
 
 
-def _still_open(
+def still_open(
     sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
     """Which of `ours` the leaders have open. Raises VerificationRefused."""

@@ -58,7 +58,7 @@ from kafka_sink.commit.exchanges import (
     read_markers,
     write_offset,
 )
-from kafka_sink.commit.hanging import check_leaders, end_hanging
+from kafka_sink.commit.hanging import check_leaders, end_hanging, still_open
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
 from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
@@ -519,6 +519,7 @@ def commit(
     check_decision(sink, facts, prepared, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
     check_replay(sink, prepared, micro_batch_id=micro_batch_id)
     open_slots = [each for each in prepared if each.visible is None]
+    unproved: list[SlotPrepared] = []
     decided = facts.decision
     is_decided = decided is not None and (decided.micro_batch_id, decided.query_id, len(decided.pinned)) == (
         micro_batch_id,
@@ -564,7 +565,8 @@ def commit(
                 reason=f"EndTxn was refused with {', '.join(sorted(set(refused.values())))}",
                 versioned=sink.is_versioned,
             )
-    yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)
+        unproved = [each for each, (_, was_committed) in zip(open_slots, ended, strict=True) if not was_committed]
+    yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)
 
 
 def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, now_ms: int) -> Steps[None]:
@@ -655,8 +657,17 @@ def _lost(sink: Sink, decision: Decision) -> Steps[ExactlyOnceError]:
     return DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))
 
 
-def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro_batch_id: int) -> Steps[None]:
-    """Raises CommitOutcomeUnknown unless every marker is there, and what hangs cannot be ended."""
+def _verify(
+    sink: Sink,
+    facts: Facts,
+    prepared: Sequence[SlotPrepared],
+    unproved: Sequence[SlotPrepared],
+    *,
+    micro_batch_id: int,
+) -> Steps[None]:
+    """Raises CommitOutcomeUnknown unless every marker is there, and what hangs cannot be ended. `unproved`: the slots
+    whose coordinators do not say that the transaction was committed. Another run may have written their rows again, and
+    the marker."""
     markers = yield from read_markers(sink, [each.slot for each in prepared])
     expected = {
         each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared
@@ -665,19 +676,28 @@ def _verify(sink: Sink, facts: Facts, prepared: Sequence[SlotPrepared], *, micro
     if missing:
         markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")
         missing = [slot for slot in missing if markers.get(slot) != expected[slot]]
+    reason = (
+        "somebody ended the transactions from outside or deleted the slots' consumer groups, or the transactions timed "
+        "out"
+    )
+    touched = sorted({partition for each in prepared for partition in each.partitions})
+    committed, unsure = _committed(facts, prepared, micro_batch_id), {}
+    for each in unproved:
+        unsure[each.ids] = sink.names.slot(committed.pop(each.ids))
+    if not missing and unsure and touched:
+        hanging = yield from still_open(sink, unsure, touched, micro_batch_id)
+        names = {each.transactional_id for each in hanging}
+        missing = [each.slot for each in unproved if sink.names.slot(each.slot) in names]
+        reason = "a leader has transactions open of which nothing proves that they were committed, and not aborted"
     if missing:
-        visible = sorted(expected.keys() - set(missing))
         raise CommitOutcomeUnknown(
             sink=sink.names.sink,
             micro_batch_id=micro_batch_id,
-            visible=visible,
+            visible=sorted(expected.keys() - set(missing)),
             missing=missing,
-            reason="somebody ended the transactions from outside or deleted the slots' consumer groups, or the "
-            "transactions timed out",
+            reason=reason,
             versioned=sink.is_versioned,
         )
-    touched = sorted({partition for each in prepared for partition in each.partitions})
-    committed = _committed(facts, prepared, micro_batch_id)
     ours = {ids: sink.names.slot(slot) for ids, slot in committed.items()}
     yield from end_hanging(sink, ours, touched, micro_batch_id)
 

@@ -272,6 +272,18 @@ def lost_aborts_and_commits(version: int) -> Iterator[Told]:
         yield quiet, (*marks, *((step, Crash()) for step in crashes_at))
 
 
+def aborted_and_written_again(version: int) -> Iterator[Told]:
+    """An operator aborts a slot, which a leader does not hear of, while its driver stands still; another driver writes
+    the slot again, under another producer id where ids are spent. Then the first one goes on."""
+    for last_epoch in (0, 1):
+        quiet = Schedule(version=version, last_epoch=last_epoch, shapes=(((1, 1),),))
+        steps = _steps(quiet)
+        for aborted, later, slot in product(steps, range(1, len(steps) + 20), (0, 1)):
+            marker = (aborted, LoseMarker(slot, committed=False))
+            by_hand = (aborted, AbortByHand(slot)), (aborted, Switch())
+            yield quiet, (marker, *by_hand, (aborted + later, Switch()))
+
+
 def stale_reads(version: int) -> Iterator[Told]:
     """The driver dies before any effect, and at any later time some reads of offsets are answered by coordinators that
     stood still."""
@@ -522,7 +534,8 @@ FAMILIES: tuple[Family, ...] = (
     crashes, requests_twice, late_duplicates, late_duplicates_after_a_crash, timeouts, other_rows,
     other_rows_and_timeouts, two_drivers, two_drivers_three_switches, zombies, zombies_and_crashes, attempts_again,
     unanswered, shapes, many_groups, spent_epochs, by_hand, lost_markers, zombies_and_lost_markers, lost_aborts,
-    lost_aborts_and_commits, stale_reads, stale_reads_and_attempts, stale_reads_of_batches, stale_reads_of_parts,
+    lost_aborts_and_commits, aborted_and_written_again, stale_reads, stale_reads_and_attempts, stale_reads_of_batches,
+    stale_reads_of_parts,
     stale_coordinators, stale_leaders, lost_state, lost_groups, lost_groups_and_timeouts, lost_groups_and_attempts,
     lost_groups_and_two_drivers, lost_groups_of_parts, lost_groups_and_stale_answers, lost_groups_of_versions,
     expired_groups, batch_versions, batch_versions_and_timeouts, batch_versions_given_up,

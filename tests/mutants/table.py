@@ -1801,9 +1801,24 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "an unknown EndTxn outcome is reported as commit: markers are not read after it",
         TWO_PHASE,
-        "    yield from _verify(sink, facts, prepared, micro_batch_id=micro_batch_id)\n",
+        "    yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)\n",
         "",
         f"{TESTS_EXACTLY_ONCE}::test_transactions_may_time_out_at_any_time",
+    ),
+    Mutant(
+        "an aborted transaction is committed on a leader, as another run's marker is taken for its own",
+        TWO_PHASE,
+        "        unproved = [each for each, (_, was_committed) in zip(open_slots, ended, strict=True) "
+        "if not was_committed]\n",
+        "",
+        f"{TESTS_TWO_PHASE}::test_an_aborted_transaction_is_not_committed_for_another_runs_rows",
+    ),
+    Mutant(
+        "a commit ends well while a leader has a transaction open that nothing proves to be committed",
+        TWO_PHASE,
+        "    if not missing and unsure and touched:\n",
+        "    if False:\n",
+        f"{TESTS_TWO_PHASE}::test_an_aborted_transaction_is_not_committed_for_another_runs_rows",
     ),
     Mutant(
         "an unknown EndTxn outcome is reported as commit: any marker will do",

@@ -18,7 +18,7 @@ from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, OffsetCommitRequest, TopicAndPartition
-from model.logical_kafka import LogicalKafka, Produce
+from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
 
 SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
 DECIDED_MS = 1_760_000_000_000
@@ -64,10 +64,15 @@ class Exchange:
     Unless `is_new` the sink has planned before, and its slots have begun before; nothing was committed."""
 
     def __init__(
-        self, version: int = 2, answer: Callable[[Any], Any] = lambda request: None, *, is_new: bool = False
+        self,
+        version: int = 2,
+        answer: Callable[[Any], Any] = lambda request: None,
+        *,
+        is_new: bool = False,
+        last_epoch: int = LAST_EPOCH,
     ) -> None:
         self.sink = replace(SINK, transaction_version=version)
-        self.kafka = LogicalKafka(version)
+        self.kafka = LogicalKafka(version, last_epoch)
         self.asked: Counter[str] = Counter()
         self.requests: list[Any] = []
         self.pauses_ms: list[int] = []

@@ -1191,3 +1191,27 @@ def test_a_coordinator_that_stood_still_is_asked_until_it_has_heard_of_the_slot(
         exchange.commit(found, done)
     assert 30_000 < sum(exchange.pauses_ms) < 35_000
     assert exchange.asked["EndTxn"] == 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: int) -> None:
+    """An operator aborts a decided slot, its leader misses the abort, and another run writes the rows again under
+    another producer id: the marker is then that run's, and no proof that this run's transaction was committed."""
+    exchange = Exchange(version, last_epoch=1)
+    found, done = exchange.tasks(1)
+    overtaken = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
+    waits_for = exchange.run_until(overtaken, is_end_of("orders.0"))
+    exchange.kafka.lose_marker(0, committed=False)
+    exchange.kafka.abort_by_hand("orders.0")
+    exchange.micro_batch(1)
+    with pytest.raises(CommitOutcomeUnknown):
+        exchange.run(overtaken, waits_for)
+    assert [*exchange.kafka.visible, *exchange.kafka.hidden()] == ["0/0"]
+
+
+def is_end_of(transactional_id: str) -> Callable[[Sequence[Effect]], bool]:
+    def is_it(effects: Sequence[Effect]) -> bool:
+        request = getattr(effects[0], "request", None)
+        return isinstance(request, EndTxnRequest) and request.transactional_id == transactional_id
+
+    return is_it
