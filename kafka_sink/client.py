@@ -14,6 +14,7 @@ meanwhile: it has a producer id that another producer may have there.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -45,6 +46,7 @@ from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.throttling import Throttled
 from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
@@ -54,6 +56,8 @@ from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.write import Write
 
+log = logging.getLogger(__name__)
+
 CLOSE_TIMEOUT_S = 5.0
 # A sixteenth of 64 MiB, which ends the wait before, comes back in this time at 80 MB/s.
 GATHER_MS = 50
@@ -62,6 +66,8 @@ GATHER_MS = 50
 RESTED_MS = 1_000
 # A producer that rests for longer gives its memory back.
 IDLE_MEMORY_MS = 10_000
+# How often a writer looks whether a broker that throttles has taken enough.
+LOOK_AGAIN_S = 0.5
 
 
 @contextmanager
@@ -161,10 +167,11 @@ class Producer:
         all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
         write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
         self._is_writing = True
-        if transaction is not None:
-            with self._changed:
+        with self._changed:
+            self._sender.begin_write(monotonic_ms())
+            if transaction is not None:
                 self._sender.begin_transaction(transaction)
-            self._in_transaction = True
+                self._in_transaction = True
         return Write(
             self,
             topic=topic,
@@ -214,6 +221,8 @@ class Producer:
         if answers or self._sender.failure is not None:
             self._sender.handle(answers, monotonic_ms())
             self._notify()
+        if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
+            _tell(throttled, self.config)
 
     def _notify(self) -> None:
         with self._changed:
@@ -222,10 +231,16 @@ class Producer:
 
     # --- waiting, on the writer's thread ------------------------------------------------------------------------------
 
+    def waiting_clock_ms(self) -> int:
+        """What `max.block.ms` is measured by: monotonic, and standing while a broker throttles. That is an answer."""
+        now_ms = monotonic_ms()
+        return now_ms - self._network.throttled_ms(now_ms)
+
     def await_topics(
         self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
     ) -> Mapping[str, TopicSnapshot]:
-        """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms` if that takes a request.
+        """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms`, a time of
+        `waiting_clock_ms`, if that takes a request.
 
         It waits less for a topic of which the cluster says that it does not exist (`Metadata.patience_ends_ms`).
 
@@ -254,10 +269,9 @@ class Producer:
                 self._raise_failure()
                 if answered:
                     _raise_hopeless(missing, snapshot)
-                ends_ms = started_ms + self.config.max_block_ms
+                remaining_ms = started_ms + self.config.max_block_ms - self.waiting_clock_ms()
                 if answered and (patience_ends_ms := self._metadata.patience_ends_ms(missing)) is not None:
-                    ends_ms = min(ends_ms, patience_ends_ms)
-                remaining_ms = ends_ms - monotonic_ms()
+                    remaining_ms = min(remaining_ms, patience_ends_ms - monotonic_ms())
                 if remaining_ms <= 0:
                     raise self._not_known_in_time(missing if answered else [], started_ms)
                 self._network.wakeup()
@@ -267,7 +281,7 @@ class Producer:
     def _not_known_in_time(self, missing: Sequence[str], started_ms: int) -> KafkaSinkError:
         """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
         if missing:
-            return TopicNotFound(topic=missing[0], waited_ms=monotonic_ms() - started_ms)
+            return TopicNotFound(topic=missing[0], waited_ms=self.waiting_clock_ms() - started_ms)
         return BrokersUnreachable(
             bootstrap_servers=self.config.bootstrap_servers_text,
             waited_ms=self.config.max_block_ms,
@@ -275,11 +289,14 @@ class Producer:
         )
 
     def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None:
-        """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, or after the last
-        time that a row could be placed or more memory was free than before: a slow broker is not an absent one.
+        """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, a time of
+        `waiting_clock_ms`, or after the last time that a row could be placed or more memory was free than before: a
+        slow broker is not an absent one. Waits before that for brokers that throttle, as long as it takes.
 
         Raises BufferExhausted, or the error that ended the producer.
         """
+        if self._await_room():
+            started_ms = self.waiting_clock_ms()
         blocked_since_ms, most_available = started_ms, self._accumulator.pool.available_bytes
         while True:
             seen = self._changes
@@ -289,7 +306,7 @@ class Producer:
                 self._network.wakeup()
             if placed_all:
                 return
-            now_ms, available = monotonic_ms(), self._accumulator.pool.available_bytes
+            now_ms, available = self.waiting_clock_ms(), self._accumulator.pool.available_bytes
             placed_some = rows.unplaced_count() < left_before
             if placed_some or available > most_available:
                 blocked_since_ms, most_available = now_ms, available
@@ -301,6 +318,25 @@ class Producer:
                     waited_ms=self.config.max_block_ms,
                 )
             self._await_memory(seen, remaining_ms)
+
+    def _await_room(self) -> bool:
+        """While brokers that throttle have enough to do: rows that wait in Spark do not grow old. Whether it waited.
+
+        What is queued goes meanwhile without lingering. Raises the error that ended the producer.
+        """
+        with self._changed:
+            if self._sender.has_room(monotonic_ms()):
+                return False
+            self._accumulator.begin_flush()
+            self._network.wakeup()
+            try:
+                with _timed(self.metrics.waited_for_memory):
+                    while not self._sender.has_room(monotonic_ms()):
+                        self._raise_failure()
+                        self._changed.wait(LOOK_AGAIN_S)
+            finally:
+                self._accumulator.end_flush()
+        return True
 
     def _await_memory(self, seen: int, timeout_ms: int) -> None:
         """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between; then
@@ -340,11 +376,13 @@ class Producer:
         """
         if not receipts.takers_by_name:
             return
-        check, started_ms = TopicCheck(topic_ids, receipts.takers_by_name), monotonic_ms()
+        check, started_ms = TopicCheck(topic_ids, receipts.takers_by_name), self.waiting_clock_ms()
         with self._changed:
             self._sender.topic_check = check
             self._network.wakeup()
-            self._changed.wait_for(lambda: check.settled or not self.usable, self.config.max_block_ms / 1000)
+            deadline_ms = self.waiting_clock_ms() + self.config.max_block_ms
+            while not check.settled and self.usable and (left_ms := deadline_ms - self.waiting_clock_ms()) > 0:
+                self._changed.wait(left_ms / 1000)
             self._sender.topic_check = None
             if check.recreated is not None:
                 raise check.recreated
@@ -377,6 +415,21 @@ def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
             raise TopicNameInvalid(topic=name)
 
 
+def _tell(throttled: Throttled, config: ProducerConfig) -> None:
+    rate = "" if throttled.bytes_per_s is None else f" {throttled.bytes_per_s:,.0f} bytes/s, and"
+    log.warning(
+        "brokers throttle this task by a quota of its user or of client id %r, for %.0f s so far. They take%s the %s "
+        "bytes that it holds in at least %.0f s more. Rows are not lost; the task waits as long as it takes, and "
+        "delivery.timeout.ms does not count meanwhile. For more, raise the quota (producer_byte_rate, "
+        "request_percentage).",
+        config.client_id,
+        throttled.throttled_ms / 1_000,
+        rate,
+        f"{throttled.waiting_bytes:,}",
+        throttled.rest_ms / 1_000,
+    )
+
+
 def network_settings(config: ProducerConfig) -> NetworkSettings:
     """What the network takes from a producer's configuration."""
     return NetworkSettings(
@@ -401,7 +454,7 @@ def partition_count(config: ProducerConfig, topic: str) -> int:
     """
     producer = Producer(config)
     try:
-        return producer.await_topics(frozenset({topic}), (), monotonic_ms())[topic].partition_count
+        return producer.await_topics(frozenset({topic}), (), producer.waiting_clock_ms())[topic].partition_count
     except KafkaSinkError as error:
         error.of_principal(config.security.principal)
         look_at_hosts(error, config)

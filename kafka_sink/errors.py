@@ -75,6 +75,7 @@
     │   ├── CheckpointBehind
     │   ├── TransactionTimedOut
     │   ├── RateOutlastsTransaction
+    │   ├── QuotaOutlastsTransaction
     │   ├── StateExpired
     │   ├── MarkersLost
     │   ├── FingerprintsLost
@@ -916,7 +917,8 @@ class DeliveryError(KafkaSinkError):
 
 
 class DeliveryTimeout(DeliveryError):
-    """`was_sent`: the records were once, if only in a larger batch that was split."""
+    """`was_sent`: the records were once, if only in a larger batch that was split. `elapsed_ms`: without the time in
+    which their leader throttled. `throttled_ms`: for how long brokers throttled in this write."""
 
     def __init__(
         self,
@@ -928,6 +930,7 @@ class DeliveryTimeout(DeliveryError):
         attempts: int,
         was_sent: bool,
         last_error: str,
+        throttled_ms: int = 0,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -935,10 +938,18 @@ class DeliveryTimeout(DeliveryError):
         self.elapsed_ms = elapsed_ms
         self.attempts = attempts
         self.last_error = last_error
+        self.throttled_ms = throttled_ms
+        quota = (
+            f"Brokers also throttled this write for {throttled_ms} ms, by a quota of its user or client id; that time "
+            "does not count. "
+            if throttled_ms
+            else ""
+        )
         written = "Whether the last attempt was written is unknown." if was_sent else "None of them was sent."
         super().__init__(
             f"{records} records for {topic}-{partition} were not acknowledged within {elapsed_ms} ms "
-            f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. {written} "
+            f"(kafka.delivery.timeout.ms) after {attempts} attempts; last: {last_error or 'no answer'}. "
+            f"{quota}{written} "
             f"Check the partition's leader and in-sync replicas, then run again. {REPLAY}"
         )
 
@@ -1273,6 +1284,38 @@ class RateOutlastsTransaction(ExactlyOnceError):
             f"at the rate that maxRowsPerSecond and maxBytesPerSecond leave to one task: {row_count} of them were "
             f"sent, and there are more. {NOTHING_VISIBLE} {LASTS_TOO_LONG} kafka.transaction.timeout.ms and the "
             "brokers' transaction.max.timeout.ms, or the rate."
+        )
+
+
+class QuotaOutlastsTransaction(ExactlyOnceError):
+    """`left_ms`: until brokers abort the transaction. `waiting_bytes`: of record batches that were not written yet.
+    `rest_ms`: how long the brokers take for them at `bytes_per_s`, 0 where they took none behind a throttle."""
+
+    def __init__(
+        self,
+        *,
+        transactional_id: str,
+        timeout_ms: int,
+        left_ms: int,
+        client_id: str,
+        bytes_per_s: int,
+        waiting_bytes: int,
+        rest_ms: int,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.left_ms = left_ms
+        self.client_id = client_id
+        self.bytes_per_s = bytes_per_s
+        self.waiting_bytes = waiting_bytes
+        self.rest_ms = rest_ms
+        rate = f", at {bytes_per_s} bytes/s" if bytes_per_s else ""
+        super().__init__(
+            f"brokers throttle this write by a quota of its user or of client id {client_id!r} (producer_byte_rate or "
+            f"request_percentage): {waiting_bytes} bytes of transaction {transactional_id!r} wait and take another "
+            f"{rest_ms} ms{rate}, and of its kafka.transaction.timeout.ms {timeout_ms} are {left_ms} ms left. "
+            f"{NOTHING_VISIBLE} {LASTS_TOO_LONG} kafka.transaction.timeout.ms up to the brokers' "
+            "transaction.max.timeout.ms, or the quota (kafka-configs.sh --entity-type clients or users)."
         )
 
 

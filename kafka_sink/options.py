@@ -398,7 +398,7 @@ each task takes that part of the rate. Exact is the number that run at once: the
 fewer. Where fewer tasks run at once than that, as when 16 tasks share 2 cores or the last of them are still running,
 the write is as much slower than asked, and never faster. Where more run at once it is faster, and the commit logs a
 warning. A bound that must hold whatever a job says is a quota of the brokers, which throttle a client id or user
-(KIP-219); the sink obeys, and a task that was throttled logs a warning.
+(KIP-219); the sink waits as long as it takes, and the task logs a warning on its way.
 
 A task hands over a tenth of a second's worth at a time, waits for the next, and catches up with no more than that when
 its source was slow. No timeout of Kafka's begins for rows that wait. With exactly-once a micro-batch's transactions are
@@ -606,10 +606,11 @@ SECTIONS: tuple[Section, ...] = (
     )),
     Section("How long to wait", "All in milliseconds.", (
         Option("kafka.max.block.ms", "max_block_ms", MILLISECONDS_OR_NONE, 60_000,
-               "how long a write waits for metadata, or for buffer memory while none comes back, before it fails"),
+               "how long a write waits for metadata, or for buffer memory while none comes back, before it fails; "
+               "without the time in which a broker throttles"),
         Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", MILLISECONDS, 120_000,
-               "how long a batch may take from its first row to its acknowledgement, retries included; at least "
-               "kafka.linger.ms + kafka.request.timeout.ms"),
+               "how long a batch may take from its first row to its acknowledgement, retries included, without the "
+               "time in which its broker throttles; at least kafka.linger.ms + kafka.request.timeout.ms"),
         Option("kafka.request.timeout.ms", "request_timeout_ms", MILLISECONDS, 30_000,
                "how long one request waits for its answer before the connection is given up"),
         Option("kafka.retry.backoff.ms", "retry_backoff_ms", MILLISECONDS_OR_NONE, 100,

@@ -74,6 +74,8 @@ class RunningProducer(Protocol):
 
     def pause(self, until_ms: int) -> None: ...
 
+    def waiting_clock_ms(self) -> int: ...
+
 
 class Write:
     """`client.Producer.begin` makes one. `finish` is the last call."""
@@ -137,7 +139,7 @@ class Write:
             self._append_slice(part)
 
     def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
-        started_ms = monotonic_ms()
+        started_ms = self._producer.waiting_clock_ms()
         try:
             columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
             topics = self._topics_of(columns)

@@ -8,7 +8,8 @@
         client.topic_settings(topics, names)                 # of each topic
 
 Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
-none is sent again, the same request, to whoever is the right one by then.
+none is sent again, the same request, to whoever is the right one by then. Time in which a broker throttles is not
+counted; deadlines are of the clock that stands meanwhile (`_clock_ms`).
 
 A shell: connections and a clock of its own, driven by the thread that calls, none of its own. The decisions are
 elsewhere: `producer.coordinators` (which answers are definite, who is asked), `commit.two_phase` (what to ask).
@@ -162,7 +163,7 @@ class CoordinatorClient:
     @contextmanager
     def within(self, milliseconds: int) -> Iterator[None]:
         """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
-        self._ends_ms = monotonic_ms() + milliseconds
+        self._ends_ms = self._clock_ms() + milliseconds
         try:
             yield
         finally:
@@ -199,9 +200,10 @@ class CoordinatorClient:
 
     def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
         """Has `requests` go out with whatever is asked next; `await_all` has their answers."""
-        deadline_ms = self._deadline_ms()
+        now_ms = monotonic_ms()
+        deadline_ms = now_ms + self._deadline_ms() - self._clock_ms()
         return [
-            self._coordinators.ask(kind, key, request, now_ms=monotonic_ms(), deadline_ms=deadline_ms)
+            self._coordinators.ask(kind, key, request, now_ms=now_ms, deadline_ms=deadline_ms)
             for kind, key, request in requests
         ]
 
@@ -439,8 +441,12 @@ class CoordinatorClient:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
+    def _clock_ms(self) -> int:
+        now_ms = monotonic_ms()
+        return now_ms - self._network.throttled_ms(now_ms)
+
     def _deadline_ms(self) -> int:
-        deadline_ms = monotonic_ms() + self.config.max_block_ms
+        deadline_ms = self._clock_ms() + self.config.max_block_ms
         return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
 
     def _metadata(self, topics: tuple[str, ...] | None, deadline_ms: int) -> MetadataResponse:
@@ -476,7 +482,7 @@ class CoordinatorClient:
     def _any_node(self, deadline_ms: int) -> int:
         """A node that takes a request now."""
         while (node_id := self._network.least_loaded_node(monotonic_ms())) is None:
-            if monotonic_ms() >= deadline_ms:
+            if self._clock_ms() >= deadline_ms:
                 raise self._unreachable()
             self._turn((), deadline_ms)
         return node_id
@@ -490,16 +496,16 @@ class CoordinatorClient:
 
     def _run(self, errands: Sequence[_Errand], deadline_ms: int) -> None:
         """Until each is done or `deadline_ms` is there."""
-        while not all(errand.done for errand in errands) and monotonic_ms() < deadline_ms:
+        while not all(errand.done for errand in errands) and self._clock_ms() < deadline_ms:
             self._turn(errands, deadline_ms)
 
     def _pause(self, tries: int, deadline_ms: int) -> bool:
         """Backs off after `tries` in a row; False, at once, if `deadline_ms` would be there before that is over."""
         pause_ms = backoff_ms(tries, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._rng)
-        until_ms = monotonic_ms() + pause_ms
+        until_ms = self._clock_ms() + pause_ms
         if until_ms >= deadline_ms:
             return False
-        while monotonic_ms() < until_ms:
+        while self._clock_ms() < until_ms:
             self._turn((), until_ms)
         return True
 
@@ -512,7 +518,7 @@ class CoordinatorClient:
             self._send(errand, now_ms)
         if any(errand.done and not errand.sent for errand in errands):
             wait_ms = 0
-        for answer in self._network.poll(max(0, min(wait_ms, until_ms - now_ms))):
+        for answer in self._network.poll(max(0, min(wait_ms, until_ms - self._clock_ms()))):
             self._take(answer)
         if self._network.failure is not None:
             raise self._network.failure

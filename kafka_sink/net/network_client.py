@@ -6,14 +6,15 @@ Every request that was sent comes back from `poll` exactly once: with its respon
 none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
 
 Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`,
-`failure`, `cluster_id`, `connects` and `interruptions` may be used from another thread.
+`failure`, `cluster_id`, `connects`, `interruptions` and `throttled_ms` may be used from another thread.
 
 Non-obvious:
 
 * `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
 * Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
 * A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
-  and what it has not read yet gets as much more time.
+  and what it has not read yet gets as much more time. A connection that is made meanwhile is read at once, but takes
+  no request either: the quota is the client's, not the connection's.
 * A client belongs to one cluster. Every connection names its cluster before it carries a request, so no request
   reaches another cluster that is behind an address now. A single such address is retried while the client has other
   connections: a broker's address may be reused for a while. Without them the cluster was replaced: a `failure`.
@@ -46,7 +47,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.node import Node, NodeState
+from kafka_sink.net.node import Held, Node, NodeState
 from kafka_sink.net.resolver import resolve as resolve_by_system
 from kafka_sink.net.transport import (
     Address,
@@ -167,6 +168,8 @@ class NetworkClient:
         self._by_key: dict[int, Node] = {}
         # What the next poll returns.
         self._responses: list[ClientResponse] = []
+        # By any of the nodes. Replaced whole, as other threads look at it.
+        self._held = Held()
 
     # --- which node ---------------------------------------------------------------------------------------------------
 
@@ -267,9 +270,23 @@ class NetworkClient:
         node = self._nodes.get(node_id)
         return None if node is None or node.state is not NodeState.READY else _connection(node).finalized_features
 
-    def throttle(self, node_id: int, until_ms: int) -> None:
-        """No request to the node before `until_ms`."""
-        self._nodes[node_id].throttle(until_ms)
+    def throttled_ms(self, now_ms: int) -> int:
+        """For how long any connected broker has throttled this client, all in all."""
+        return self._held.passed_ms(now_ms)
+
+    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
+        """Node id -> for how long (ms) it has throttled this client while connected, and when that ends, or has ended;
+        without those that never did."""
+        if not self._held.until_ms:
+            return {}
+        held = {node.node_id: node.held for node in self._nodes.values() if node.held.until_ms}
+        return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
+
+    def _hold(self, now_ms: int) -> None:
+        """A node began or ceased to throttle."""
+        until_ms = max((node.held.until_ms for node in self._nodes.values()), default=0)
+        if until_ms > now_ms or self._held.until_ms > now_ms:
+            self._held = self._held.ending_at(max(until_ms, now_ms), now_ms)
 
     @property
     def has_in_flight(self) -> bool:
@@ -408,14 +425,15 @@ class NetworkClient:
             self._metrics.response_received(node.node_id)
             if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
                 return
-            node.ready()
+            node.ready(now_ms)
+            self._hold(now_ms)
             if connection.session_lifetime_ms > 0:
                 part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
                 node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
 
     def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
         """Else its connection is closed. A broker that does not know its cluster is believed."""
-        node.throttle(now_ms + _connection(node).throttle_time_ms)
+        node.throttle(now_ms + _connection(node).throttle_time_ms, now_ms)
         found = _connection(node).cluster_id
         if self.cluster_id is None:
             self.cluster_id = found
@@ -504,7 +522,8 @@ class NetworkClient:
         if response is not None:
             self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
-                node.throttle(now_ms + response.throttle_time_ms)
+                node.throttle(now_ms + response.throttle_time_ms, now_ms)
+                self._hold(now_ms)
             if isinstance(answer.request, ProduceRequest):
                 latency_ms = now_ms - answer.token.sent_ms
                 self._metrics.produce_response(
@@ -542,7 +561,7 @@ class NetworkClient:
         if oldest is not None:
             limit_ms = settings.request_timeout_ms
             # While it throttles, a broker does not read what is on its way already.
-            begin_ms = max(oldest.sent_ms, node.throttled_until_ms)
+            begin_ms = max(oldest.sent_ms, node.held.until_ms)
             return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
         return node.used_ms + settings.connections_max_idle_ms, None
 
@@ -579,7 +598,7 @@ class NetworkClient:
                 continue
             failure = deadline[1]
             if failure is None:
-                self._drop(node)
+                self._drop(node, now_ms)
             else:
                 self._disconnect(node, failure + _hint(node), now_ms)
 
@@ -588,11 +607,11 @@ class NetworkClient:
     def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
         """A connection failed: it is closed, what was under way comes back, and the node rests for a while."""
         self._note(node, reason)
-        for answer in self._drop(node):
+        for answer in self._drop(node, now_ms):
             self._respond(node, answer, self.last_error, now_ms)
         self._back_off(node, now_ms)
 
-    def _drop(self, node: Node) -> list[Answer]:
+    def _drop(self, node: Node, now_ms: int) -> list[Answer]:
         """Closes the node's connection, if it has one. Returns what was under way."""
         connection = node.connection
         if connection is None:
@@ -601,7 +620,8 @@ class NetworkClient:
         del self._by_key[node.key]
         if node.state is NodeState.READY and not self._is_connected:
             self.interruptions += 1
-        node.disconnected()
+        node.disconnected(now_ms)
+        self._hold(now_ms)
         self._forget_if_gone(node)
         return connection.close()
 
@@ -624,7 +644,7 @@ class NetworkClient:
         """Closes every connection and the transport. Returns what was still owed: everything under way, unanswered."""
         now_ms = self._clock_ms()
         for node in list(self._by_key.values()):
-            for answer in self._drop(node):
+            for answer in self._drop(node, now_ms):
                 self._respond(node, answer, f"{node}: the client was closed", now_ms)
         self._transport.close_all()
         responses, self._responses = self._responses, []

@@ -23,6 +23,22 @@ from kafka_sink.protocol.sasl import Computation
 from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long a client was held back by a throttle, of one broker or of several at once, and until when it is."""
+
+    until_ms: int = 0
+    told_ms: int = 0
+
+    def passed_ms(self, now_ms: int) -> int:
+        """What has passed of it. Never falls while `now_ms` grows."""
+        return self.told_ms - max(0, self.until_ms - now_ms)
+
+    def ending_at(self, until_ms: int, now_ms: int) -> Held:
+        """The same past, and another end."""
+        return Held(until_ms, self.passed_ms(now_ms) + max(0, until_ms - now_ms))
+
+
 class NodeState(enum.Enum):
     DISCONNECTED = enum.auto()
     CONNECTING = enum.auto()
@@ -46,6 +62,8 @@ class Node:
     used_ms: int = 0
     retry_at_ms: int = 0
     throttled_until_ms: int = 0
+    # By its throttles while it was connected: a broker that is away holds nobody back.
+    held: Held = Held()
     # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
     failures: int = 0
     connect_failures: int = 0
@@ -72,9 +90,11 @@ class Node:
     def can_connect(self, now_ms: int) -> bool:
         return self.state is NodeState.DISCONNECTED and now_ms >= self.retry_at_ms
 
-    def throttle(self, until_ms: int) -> None:
+    def throttle(self, until_ms: int, now_ms: int) -> None:
         """No request before `until_ms`; an earlier time does not shorten a later one."""
         self.throttled_until_ms = max(self.throttled_until_ms, until_ms)
+        if self.state is NodeState.READY:
+            self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
 
     def delay_ms(self, now_ms: int) -> int | None:
         """Milliseconds until a backoff or a throttle ends (0: none is on); None when only an event can help."""
@@ -112,12 +132,16 @@ class Node:
         self.hang_ups = 0
         self.used_ms = now_ms
 
-    def ready(self) -> None:
+    def ready(self, now_ms: int) -> None:
         self.state = NodeState.READY
         self.failures = 0
+        if self.throttled_until_ms > now_ms:
+            self.held = self.held.ending_at(self.throttled_until_ms, now_ms)
 
-    def disconnected(self) -> None:
+    def disconnected(self, now_ms: int) -> None:
         """The connection ended. After a good one the name is resolved anew: its address may have changed."""
+        if self.held.until_ms > now_ms:
+            self.held = self.held.ending_at(now_ms, now_ms)
         if self.state is NodeState.READY:
             self._untried.clear()
         if self.state is NodeState.CONNECTING:

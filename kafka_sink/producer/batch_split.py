@@ -84,6 +84,7 @@ def _parts(
         part.max_timestamp = run.max_timestamp
         part.last_error = batch.last_error
         part.may_be_written = batch.may_be_written
+        part.throttled_ms = batch.throttled_ms
         part.full = True
         part.close(codec)
         part.number(producer, sequence)

@@ -17,7 +17,8 @@ Non-obvious:
 * Those that only read, or delete groups, go as one request: a broker answers the requests of a connection one after
   the other, each half a millisecond or more. Each ask has its own part of the answer, and is sent again without the
   others.
-* A deadline that passes leaves open whether the request was carried out.
+* A deadline that passes leaves open whether the request was carried out. While a broker throttles it does not come
+  nearer: that is an answer, and nothing is sent meanwhile (KIP-219).
 * CONCURRENT_TRANSACTIONS and UNSTABLE_OFFSET_COMMIT mean that the markers of the last transaction are being written,
   which takes a few milliseconds, so the first tries come quickly (KAFKA-5477); a partition without a leader makes it
   last longer.
@@ -121,8 +122,9 @@ def _error_codes(response: Any) -> Iterable[int]:
 @dataclass(slots=True, eq=False)
 class Ask:
     """One request on its way to an answer. `done`: with the definite `response`, or without one, and `error` says why.
-    Before that `error` is the reason why it has none yet, empty if there was none. `refused`: there is no response as
-    the cluster will not say who the coordinator is, with this error code; 0 otherwise."""
+    Before that `error` is the reason why it has none yet, empty if there was none. `deadline_ms`: of the clock that
+    stands while a broker throttles. `refused`: there is no response as the cluster will not say who the coordinator is,
+    with this error code; 0 otherwise."""
 
     kind: CoordinatorKind
     key: str
@@ -221,8 +223,8 @@ class Coordinators:
 
     def ask(self, kind: CoordinatorKind, key: str, request: Request, *, now_ms: int, deadline_ms: int) -> Ask:
         """Has `request` sent to the coordinator of `key` from the next `run_once` on, until it is answered or
-        `deadline_ms` is there."""
-        ask = Ask(kind, key, request, deadline_ms, not_before_ms=now_ms)
+        `deadline_ms` is there, later by the time for which brokers throttle from now on."""
+        ask = Ask(kind, key, request, deadline_ms - self._network.throttled_ms(now_ms), not_before_ms=now_ms)
         self._asks.append(ask)
         self._coordinators.setdefault((kind, key), _Coordinator())
         return ask
@@ -234,15 +236,16 @@ class Coordinators:
 
     def run_once(self, now_ms: int) -> int:
         """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
+        waited_until_ms = now_ms - self._network.throttled_ms(now_ms)
         for ask in self._asks:
-            if not ask.done and now_ms >= ask.deadline_ms:
+            if not ask.done and waited_until_ms >= ask.deadline_ms:
                 ask.error = ask.error or self._network.last_error or "no broker took the request"
                 ask.done = True
         self._asks = [ask for ask in self._asks if not ask.done]
         waits = [LONGEST_POLL_MS]
         reads: dict[tuple[int, CoordinatorKind, Hashable], list[Ask]] = {}
         for ask in self._asks:
-            waits.append(ask.deadline_ms - now_ms)
+            waits.append(ask.deadline_ms - waited_until_ms)
             if not ask.in_flight:
                 waits.append(self._send(ask, reads, now_ms))
         for (node_id, *_), asks in reads.items():

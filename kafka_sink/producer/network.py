@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kafka_sink.protocol.requests import Broker, Request
@@ -35,6 +35,10 @@ class Network(Protocol):
     getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
     up, and why; empty if none. `learn` takes a broker that an answer named: it can be sent to from then on.
     `interruptions`: how often the last open connection ended.
+
+    A broker whose quota the client exceeds says for how long it takes nothing (KIP-219). `throttles`: node id -> how
+    long (ms) that was until now, and when the last one ends, without nodes that never did; `throttled_ms`: the time in
+    which any of them did. A node that is not connected does not throttle.
     """
 
     @property
@@ -44,6 +48,8 @@ class Network(Protocol):
     def ready(self, node_id: int, now_ms: int) -> bool: ...
     def is_down(self, node_id: int) -> bool: ...
     def least_loaded_node(self, now_ms: int) -> int | None: ...
+    def throttled_ms(self, now_ms: int) -> int: ...
+    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]: ...
     def send(
         self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
     ) -> None: ...

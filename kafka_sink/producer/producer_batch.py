@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kafka_sink.producer.filling import Filling
 
 NO_COMPRESSION = 0
+NO_NODE = -1
 
 
 class BatchState(Enum):
@@ -62,6 +63,8 @@ class ProducerBatch:
     and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
     `records_bytes`: what its records take uncompressed, known once it is closed; so is `checksum`, their CRC-32C then,
     if its write keeps runs. `may_be_written`: an attempt ended without an answer, or with one that leaves it open.
+    `node_id`: whom it was sent to last. `throttled_ms`: for how long that one, or its leader, has throttled since it
+    was created; that time is the broker's answer and does not count as waiting.
     """
 
     __slots__ = (
@@ -80,6 +83,7 @@ class ProducerBatch:
         "last_error",
         "max_timestamp",
         "may_be_written",
+        "node_id",
         "place",
         "receipts",
         "record_count",
@@ -87,6 +91,7 @@ class ProducerBatch:
         "records_crc",
         "retry_at_ms",
         "state",
+        "throttled_ms",
         "topic_id",
         "topic_partition",
     )
@@ -119,6 +124,8 @@ class ProducerBatch:
         self.attempts = 0
         self.last_attempt_ms = 0
         self.may_be_written = False
+        self.node_id = NO_NODE
+        self.throttled_ms = 0
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
@@ -139,6 +146,10 @@ class ProducerBatch:
     def size_bytes(self) -> int:
         """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
         return self.end if self.filling is None else self.filling.size_bytes(self.place)
+
+    def waited_ms(self, now_ms: int) -> int:
+        """What `delivery.timeout.ms` bounds."""
+        return now_ms - self.created_ms - self.throttled_ms
 
     @property
     def in_flight(self) -> bool:

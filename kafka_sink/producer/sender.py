@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ from kafka_sink.errors import (
     KafkaSinkError,
     ProduceRejected,
     ProducerIdRefused,
+    QuotaOutlastsTransaction,
     RecordTooLarge,
     TopicAuthorizationFailed,
     TopicRecreated,
@@ -49,6 +51,7 @@ from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.throttling import WINDOW_MS, Throttled, Throttling
 from kafka_sink.producer.topic_check import TopicCheck
 from kafka_sink.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
@@ -77,6 +80,10 @@ from kafka_sink.records.record_runs import records_at
 ACKS = {"all": -1, "1": 1, "0": 0}
 # To look for an old batch is to look at all of them, which thousands of partitions make thousands.
 EXPIRY_GRAIN_MS = 100
+# For a broker that throttles waits what goes within this part of `delivery.timeout.ms`; the rest waits in Spark.
+ROOM_PART = 4
+# The part of a transaction's time that is for its marker and its commit.
+COMMIT_PART = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,10 @@ class Sender:
         # The network's interruptions when the id was asked for.
         self._interruptions = 0
         self._next_expiry_ms = 0
+        self._throttling = Throttling()
+        # How long each node had throttled when batches were last credited with it.
+        self._credited_ms: dict[int, int] = {}
+        self._write_began_ms = 0
         # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
         self.produces_by_name = False
         # That of the write which is about to end; set by its writer, under the lock.
@@ -136,7 +147,12 @@ class Sender:
         self.probe: Probe | None = None
         self.failure: KafkaSinkError | None = None
 
-    # --- transactions, begun and ended by a writer under the lock -----------------------------------------------------
+    # --- writes, begun and ended by a writer under the lock -----------------------------------------------------------
+
+    def begin_write(self, now_ms: int) -> None:
+        """What is said of throttling from now on is said of this write."""
+        self._write_began_ms = now_ms
+        self._throttling.began(self._network.throttled_ms(now_ms))
 
     def begin_transaction(self, transaction: Transaction) -> None:
         """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
@@ -160,6 +176,7 @@ class Sender:
     def run_once(self, now_ms: int) -> int:
         """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
         with self._lock:
+            self._look_at_throttles(now_ms)
             self._expire(now_ms)
             if self._id_may_be_taken():
                 self._sequences.used_up = True
@@ -290,6 +307,7 @@ class Sender:
                 batch.number(self._producer, self._sequences.number(batch))
             batch.attempts += 1
             batch.last_attempt_ms = now_ms
+            batch.node_id = node_id
             batch.step("send")
             self._metrics.batch_sent(
                 batch.topic_partition.topic,
@@ -319,6 +337,7 @@ class Sender:
     def handle(self, answers: Iterable[Answer], now_ms: int) -> None:
         """Takes the answers of one poll."""
         with self._lock:
+            self._look_at_throttles(now_ms)
             for answer in answers:
                 if self._coordinators.handle(answer, now_ms):
                     continue
@@ -452,6 +471,7 @@ class Sender:
         if self._release_if_failed(batch) or self._ends_renumbering(batch):
             return
         self._sequences.acknowledged(batch, now_ms)
+        self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
         batch.step("acknowledge")
         batch.receipts.acknowledged(batch, base_offset)
         self._accumulator.deallocate(batch)
@@ -510,27 +530,110 @@ class Sender:
     def _backoff_ms(self, attempts: int) -> int:
         return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
 
+    # --- throttling, by brokers whose quota is exceeded ---------------------------------------------------------------
+
+    def _look_at_throttles(self, now_ms: int) -> None:
+        throttles = self._network.throttles(now_ms)
+        if throttles:
+            until_ms = {node_id: until_ms for node_id, (_, until_ms) in throttles.items()}
+            self._throttling.looked(now_ms, self._network.throttled_ms(now_ms), until_ms)
+
+    def _credit(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        """Time in which a batch's leader throttles, or the node at which one of its partition is, is no waiting."""
+        throttled_ms = {node_id: passed_ms for node_id, (passed_ms, _) in self._network.throttles(now_ms).items()}
+        new_ms = {
+            node_id: more_ms
+            for node_id, passed_ms in throttled_ms.items()
+            if (more_ms := passed_ms - self._credited_ms.get(node_id, 0)) > 0
+        }
+        self._credited_ms = throttled_ms
+        if not new_ms:
+            return
+        of_partition: defaultdict[TopicPartition, int] = defaultdict(int)
+        for batch in batches:
+            more_ms = max(new_ms.get(node_id, 0) for node_id in self._nodes_of(batch))
+            of_partition[batch.topic_partition] = max(more_ms, of_partition[batch.topic_partition])
+        for batch in batches:
+            more_ms = min(of_partition[batch.topic_partition], batch.waited_ms(now_ms))
+            batch.throttled_ms += more_ms
+
+    def _nodes_of(self, batch: ProducerBatch) -> Sequence[int]:
+        """Whom it waits for: who leads its partition, and who has it."""
+        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        return (leader, batch.node_id) if batch.in_flight else (leader,)
+
+    def _waiting(self, batches: Iterable[ProducerBatch]) -> Mapping[int, int]:
+        """Bytes, by the node that has them or will get them."""
+        waiting: defaultdict[int, int] = defaultdict(int)
+        for batch in batches:
+            waiting[self._nodes_of(batch)[-1]] += batch.size_bytes
+        return waiting
+
+    def _all_batches(self) -> list[ProducerBatch]:
+        """Those that were sent first: they know why they are not acknowledged."""
+        return [*self._sequences.unanswered(), *self._accumulator.queued()]
+
+    def has_room(self, now_ms: int) -> bool:
+        """Whether a writer may hand over more rows; else they would grow old in the queue of a broker that throttles.
+        Under the lock."""
+        if not self._throttling.is_felt:
+            return True
+        part_ms = self._config.delivery_timeout_ms // ROOM_PART
+        return self._throttling.has_room(self._waiting(self._all_batches()), now_ms, part_ms)
+
+    def to_tell(self, now_ms: int) -> Throttled | None:
+        """What the log should say now of a write that is throttled; None: nothing."""
+        with self._lock:
+            if not self._throttling.is_to_be_told():
+                return None
+            return self._throttling.tell(self._waiting(self._all_batches()), now_ms)
+
+    def _foresee(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        """Fails a write that brokers throttle for longer than they leave its transaction open: they would abort it."""
+        transaction = self._transactions.transaction
+        if transaction is None or transaction.timeout_ms is None or not self._throttling.is_felt:
+            return
+        timeout_ms = transaction.timeout_ms
+        left_ms = self._write_began_ms + timeout_ms - now_ms
+        known = self._throttling.outlasts(
+            left_ms - timeout_ms // COMMIT_PART, self._waiting(batches), now_ms, min(WINDOW_MS, timeout_ms // 4)
+        )
+        if known is not None:
+            self._fail(
+                QuotaOutlastsTransaction(
+                    transactional_id=transaction.transactional_id,
+                    timeout_ms=timeout_ms,
+                    left_ms=max(0, left_ms),
+                    client_id=self._config.client_id,
+                    bytes_per_s=round(known.bytes_per_s or 0),
+                    waiting_bytes=known.waiting_bytes,
+                    rest_ms=known.rest_ms,
+                )
+            )
+
     # --- how it ends --------------------------------------------------------------------------------------------------
 
     def _expire(self, now_ms: int) -> None:
-        """A batch that is older than `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
+        """A batch that has waited for `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
-        oldest_ms = now_ms - self._config.delivery_timeout_ms
-        # Those that were sent first: they know why they are not acknowledged.
-        for batch in [*self._sequences.unanswered(), *self._accumulator.queued()]:
-            if batch.created_ms <= oldest_ms and not batch.checked_out:
+        batches = self._all_batches()
+        self._credit(batches, now_ms)
+        for batch in batches:
+            if batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms and not batch.checked_out:
                 batch.settle()
                 self._fail(self._undelivered(batch, now_ms))
                 return
+        self._foresee(batches, now_ms)
 
     def _undelivered(self, batch: ProducerBatch, now_ms: int) -> DeliveryTimeout:
         return DeliveryTimeout(
             topic=batch.topic_partition.topic,
             partition=batch.topic_partition.partition,
             records=batch.record_count,
-            elapsed_ms=now_ms - batch.created_ms,
+            elapsed_ms=batch.waited_ms(now_ms),
+            throttled_ms=max(batch.throttled_ms, self._throttling.throttled_ms),
             attempts=batch.attempts,
             was_sent=batch.attempts > 0 or batch.base_sequence != NO_SEQUENCE,
             last_error=self._why_undelivered(batch),

@@ -45,12 +45,14 @@ OF_TRANSACTION = FENCED | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One run of a transactional id, opened by somebody else. `version`: 1 or 2, the brokers' `transaction.version`."""
+    """One run of a transactional id, opened by somebody else. `version`: 1 or 2, the brokers' `transaction.version`.
+    `timeout_ms`: after which brokers abort it; None: long after the write."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int
+    timeout_ms: int | None = None
 
 
 class State(Enum):

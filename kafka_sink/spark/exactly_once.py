@@ -417,6 +417,7 @@ def _produce(
         producer_id=begun.ids.producer_id,
         producer_epoch=begun.ids.producer_epoch,
         version=sink.transaction_version,
+        timeout_ms=sink.timeout_ms,
     )
     fingerprint = Fingerprint()
     with lease(config.producer, sink.cluster_id) as producer:

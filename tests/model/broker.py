@@ -24,8 +24,9 @@ from model.connection import Connection
 from model.controller import Controller
 from model.image import NO_LEADER, PartitionState, TopicImage
 from model.internal_topics import INTERNAL_TOPICS
+from model.quota import Quota
 from model.replica_manager import ReplicaManager
-from model.settings import API_VERSIONS, METADATA, ClusterSettings
+from model.settings import API_VERSIONS, METADATA, PRODUCE, ClusterSettings
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
@@ -69,6 +70,7 @@ class Broker:
         self._producer_ids: deque[int] = deque()
         self._refusals: dict[int, deque[ErrorCode]] = {}
         self._throttle_times_ms: deque[int] = deque()
+        self._quota: Quota | None = None
         self._handlers: dict[int, Callable[[Connection, Request], None]] = {
             METADATA: self._metadata,
             API_VERSIONS: self._tell_api_versions,
@@ -88,8 +90,13 @@ class Broker:
         """The next answers tell their client to wait, and its connection is not read meanwhile."""
         self._throttle_times_ms.extend([throttle_time_ms] * answers)
 
+    def limit(self, bytes_per_s: float | None) -> None:
+        """From now on Produce has this quota; None: none."""
+        self._quota = None if bytes_per_s is None else Quota(bytes_per_s)
+
     def forgive(self) -> None:
-        """Takes back what `refuse` and `throttle` have not used up."""
+        """Takes back what `refuse` and `throttle` have not used up, and the quota."""
+        self._quota = None
         self._refusals.clear()
         self._throttle_times_ms.clear()
 
@@ -148,6 +155,7 @@ class Broker:
         if self._connections.get(connection.connection_id) is not connection:
             return
         throttle_time_ms = self._throttle_times_ms.popleft() if self._throttle_times_ms else 0
+        throttle_time_ms = max(throttle_time_ms, self._by_quota_ms(connection, request))
         kio_version = kio_module(request.api_key, request.version, "response")
         message = build(
             getattr(kio_version, entity), throttle_time=timedelta(milliseconds=throttle_time_ms), **fields
@@ -156,10 +164,18 @@ class Broker:
         if not connection.is_gone:
             frame = encode_response(request, message)
             self._outgoing.append(Outgoing(self.node_id, connection.connection_id, frame))
+        self._throttle(connection, throttle_time_ms)
+        self._handle_next(connection)
+
+    def _by_quota_ms(self, connection: Connection, request: Request) -> int:
+        if self._quota is None or request.api_key != PRODUCE:
+            return 0
+        return self._quota.throttle_time_ms(connection.request_bytes, self._timeline.now_ms)
+
+    def _throttle(self, connection: Connection, throttle_time_ms: int) -> None:
         if throttle_time_ms:
             connection.is_throttled = True
             self._timeline.call_in(throttle_time_ms, lambda: self._unthrottle(connection))
-        self._handle_next(connection)
 
     def leave_unanswered(self, connection: Connection, is_failed: bool) -> None:
         if self._connections.get(connection.connection_id) is not connection:

@@ -5,9 +5,9 @@ The seam for tests and simulations. What comes over a connection goes to `receiv
 same seed, settings and calls give the same bytes.
 
 Modelled: replication by fetch rounds, high watermarks, the ISR, elections, truncation, idempotence, the produce
-purgatory, lagging metadata, throttling, topics that go, come back and grow, transactions, the offsets of groups that
-nobody joins. Not modelled: members of groups, Fetch, retention, quotas that are measured, a controller that fails, SASL
-and TLS.
+purgatory, lagging metadata, throttling, a broker's quota of produced bytes, topics that go, come back and grow,
+transactions, the offsets of groups that nobody joins. Not modelled: members of groups, Fetch, retention, other quotas,
+a controller that fails, SASL and TLS.
 
 Source: the Kafka classes named in each module.
 """
@@ -231,6 +231,10 @@ class Cluster:
         if node_id == NO_LEADER:
             raise Refused(ErrorCode.coordinator_not_available, transactional_id)
         self.transaction_coordinators[node_id].spend_epochs(transactional_id)
+
+    def limit(self, node_id: int, bytes_per_s: float | None) -> None:
+        """The broker's quota of produced bytes from now on, of all clients together; None: none."""
+        self.brokers[node_id].limit(bytes_per_s)
 
     def throttle(self, node_id: int, throttle_time_ms: int, answers: int = 1) -> None:
         """The broker's next answers have this throttle time, and it does not read their connections meanwhile."""

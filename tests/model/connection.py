@@ -22,10 +22,14 @@ class Connection:
     is_throttled: bool = False
     is_gone: bool = False
     is_being_handled: bool = False
+    # Of the request that is being handled, or was last.
+    request_bytes: int = 0
 
     def next_frame(self) -> bytes | None:
         """The next request that may be handled now; from then on the connection is busy."""
         if self.is_busy or self.is_throttled or not self.received:
             return None
         self.is_busy = True
-        return self.received.popleft()
+        frame = self.received.popleft()
+        self.request_bytes = len(frame)
+        return frame

@@ -167,15 +167,16 @@ FROM_HISTORY: tuple[Mutant, ...] = (
     Mutant(
         "the delivery deadline is ignored",
         f"{PRODUCER}/sender.py",
-        "            if batch.created_ms <= oldest_ms and not batch.checked_out:\n",
+        "            if batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms and not batch.checked_out:\n",
         "            if False:\n",
         f"{TESTS_PRODUCER}/test_sender.py::test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire",
     ),
     Mutant(
         "the delivery deadline begins anew with each attempt",
         f"{PRODUCER}/sender.py",
-        "            if batch.created_ms <= oldest_ms and not batch.checked_out:\n",
-        "            if max(batch.created_ms, batch.last_attempt_ms) <= oldest_ms and not batch.checked_out:\n",
+        "            if batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms and not batch.checked_out:\n",
+        "            began_ms = max(batch.created_ms, batch.last_attempt_ms)\n"
+        "            if now_ms - began_ms >= self._config.delivery_timeout_ms and not batch.checked_out:\n",
         f"{TESTS_PRODUCER}/test_sender.py::"
         "test_the_delivery_deadline_counts_from_the_first_row_and_not_from_the_last_attempt",
     ),
@@ -703,9 +704,114 @@ NETWORK: tuple[Mutant, ...] = (
     Mutant(
         "what was under way on a connection that broke never comes back",
         f"{NET}/network_client.py",
-        "        for answer in self._drop(node):\n            self._respond(node, answer, self.last_error, now_ms)\n",
-        "        self._drop(node)\n",
+        "        for answer in self._drop(node, now_ms):\n"
+        "            self._respond(node, answer, self.last_error, now_ms)\n",
+        "        self._drop(node, now_ms)\n",
         f"{TESTS_NET}/test_network_client.py::TestConnectionLost::test_everything_under_way_comes_back_with_the_reason",
+    ),
+    Mutant(
+        "the time for which a leader throttles makes rows old",
+        f"{PRODUCER}/sender.py",
+        "            batch.throttled_ms += more_ms\n",
+        "            pass\n",
+        80,
+    ),
+    Mutant(
+        "a broker that throttles excuses one that hangs",
+        f"{PRODUCER}/sender.py",
+        "            more_ms = max(new_ms.get(node_id, 0) for node_id in self._nodes_of(batch))\n",
+        "            more_ms = max(new_ms.values())\n",
+        f"{TESTS_PRODUCER}/test_throttling.py::"
+        "test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time",
+    ),
+    Mutant(
+        "rows behind a batch at a former leader that throttles grow old",
+        f"{PRODUCER}/sender.py",
+        "        return (leader, batch.node_id) if batch.in_flight else (leader,)\n",
+        "        return (leader,)\n",
+        f"{TESTS_PRODUCER}/test_throttling.py::"
+        "test_what_waits_behind_a_batch_at_a_former_leader_that_throttles_does_not_grow_old",
+    ),
+    Mutant(
+        "parts of a split batch are as old as if nobody had throttled",
+        f"{PRODUCER}/batch_split.py",
+        "        part.throttled_ms = batch.throttled_ms\n",
+        "",
+        f"{TESTS_PRODUCER}/test_throttling.py::"
+        "test_a_part_of_a_split_batch_keeps_what_its_batch_was_throttled",
+    ),
+    Mutant(
+        "a broker that went away throttles all the same",
+        f"{NET}/node.py",
+        "        if self.held.until_ms > now_ms:\n"
+        "            self.held = self.held.ending_at(now_ms, now_ms)\n",
+        "",
+        f"{TESTS_NET}/test_network_client.py::TestThrottle::test_only_while_it_is_connected",
+    ),
+    Mutant(
+        "a new connection is given the time of the throttle before it",
+        f"{NET}/network_client.py",
+        "            begin_ms = max(oldest.sent_ms, node.held.until_ms)\n",
+        "            begin_ms = max(oldest.sent_ms, node.throttled_until_ms)\n",
+        f"{TESTS_NET}/test_network_client.py::TestThrottle::test_a_new_connection_is_read_at_once",
+    ),
+    Mutant(
+        "max.block.ms counts while a broker throttles",
+        CLIENT,
+        "        return now_ms - self._network.throttled_ms(now_ms)\n",
+        "        return now_ms\n",
+        f"{TESTS_CLIENT}::test_max_block_ms_stands_while_a_broker_throttles",
+    ),
+    Mutant(
+        "rows are taken in without end while a broker throttles",
+        f"{PRODUCER}/sender.py",
+        "        if not self._throttling.is_felt:\n            return True\n",
+        "        return True\n",
+        f"{TESTS_PRODUCER}/test_throttling.py::test_rows_may_come_as_fast_as_they_go",
+    ),
+    Mutant(
+        "a writer that waits for room lets what it has handed over linger",
+        CLIENT,
+        "            self._accumulator.begin_flush()\n"
+        "            self._network.wakeup()\n"
+        "            try:\n"
+        "                with _timed(self.metrics.waited_for_memory):\n",
+        "            self._accumulator._flushing += 0\n"
+        "            self._accumulator.end_flush = lambda: None\n"
+        "            try:\n"
+        "                with _timed(self.metrics.waited_for_memory):\n",
+        f"{TESTS_CLIENT}::test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough",
+    ),
+    Mutant(
+        "that a quota outlasts a transaction is left to its brokers",
+        f"{PRODUCER}/sender.py",
+        "        self._foresee(batches, now_ms)\n",
+        "",
+        f"{TESTS_PRODUCER}/test_throttling.py::"
+        "test_a_transaction_that_a_quota_outlasts_fails_before_its_time_is_up",
+    ),
+    Mutant(
+        "a transaction ends by a guess at the rate",
+        f"{PRODUCER}/throttling.py",
+        "            if (is_known or left_ms <= 0) and node",
+        "            if node",
+        f"{TESTS_PRODUCER}/test_throttling.py::test_a_guess_does_not_end_a_transaction",
+    ),
+    Mutant(
+        "a deadline of a coordinator's answer passes while brokers throttle",
+        f"{PRODUCER}/coordinators.py",
+        "        waited_until_ms = now_ms - self._network.throttled_ms(now_ms)\n",
+        "        waited_until_ms = now_ms\n",
+        f"{TESTS_PRODUCER}/test_coordinators.py::TestDeadline::"
+        "test_does_not_come_nearer_while_a_broker_throttles",
+    ),
+    Mutant(
+        "a commit does not wait for brokers that throttle",
+        COORDINATOR_CLIENT,
+        "        return now_ms - self._network.throttled_ms(now_ms)\n",
+        "        return now_ms\n",
+        f"{TESTS_COORDINATOR_CLIENT}::TestThrottled::"
+        "test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for",
     ),
     Mutant(
         "a broker that throttles is sent requests",

@@ -131,6 +131,7 @@ def make_plan(seed: int) -> Plan:
     )
     if len(nodes) > 1 and rng.random() < 0.05:
         plan = _of_stopping_leaders(plan, rng)
+    plan = _with_quotas(plan, random.Random(f"{seed}/of-quotas"))
     return replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
 
 
@@ -174,6 +175,75 @@ def _of_stopping_leaders(plan: Plan, rng: random.Random) -> Plan:
         metadata_lag_ms=(1, 20),
         failure_detection_ms=(200, 1_000),
         faults=tuple(sorted(stops, key=_time)),
+        faults_end_ms=faults_end_ms,
+    )
+
+
+def _with_quotas(plan: Plan, rng: random.Random) -> Plan:
+    """By dice of its own: the other seeds stay what they are."""
+    chance = rng.random()
+    if chance < 0.05:
+        return _of_quotas(plan, rng)
+    if chance < 0.15:
+        return replace(plan, faults=tuple(sorted([*plan.faults, *_quotas_beside(plan, rng)], key=_time)))
+    return plan
+
+
+def _quotas_beside(plan: Plan, rng: random.Random) -> list[Fault]:
+    """Beside whatever else goes wrong."""
+    begins_ms = [int(rng.random() ** 2 * plan.faults_end_ms) for _ in range(rng.choice((1, 2)))]
+    return [
+        Fault(
+            at_ms, "quota", lasts_ms=min(rng.choice((4_000, 15_000, 40_000)), plan.faults_end_ms - at_ms),
+            node=rng.choice(plan.nodes), number=_little(plan.writers, rng),
+        )
+        for at_ms in begins_ms
+    ]  # fmt: skip
+
+
+def _little(writers: tuple[WriterPlan, ...], rng: random.Random) -> int:
+    """Bytes a second, such that all that writers have in memory takes so many seconds: no throttle lasts much longer
+    than the quota."""
+    memory_bytes = sum(writer.config.buffer_memory for writer in writers)
+    return max(100, memory_bytes // rng.choice((5, 15, 30)))
+
+
+def _of_quotas(plan: Plan, rng: random.Random) -> Plan:
+    """Nothing goes wrong, but for long brokers take no more than a little at a time: each write takes many delivery
+    timeouts. Some brokers are faster than others, and a quota may be lowered or given up in mid-write."""
+    delivery_timeout_ms = rng.choice((5_000, 12_000))
+
+    def hurried(config: ProducerConfig) -> ProducerConfig:
+        return replace(
+            config, acks="all", enable_idempotence=rng.random() < 0.9, linger_ms=rng.choice((0, 100, 2_000)),
+            max_block_ms=3_000, request_timeout_ms=rng.choice((500, 2_000)), delivery_timeout_ms=delivery_timeout_ms,
+            compression_type=rng.choice(("none", "lz4")),
+        )  # fmt: skip
+
+    def large(write: WritePlan) -> WritePlan:
+        batches = tuple((rng.choice((0, 0, 1_000)), rng.randint(20, 60)) for _ in range(rng.randint(2, 6)))
+        return replace(write, shape=replace(write.shape, value_bytes=(200, 900, 3_000)), batches=batches)
+
+    writers = tuple(
+        replace(writer, config=hurried(writer.config), writes=tuple(map(large, writer.writes)))
+        for writer in plan.writers
+    )
+    faults_end_ms = rng.choice((60_000, 150_000))
+    faults = [
+        Fault(
+            begin_ms, "quota", lasts_ms=rng.choice((20_000, faults_end_ms)), node=node,
+            number=_little(writers, rng),
+        )
+        for node in rng.sample(plan.nodes, rng.randint(1, len(plan.nodes)))
+        for begin_ms in sorted({0, rng.choice((0, 5_000, 30_000))})
+    ]  # fmt: skip
+    return replace(
+        plan,
+        topics=tuple(replace(topic, max_message_bytes=1_048_588) for topic in plan.topics),
+        writers=writers,
+        replica_fetch_ms=(1, 5),
+        latency_ms=min(plan.latency_ms, 5.0),
+        faults=tuple(sorted(faults, key=_time)),
         faults_end_ms=faults_end_ms,
     )
 

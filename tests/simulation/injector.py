@@ -198,6 +198,10 @@ class Injector:
         self._cluster.throttle(fault.node, int(fault.number), fault.times)
         return None
 
+    def quota(self, fault: Fault) -> End:
+        self._cluster.limit(fault.node, fault.number)
+        return lambda: self._cluster.limit(fault.node, None)
+
     def refuse_produce(self, fault: Fault) -> End:
         return self._refuse(fault, PRODUCE)
 

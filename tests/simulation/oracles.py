@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafka.partitioner.default import murmur2
 
-from kafka_sink.errors import ProduceRejected, ProducerIdRefused, TopicRecreated
+from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, ProducerIdRefused, TopicRecreated
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
@@ -70,14 +70,22 @@ def refusals_are_the_brokers_doing(outcome: Outcome) -> Iterable[str]:
             yield f"{write}: {write.error}"
 
 
+def quotas_end_nothing(outcome: Outcome) -> Iterable[str]:
+    """A write that only quotas hold up ends well, however long it takes."""
+    for write in outcome.writes:
+        if outcome.only_quotas and isinstance(write.error, DeliveryError | ClusterError):
+            yield f"{write}: {write.error}"
+
+
 def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
     """`delivery.timeout.ms` after the last row was placed, a write has ended; the Sender looks once a second, and
-    for old batches not at each look. By name, brokers are then asked for up to `max.block.ms`."""
+    for old batches not at each look. By name, brokers are then asked for up to `max.block.ms`. Time in which brokers
+    throttle comes on top."""
     for write in outcome.writes:
         if write.flushed_ms is None or write.ended_ms is None:
             continue
         took_ms = write.ended_ms - write.flushed_ms
-        budget_ms = write.delivery_timeout_ms + (0 if outcome.topic_ids else write.max_block_ms)
+        budget_ms = write.delivery_timeout_ms + (0 if outcome.topic_ids else write.max_block_ms) + write.throttled_ms
         if took_ms > budget_ms + LONGEST_POLL_MS + EXPIRY_GRAIN_MS + outcome.pauses_ms:
             yield f"{write} took {took_ms} ms to flush, it has {budget_ms} ms"
 
@@ -262,6 +270,7 @@ ORACLES: tuple[Callable[[Outcome], Iterable[str]], ...] = (
     nothing_silent,
     progress,
     refusals_are_the_brokers_doing,
+    quotas_end_nothing,
     flush_is_bounded,
     receipts_are_complete,
     acknowledged_is_there,

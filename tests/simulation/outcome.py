@@ -23,6 +23,7 @@ class WriteOutcome:
     `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
     `key_partitions`: the id and the number of partitions with which the write saw each topic first. `receipts` once it
     ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
+    `throttled_ms`: since then, by any broker.
     """
 
     writer: int
@@ -44,6 +45,7 @@ class WriteOutcome:
     error: KafkaSinkError | None = None
     flushed_ms: int | None = None
     ended_ms: int | None = None
+    throttled_ms: int = 0
 
     @property
     def keeps_order(self) -> bool:
@@ -119,7 +121,8 @@ class PoolState:
 class Outcome:
     """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
     deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `pauses_ms`:
-    for how long Sender threads did nothing. `refusals`: the codes that brokers were made to answer with."""
+    for how long Sender threads did nothing. `refusals`: the codes that brokers were made to answer with.
+    `only_quotas`: nothing else went wrong."""
 
     writes: list[WriteOutcome]
     logs: Mapping[LogKey, Sequence[Record]]
@@ -129,3 +132,4 @@ class Outcome:
     recreated: Mapping[str, Sequence[int]] = field(default_factory=dict)
     pauses_ms: int = 0
     refusals: frozenset[int] = frozenset()
+    only_quotas: bool = False

@@ -198,6 +198,7 @@ class SimulatedProducer:
         self.name = name
         self.config = config
         self.changes = 0
+        self.waits_for_room = 0
         # Its thread does nothing before this: a collection of garbage, a machine that is busy.
         self.paused_until_ms = 0
         self._scheduler = scheduler
@@ -234,6 +235,9 @@ class SimulatedProducer:
 
     def wakeup(self) -> None:
         self.network.wakeup()
+
+    def waiting_clock_ms(self) -> int:
+        return self._scheduler.now_ms - self.network.throttled_ms(self._scheduler.now_ms)
 
     def close(self) -> None:
         self._closing = ProducerClosed(reason="its write ended before every row was acknowledged")

@@ -166,6 +166,7 @@ class Simulation:
         )
         self._writes.append(outcome)
         rng = self._rng(f"writer/{writer}/{outcome.write}")
+        producer.sender.begin_write(self._scheduler.now_ms)
         write = VirtualWrite(producer, self._scheduler, rng, outcome)
         self._say(f"{outcome} begins")
         try:
@@ -175,6 +176,7 @@ class Simulation:
                     make_rows(rng, plan.shape, writer, outcome.write, len(outcome.rows), count)
                 )
             outcome.flushed_ms = self._scheduler.now_ms
+            outcome.throttled_ms = -producer.network.throttled_ms(self._scheduler.now_ms)
             yield from write.finish()
         except KafkaSinkError as error:
             outcome.error = error
@@ -183,6 +185,8 @@ class Simulation:
         else:
             producer.rest()
         outcome.ended_ms = self._scheduler.now_ms
+        if outcome.flushed_ms is not None:
+            outcome.throttled_ms += producer.network.throttled_ms(self._scheduler.now_ms)
         self._say(f"{outcome}{f': {outcome.error}' if outcome.error else ''}")
         return outcome
 
@@ -224,6 +228,7 @@ class Simulation:
             faults_end_ms=self.plan.faults_end_ms,
             topic_ids=self.plan.topic_ids,
             recreated=self._injector.recreated,
+            only_quotas={fault.kind for fault in self.plan.faults} == {"quota"},
             refusals=frozenset(int(fault.number) for fault in self.plan.faults if fault.kind in CODES),
         )
 
@@ -237,6 +242,8 @@ class Simulation:
             counts[f"write {'ok' if write.error is None else type(write.error).__name__}"] += 1
         for producer in self._producers:
             counts["producers"] += 1
+            counts["seconds throttled"] += producer.network.throttled_ms(self._scheduler.now_ms) // 1_000
+            counts["waits for room"] += producer.waits_for_room
             counts["batches"] += len(producer.network.sent_batches)
             counts["batches sent again"] += producer.network.resent
             counts["appends without memory"] += producer.pool.refusals

@@ -340,6 +340,11 @@ def a_sequence_that_no_leader_expects(outcome: Outcome) -> None:
     )  # fmt: skip
 
 
+def a_write_that_a_quota_ends(outcome: Outcome) -> None:
+    fail(outcome.writes[0])
+    outcome.only_quotas = True
+
+
 def a_flush_over_its_deadline(outcome: Outcome) -> None:
     outcome.writes[0].ended_ms = 10_000
 
@@ -377,6 +382,7 @@ DOCTORED: dict[Callable[[Outcome], None], str] = {
     a_write_that_ends_late: "progress",
     a_write_that_fails_when_all_is_well: "progress",
     a_sequence_that_no_leader_expects: "refusals_are_the_brokers_doing",
+    a_write_that_a_quota_ends: "quotas_end_nothing",
     a_flush_over_its_deadline: "flush_is_bounded",
     a_leaked_buffer: "memory_is_bounded_and_returned",
     too_much_memory: "memory_is_bounded_and_returned",
@@ -410,6 +416,13 @@ def test_a_write_may_end_with_what_a_broker_was_made_to_answer() -> None:
     outcome = good()
     a_sequence_that_no_leader_expects(outcome)
     outcome.refusals = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
+    assert judge(outcome) == []
+
+
+def test_a_flush_may_take_as_much_longer_as_brokers_throttle() -> None:
+    outcome = good()
+    a_flush_over_its_deadline(outcome)
+    outcome.writes[0].throttled_ms = 9_000
     assert judge(outcome) == []
 
 
@@ -531,3 +544,14 @@ def test_a_sender_thread_that_spins_is_seen() -> None:
     with pytest.raises(Violation, match="spins"):
         for _ in range(1_000):
             watched._run()
+
+
+# --- quotas -----------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_of_quotas_throttle_for_many_delivery_timeouts() -> None:
+    throttled = [
+        run(seed).counts for seed in range(80) if {fault.kind for fault in make_plan(seed).faults} == {"quota"}
+    ]
+    assert sum(counts["seconds throttled"] for counts in throttled) > 10 * 12
+    assert sum(counts["waits for room"] for counts in throttled) > 0

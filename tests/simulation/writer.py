@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from kafka_sink.client import GATHER_MS
+from kafka_sink.client import GATHER_MS, LOOK_AGAIN_S
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -60,10 +60,10 @@ class VirtualWrite:
 
     def append(self, rows: list[Row]) -> Waits:
         self._may_ask_again = True
-        started_ms = self._scheduler.now_ms
+        now_ms, started_ms = self._scheduler.now_ms, self._producer.waiting_clock_ms()
         self._outcome.rows.update((row.row_id, row) for row in rows)
-        self._outcome.now_ms.update((row.row_id, EPOCH_MS + started_ms) for row in rows)
-        columns = RecordColumns.from_arrow(arrow_batch(rows), now_ms=EPOCH_MS + started_ms)
+        self._outcome.now_ms.update((row.row_id, EPOCH_MS + now_ms) for row in rows)
+        columns = RecordColumns.from_arrow(arrow_batch(rows), now_ms=EPOCH_MS + now_ms)
         topics = self._router.topics_of(columns)
         names = frozenset(topics.names)
         try:
@@ -110,13 +110,13 @@ class VirtualWrite:
                 raise producer.sender.failure
             if answered:
                 _raise_hopeless(missing, snapshot.errors)
-            deadline_ms = started_ms + self._config.max_block_ms
+            remaining_ms = started_ms + self._config.max_block_ms - producer.waiting_clock_ms()
             if answered and (patience_ends_ms := producer.metadata.patience_ends_ms(missing)) is not None:
-                deadline_ms = min(deadline_ms, patience_ends_ms)
-            if deadline_ms <= self._scheduler.now_ms:
+                remaining_ms = min(remaining_ms, patience_ends_ms - self._scheduler.now_ms)
+            if remaining_ms <= 0:
                 raise self._not_known_in_time(missing if answered else [])
             producer.wakeup()
-            yield deadline_ms
+            yield self._scheduler.now_ms + remaining_ms
 
     def _not_known_in_time(self, missing: Sequence[str]) -> KafkaSinkError:
         if missing:
@@ -139,6 +139,9 @@ class VirtualWrite:
 
     def _place(self, rows: RoutedRows, started_ms: int) -> Waits:
         producer = self._producer
+        if not producer.sender.has_room(self._scheduler.now_ms):
+            yield from self._await_room()
+            started_ms = producer.waiting_clock_ms()
         blocked_since_ms, most_available = started_ms, producer.accumulator.pool.available_bytes
         while True:
             seen = producer.changes
@@ -152,9 +155,10 @@ class VirtualWrite:
                 return
             available = producer.accumulator.pool.available_bytes
             if rows.unplaced_count() < left_before or available > most_available:
-                blocked_since_ms, most_available = self._scheduler.now_ms, available
-            deadline_ms = blocked_since_ms + self._config.max_block_ms
-            if deadline_ms <= self._scheduler.now_ms:
+                blocked_since_ms, most_available = producer.waiting_clock_ms(), available
+            remaining_ms = blocked_since_ms + self._config.max_block_ms - producer.waiting_clock_ms()
+            deadline_ms = self._scheduler.now_ms + remaining_ms
+            if remaining_ms <= 0:
                 raise BufferExhausted(
                     needed_bytes=rows.needed_bytes(producer.accumulator.pool.buffer_bytes),
                     buffer_memory=self._config.buffer_memory,
@@ -165,6 +169,20 @@ class VirtualWrite:
             gathered_ms = min(self._scheduler.now_ms + GATHER_MS, deadline_ms)
             while producer.accumulator.pool.exhausted and self._scheduler.now_ms < gathered_ms:
                 yield gathered_ms
+
+    def _await_room(self) -> Waits:
+        producer = self._producer
+        producer.waits_for_room += 1
+        with producer.lock:
+            producer.accumulator.begin_flush()
+        producer.wakeup()
+        try:
+            while not producer.sender.has_room(self._scheduler.now_ms):
+                if producer.sender.failure is not None:
+                    raise producer.sender.failure
+                yield self._scheduler.now_ms + int(LOOK_AGAIN_S * 1_000)
+        finally:
+            producer.accumulator.end_flush()
 
     def finish(self) -> Waits:
         producer, receipts = self._producer, self._receipts
@@ -188,11 +206,11 @@ class VirtualWrite:
         if not self._receipts.takers_by_name:
             return
         check = TopicCheck(self._outcome.topic_ids, self._receipts.takers_by_name)
-        deadline_ms = self._scheduler.now_ms + self._config.max_block_ms
+        deadline_ms = producer.waiting_clock_ms() + self._config.max_block_ms
         producer.sender.topic_check = check
         producer.wakeup()
-        while not check.settled and producer.usable and self._scheduler.now_ms < deadline_ms:
-            yield deadline_ms
+        while not check.settled and producer.usable and (left_ms := deadline_ms - producer.waiting_clock_ms()) > 0:
+            yield self._scheduler.now_ms + left_ms
         producer.sender.topic_check = None
         if check.recreated is not None:
             raise check.recreated

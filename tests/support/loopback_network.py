@@ -43,6 +43,8 @@ class LoopbackNetwork:
     produce_code: int = 0
     topic_error: int = 0
     by_name: bool = False
+    # When a throttle began, and when it ends.
+    throttled: tuple[int, int] | None = None
     produced: list[tuple[uuid.UUID | None, int]] = field(default_factory=list)
     metadata_requests: int = 0
     last_error: str = ""
@@ -62,6 +64,12 @@ class LoopbackNetwork:
 
     def is_down(self, node_id: int) -> bool:
         return node_id != NODE
+
+    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
+        return {NODE: (self.throttled_ms(now_ms), self.throttled[1])} if self.throttled else {}
+
+    def throttled_ms(self, now_ms: int) -> int:
+        return min(now_ms, self.throttled[1]) - self.throttled[0] if self.throttled else 0
 
     def least_loaded_node(self, now_ms: int) -> int | None:
         return NODE

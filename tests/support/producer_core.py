@@ -80,9 +80,20 @@ class FakeNetwork:
     brokers: Sequence[Broker] = ()
     last_error: str = ""
     interruptions: int = 0
+    # Node id -> when its throttle began, and when it ends.
+    throttled: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
+        passed_ms = {node: min(now_ms, until) - since for node, (since, until) in self.throttled.items()}
+        return {node: (passed_ms[node], until) for node, (_, until) in self.throttled.items()}
+
+    def throttled_ms(self, now_ms: int) -> int:
+        return max((passed_ms for passed_ms, _ in self.throttles(now_ms).values()), default=0)
 
     def ready(self, node_id: int, now_ms: int) -> bool:
-        return node_id not in self.down and sum(s.node_id == node_id for s in self.sent) < self.max_in_flight
+        if node_id in self.down or now_ms < self.throttled.get(node_id, (0, 0))[1]:
+            return False
+        return sum(s.node_id == node_id for s in self.sent) < self.max_in_flight
 
     def is_down(self, node_id: int) -> bool:
         return node_id in self.down

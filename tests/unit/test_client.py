@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import threading
@@ -34,7 +35,7 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kept import MOST
 from kafka_sink.net.network_client import ClientResponse
-from kafka_sink.producer import metadata, sender
+from kafka_sink.producer import metadata, sender, throttling
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.receipts import Receipts
@@ -646,8 +647,10 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
     producer = Producer.__new__(Producer)
     producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
-    producer._accumulator, producer._network = Waiting(), SimpleNamespace(wakeup=lambda: None)  # type: ignore[assignment]
+    producer._accumulator = Waiting()  # type: ignore[assignment]
+    producer._network = SimpleNamespace(wakeup=lambda: None, throttled_ms=lambda now_ms: 0)  # type: ignore[assignment]
     monkeypatch.setattr(producer, "_await_memory", lambda seen, timeout_ms: None)
+    monkeypatch.setattr(producer, "_await_room", lambda: False)
     rows = routed([bytes(100)], [0])
     with pytest.raises(BufferExhausted):
         producer.place(rows, Receipts(), codec_for("none"), 0)
@@ -864,3 +867,125 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LoopbackNetwor
     assert kept.take(config(1, **{"kafka.client.id": "another"})) is None
     may_end.set()
     thread.join(5)
+
+
+# --- brokers that throttle --------------------------------------------------------------------------------------------
+
+
+def throttle(network: LoopbackNetwork, for_ms: int) -> int:
+    """Begins now. Returns when it ends."""
+    now_ms = client.monotonic_ms()
+    network.throttled = (now_ms, now_ms + for_ms)
+    return now_ms + for_ms
+
+
+def test_a_topic_is_waited_for_while_a_broker_throttles(
+    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may be asked: that is a broker's answer, which max.block.ms does not count."""
+    producer = producing(max_block_ms=200)
+    until_ms = throttle(network, 800)
+    monkeypatch.setattr(
+        network, "least_loaded_node", lambda now_ms: 0 if client.monotonic_ms() >= until_ms else None
+    )
+    network.wakeup()
+    thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
+    wait_until(lambda: client.monotonic_ms() > until_ms, 10, "the throttle's end")
+    while thread.is_alive():
+        network.wakeup()
+        thread.join(0.01)
+    assert outcome == [None]
+
+
+def test_max_block_ms_stands_while_a_broker_throttles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 400 s, at 40 s a look; then it is over in the second one."""
+    now = [0]
+
+    def try_append(*arguments: object) -> bool:
+        now[0] += 40_000
+        return False
+
+    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
+    producer = Producer.__new__(Producer)
+    producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
+    pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024)
+    producer._accumulator = SimpleNamespace(  # type: ignore[assignment]
+        pool=pool, try_append=try_append, take_news=lambda: False
+    )
+    throttles = SimpleNamespace(wakeup=lambda: None, throttled_ms=lambda now_ms: min(now_ms, 400_000))
+    producer._network = throttles  # type: ignore[assignment]
+    monkeypatch.setattr(producer, "_await_memory", lambda seen, timeout_ms: None)
+    monkeypatch.setattr(producer, "_await_room", lambda: False)
+    with pytest.raises(BufferExhausted):
+        producer.place(routed([bytes(100)], [0]), Receipts(), codec_for("none"), producer.waiting_clock_ms())
+    assert now[0] == 400_000 + 2 * 40_000
+
+
+def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network: LoopbackNetwork) -> None:
+    producer = producing(batch_size=1_024, buffer_memory=2_048, max_block_ms=200)
+    write = producer.begin(topic="t")
+    network.hold()
+    until_ms = throttle(network, 800)
+    value = pa.record_batch({"value": pa.array([bytes(900)] * 4)})
+    thread, outcome = in_background(lambda: write.append(value))
+    wait_until(lambda: client.monotonic_ms() > until_ms - 50, 10, "nearly the throttle's end")
+    assert outcome == []
+    network.release()
+    thread.join(10)
+    assert outcome == [None]
+
+
+def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    """What has been handed over goes at once, however long it would linger; then there is room again."""
+    producer = producing(linger_ms=60_000, delivery_timeout_ms=120_000)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    throttle(network, 600_000)
+    network.wakeup()
+    wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    assert network.arrived.wait(5)
+    thread.join(10)
+    assert outcome == [None]
+    assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
+    assert sum(receipt.record_count for receipt in write.finish()) == 2
+
+
+def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    network.hold()
+    write.append(rows(1))
+    throttle(network, 600_000)
+    network.wakeup()
+    wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    assert network.arrived.wait(5)
+    assert outcome == []
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_write_that_is_throttled_says_so_on_its_way(
+    producing: Make, network: LoopbackNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
+    monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
+    monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
+    producer = producing(client_id="nightly")
+    write = producer.begin(topic="t")
+    network.hold()
+    write.append(rows(1))
+    throttle(network, 600_000)
+    with caplog.at_level(logging.WARNING, "kafka_sink"):
+        thread, _ = in_background(write.finish)
+        wait_until(lambda: len(caplog.messages) >= 3, 10, "three lines")
+    network.release()
+    thread.join(5)
+    assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
+    assert "bytes that it holds in at least 600 s more" in caplog.messages[0]

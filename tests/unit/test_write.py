@@ -56,9 +56,11 @@ class GrowingTopic:
             count = int(rows.end_row[destination] - rows.next_row[destination])
             self.placed += [rows.destinations[destination].partition] * count
 
-
     def pause(self, until_ms: int) -> None:
         self.pauses.append(until_ms)
+
+    def waiting_clock_ms(self) -> int:
+        return 0
 
 
 def explicit(*partitions: int) -> pa.RecordBatch:

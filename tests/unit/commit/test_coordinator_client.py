@@ -101,12 +101,14 @@ class Cluster:
     # --- as a NetworkClient -------------------------------------------------------------------------------------------
 
     def ready(self, node_id: int, now_ms: int) -> bool:
-        return not self.is_down(node_id)
+        return not self.is_down(node_id) and not self.throttled[0] <= now_ms < self.throttled[1]
 
     def is_down(self, node_id: int) -> bool:
         return node_id in self.down or node_id not in self.known
 
     def least_loaded_node(self, now_ms: int) -> int | None:
+        if self.throttled[0] <= now_ms < self.throttled[1]:
+            return None
         return min(self.brokers & self.known - self.down, default=None)
 
     def update_brokers(self, brokers: Any) -> None:
@@ -114,6 +116,12 @@ class Cluster:
 
     def learn(self, broker: Broker) -> None:
         self.known.add(broker.node_id)
+
+    # When a throttle began and when it ends: nobody takes a request meanwhile.
+    throttled: tuple[int, int] = (0, 0)
+
+    def throttled_ms(self, now_ms: int) -> int:
+        return max(0, min(now_ms, self.throttled[1]) - self.throttled[0])
 
     def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
         return self.features
@@ -558,6 +566,31 @@ class TestTopicSettings:
     def test_no_topics_ask_nobody(self, cluster: Cluster, client: CoordinatorClient) -> None:
         assert client.topic_settings([], NAMES) == {}
         assert cluster.received == []
+
+
+class TestThrottled:
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda client: client.ask_all([commit("s.0")]),
+            lambda client: client.ask_brokers(ListTransactionsRequest()),
+            lambda client: client.transaction_version(),
+            lambda client: client.partitions(None),
+        ],
+    )
+    def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
+        self, cluster: Cluster, client: CoordinatorClient, ask: Callable[[CoordinatorClient], Any]
+    ) -> None:
+        cluster.throttled = (0, 5 * MAX_BLOCK_MS)
+        ask(client)
+        assert 5 * MAX_BLOCK_MS <= cluster.now_ms <= 6 * MAX_BLOCK_MS
+
+    def test_and_the_time_that_was_left_is_left(self, cluster: Cluster, client: CoordinatorClient) -> None:
+        cluster.throttled = (0, 5 * MAX_BLOCK_MS)
+        cluster.silent = {1, 2, 3}
+        with pytest.raises(CoordinatorUnavailable):
+            client.ask_all([commit("s.0")])
+        assert 6 * MAX_BLOCK_MS <= cluster.now_ms <= 6 * MAX_BLOCK_MS + 1_000
 
 
 class TestUnreachable:

@@ -679,12 +679,67 @@ class TestThrottle:
         assert response.token == "b"
         assert world.client.last_error.endswith("no answer within 30000 ms")
 
-    def test_by_the_caller(self) -> None:
+    def answer(self, world: World, throttle_time_ms: int) -> None:
+        """To a request that is sent now, as the first on its connection."""
+        world.send("token")
+        frame = world.transport.outbox[world.key][-1]
+        world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), throttle_time_ms)))
+
+    def test_how_long_it_throttled(self) -> None:
         world = World()
         world.open()
-        world.client.throttle(-1, 100)
-        assert not world.client.can_send(-1, 99)
-        assert world.client.can_send(-1, 100)
+        assert (world.client.throttles(0), world.client.throttled_ms(0)) == ({}, 0)
+        self.answer(world, 700)
+        for now_ms, passed_ms in ((0, 0), (200, 200), (700, 700), (5_000, 700)):
+            assert world.client.throttles(now_ms) == {-1: (passed_ms, 700)}
+            assert world.client.throttled_ms(now_ms) == passed_ms
+        world.transport.now_ms = 5_000
+        self.answer(world, 300)
+        assert world.client.throttles(5_100) == {-1: (800, 5_300)}
+
+    def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
+        world = World()
+        world.open()
+        self.answer(world, 700)
+        world.client.update_brokers([Broker(4, "other", 9092)])
+        world.transport.now_ms = 400
+        world.open(4)
+        world.client.send(4, INIT, 400, "token")
+        frame = world.transport.outbox[world.key][-1]
+        world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), 500)))
+        assert world.client.throttles(1_000) == {-1: (700, 700), 4: (500, 900)}
+        assert world.client.throttled_ms(1_000) == 900
+
+    def test_only_while_it_is_connected(self) -> None:
+        world = World(reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+        key = world.open()
+        self.answer(world, 10_000)
+        world.transport.now_ms = 1_000
+        world.poll(Disconnected(key, "cut"))
+        assert world.client.throttled_ms(4_000) == 1_000
+        assert world.client.throttles(4_000)[-1][0] == 1_000
+        # And again when it is back: what it said still holds, whatever connection it was said on.
+        world.transport.now_ms = 4_000
+        world.connect()
+        (frame,) = world.transport.outbox[world.key]
+        world.poll(Sent(world.key), Received(world.key, versions_answer(correlation_id(frame), World.RANGES)))
+        world.identify(world.key)
+        assert not world.client.can_send(-1, 9_999)
+        assert world.client.can_send(-1, 10_000)
+        assert world.client.throttled_ms(20_000) == 7_000
+        assert world.client.throttles(20_000) == {-1: (7_000, 10_000)}
+
+    def test_a_new_connection_is_read_at_once(self) -> None:
+        world = World(request_timeout_ms=30_000, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+        key = world.open()
+        self.answer(world, 1_000_000)
+        world.poll(Disconnected(key, "cut"))
+        world.transport.now_ms = 1_000
+        world.connect()
+        world.poll(Sent(world.key))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 31_000
+        assert "no answer within 30000 ms" in world.client.last_error
 
 
 class TestIdle:

@@ -29,24 +29,24 @@ class TestAddresses:
         tried = []
         for _ in range(3):
             tried.append(attempt(node, A, B, C))
-            node.disconnected()
+            node.disconnected(0)
         assert tried == [A, B, C]
         assert node.needs_resolving
 
     def test_the_one_that_failed_is_not_tried_twice_in_a_row(self) -> None:
         node = Node(1, "host", 9092)
         assert attempt(node, A) == A
-        node.disconnected()
+        node.disconnected(0)
         assert attempt(node, A, B) == B
-        node.disconnected()
+        node.disconnected(0)
         assert attempt(node) == A
 
     def test_a_connection_that_was_good_is_resolved_anew(self) -> None:
         node = Node(1, "host", 9092)
         attempt(node, A, B)
         node.connected(0)
-        node.ready()
-        node.disconnected()
+        node.ready(0)
+        node.disconnected(0)
         assert node.needs_resolving
 
     @pytest.mark.parametrize("state", [NodeState.CONNECTING, NodeState.NEGOTIATING])
@@ -55,7 +55,7 @@ class TestAddresses:
         attempt(node, A, B)
         if state is NodeState.NEGOTIATING:
             node.connected(0)
-        node.disconnected()
+        node.disconnected(0)
         assert attempt(node) == B
 
 
@@ -76,7 +76,7 @@ class TestBackoff:
         node = Node(1, "host", 9092)
         for _ in range(6):
             node.back_off(0, 50, 1000, random.Random(7))
-        node.ready()
+        node.ready(0)
         node.back_off(0, 50, 1000, random.Random(7))
         assert node.retry_at_ms <= 60
 
@@ -92,8 +92,8 @@ class TestBackoff:
 class TestThrottle:
     def test_is_not_shortened_by_a_later_answer(self) -> None:
         node = Node(1, "host", 9092, state=NodeState.READY)
-        node.throttle(500)
-        node.throttle(300)
+        node.throttle(500, 0)
+        node.throttle(300, 0)
         assert node.delay_ms(100) == 400
         assert node.delay_ms(500) is None
 

@@ -70,14 +70,14 @@ class LearningNetwork(FakeNetwork):
     """Nodes 0 to 2 are known from the start; others once they are learned."""
 
     learned: dict[int, Broker] = field(default_factory=dict)
-    throttled: set[int] = field(default_factory=set)
+    shy: set[int] = field(default_factory=set)
 
     def learn(self, broker: Broker) -> None:
         self.learned[broker.node_id] = broker
 
     def ready(self, node_id: int, now_ms: int) -> bool:
         known = node_id in (0, 1, 2) or node_id in self.learned
-        return known and node_id not in self.throttled and super().ready(node_id, now_ms)
+        return known and node_id not in self.shy and super().ready(node_id, now_ms)
 
 
 class World:
@@ -533,11 +533,11 @@ class TestPipelining:
         world = World()
         ask = world.ask()
         world.run()
-        world.network.throttled = {1}
+        world.network.shy = {1}
         world.find(1)
         world.run(500)
         assert (world.asked, world.finding, ask.error) == ([], [], "")
-        world.network.throttled.clear()
+        world.network.shy.clear()
         world.run()
         assert [sent.node_id for sent in world.asked] == [1]
 
@@ -582,6 +582,16 @@ class TestDeadline:
         assert (ask.response, ask.error) == (None, "no broker took the request")
         world.run(1_000)
         assert world.network.sent == []
+
+    def test_does_not_come_nearer_while_a_broker_throttles(self) -> None:
+        world = World(throttled={0: (0, 100_000), 1: (0, 100_000), 2: (0, 100_000)})
+        ask = world.ask(deadline_ms=300)
+        assert world.run() == 300
+        assert world.run(99_999) == 300
+        assert not ask.done
+        assert world.run(300) == 1
+        world.run(1)
+        assert ask.done
 
     def test_of_one_ask_is_not_that_of_another(self) -> None:
         world = World()

@@ -1,0 +1,146 @@
+"""What brokers' quotas do to one write: how fast it still is, how long the rest takes, and how much may wait for it.
+
+A broker that takes a Produce over the client's quota answers at once and then reads nothing for B/T - W: the bytes B of
+its last window W, about ten seconds, at the quota T, and without a bound (KIP-219; ClientQuotaManager, QuotaUtils). A
+quota of processor time holds each answer's connection back for up to quota.window.size.seconds.
+
+The rate is that of the last minutes, as a quota may change, and behind the first throttle, as brokers let a first
+window pass. What a throttle will last counts at once: 1 MB and then 4 s of nothing are 250 kB/s.
+
+Pure: times are arguments, of a clock that never goes back. `waiting`: bytes that wait for a node, by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+# A rate is that of the last one to two of these.
+WINDOW_MS = 60_000
+# So soon behind a throttle the next one is expected.
+JUST_NOW_MS = 1_000
+# A write says that it is throttled after so much of that, and then every so often.
+FIRST_TOLD_MS, TOLD_EVERY_MS = 5_000, 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """`throttled_ms`: of the write, until now. `bytes_per_s`: what throttling brokers take; None: nothing yet.
+    `rest_ms`: how long what waits takes them, so far as it is known."""
+
+    throttled_ms: int
+    bytes_per_s: float | None
+    waiting_bytes: int
+    rest_ms: int
+
+
+@dataclass(slots=True)
+class _Window:
+    since_ms: int
+    taken_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    """`windows`: two at most, the older one first."""
+
+    until_ms: int
+    windows: list[_Window]
+
+    def take(self, size_bytes: int, now_ms: int) -> None:
+        if now_ms - self.windows[-1].since_ms >= WINDOW_MS:
+            self.windows = [self.windows[-1], _Window(now_ms)]
+        self.windows[-1].taken_bytes += size_bytes
+
+    def throttles(self, now_ms: int) -> bool:
+        return now_ms <= self.until_ms + JUST_NOW_MS
+
+    def bytes_per_s(self, now_ms: int) -> float:
+        taken_bytes = sum(window.taken_bytes for window in self.windows)
+        return taken_bytes * 1_000 / max(1, max(now_ms, self.until_ms) - self.windows[0].since_ms)
+
+    def rest_ms(self, waiting_bytes: int, now_ms: int) -> int:
+        """At least: of a broker that has taken nothing yet only the throttle is known."""
+        rate = self.bytes_per_s(now_ms)
+        return max(self.until_ms - now_ms, round(waiting_bytes * 1_000 / rate) if rate else 0)
+
+
+@dataclass(slots=True)
+class Throttling:
+    _before_ms: int = 0
+    _now_ms: int = 0
+    _tell_at_ms: int = FIRST_TOLD_MS
+    _nodes: dict[int, _Node] = field(default_factory=dict)
+
+    def began(self, throttled_ms: int) -> None:
+        """A write begins; `throttled_ms` belongs to those before it."""
+        self._before_ms = self._now_ms = throttled_ms
+        self._tell_at_ms = FIRST_TOLD_MS
+        self._nodes.clear()
+
+    def looked(self, now_ms: int, throttled_ms: int, until_ms: Mapping[int, int]) -> None:
+        """`throttled_ms`: of all writes, until now. `until_ms`: node id -> when its last throttle ends, or ended."""
+        self._now_ms = throttled_ms
+        for node_id, its_until_ms in until_ms.items():
+            node = self._nodes.get(node_id)
+            if node is not None:
+                node.until_ms = its_until_ms
+            elif its_until_ms > now_ms:
+                self._nodes[node_id] = _Node(its_until_ms, [_Window(now_ms)])
+
+    def acknowledged(self, node_id: int, size_bytes: int, now_ms: int) -> None:
+        """A batch, by the node that it was sent to."""
+        node = self._nodes.get(node_id)
+        if node is not None:
+            node.take(size_bytes, now_ms)
+
+    @property
+    def is_felt(self) -> bool:
+        """Whether any broker has throttled this write."""
+        return bool(self._nodes)
+
+    @property
+    def throttled_ms(self) -> int:
+        """Of this write, as it was looked at last."""
+        return self._now_ms - self._before_ms
+
+    def has_room(self, waiting: Mapping[int, int], now_ms: int, part_ms: int) -> bool:
+        """Whether more rows may come: whoever throttles takes what waits within `part_ms`."""
+        return all(
+            waiting_bytes <= node.bytes_per_s(now_ms) * part_ms / 1_000
+            for node, waiting_bytes in self._throttling(waiting, now_ms)
+        )
+
+    def outlasts(self, left_ms: int, waiting: Mapping[int, int], now_ms: int, measured_ms: int) -> Throttled | None:
+        """What is known where what waits takes longer than `left_ms`. A rate counts once it was measured for that
+        long, a throttle at once."""
+        for node, waiting_bytes in self._throttling(waiting, now_ms):
+            is_known = now_ms - node.windows[0].since_ms >= measured_ms or node.until_ms - now_ms > left_ms
+            if (is_known or left_ms <= 0) and node.rest_ms(waiting_bytes, now_ms) > left_ms:
+                return self._told(waiting, now_ms)
+        return None
+
+    def is_to_be_told(self) -> bool:
+        return self.throttled_ms >= self._tell_at_ms
+
+    def tell(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
+        """What is to be said now; None: that nobody throttles who has something to wait for."""
+        self._tell_at_ms = self.throttled_ms + TOLD_EVERY_MS
+        return self._told(waiting, now_ms)
+
+    def _told(self, waiting: Mapping[int, int], now_ms: int) -> Throttled | None:
+        found = list(self._throttling(waiting, now_ms))
+        if not found:
+            return None
+        return Throttled(
+            throttled_ms=self.throttled_ms,
+            bytes_per_s=sum(node.bytes_per_s(now_ms) for node, _ in found) or None,
+            waiting_bytes=sum(waiting_bytes for _, waiting_bytes in found),
+            rest_ms=max(node.rest_ms(waiting_bytes, now_ms) for node, waiting_bytes in found),
+        )
+
+    def _throttling(self, waiting: Mapping[int, int], now_ms: int) -> Iterator[tuple[_Node, int]]:
+        """Those that throttle now, or did just now, and that something waits for."""
+        for node_id, node in self._nodes.items():
+            if node.throttles(now_ms) and (waiting_bytes := waiting.get(node_id, 0)):
+                yield node, waiting_bytes
