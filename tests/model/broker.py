@@ -30,7 +30,6 @@ from model.settings import API_VERSIONS, METADATA, PRODUCE, ClusterSettings
 from model.timeline import Timeline
 from model.wire import NotARequest, Request, build, decode_request, encode_response, kio_module
 
-CLUSTER_ID = "model"
 PORT = 9092
 PRODUCER_IDS_PER_BLOCK = 1_000
 
@@ -63,6 +62,7 @@ class Broker:
         self.node_id = node_id
         self.replicas = replicas
         self._generation = settings.generation
+        self._cluster_id = settings.cluster_id
         self._timeline = timeline
         self._controller = controller
         self._outgoing = outgoing
@@ -248,7 +248,7 @@ class Broker:
                 build(kio_version.MetadataResponseBroker, node_id=node_id, host=host_of(node_id), port=PORT)
                 for node_id in self.replicas.image.alive
             ),
-            cluster_id=CLUSTER_ID,
+            cluster_id=self._cluster_id,
             controller_id=self.replicas.image.alive[0] if self.replicas.image.alive else NO_LEADER,
             topics=tuple(topics),
             error_code=ErrorCode.none,

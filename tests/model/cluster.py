@@ -53,6 +53,7 @@ class Cluster:
         self._timeline = Timeline()
         self._outgoing: list[Outgoing] = []
         self.controller = Controller(node_ids, rng, settings.unclean_leader_election, self._publish)
+        self.controller.allocate_producer_ids(settings.taken_producer_ids)
         self.brokers: dict[int, Broker] = {}
         self.replicas: dict[int, ReplicaManager] = {}
         self._replication = Replication(self._timeline, rng, settings.replica_fetch_ms, self.replicas)

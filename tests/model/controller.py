@@ -141,6 +141,10 @@ class Controller:
 
     # --- producer ids -------------------------------------------------------------------------------------------------
 
+    @property
+    def producer_ids_given_out(self) -> int:
+        return self._next_producer_id
+
     def allocate_producer_ids(self, count: int) -> range:
         """Ids that nobody got before."""
         first = self._next_producer_id

@@ -157,6 +157,8 @@ class Partition:
         nothing."""
         self._check_leads(acks)
         check_batch(batch, self._topic.max_message_bytes)
+        if 0 <= batch.producer_id < self._settings.taken_producer_ids:
+            return Appended(0, 0)
         if batch.producer_id >= 0:
             duplicate = self._producers.find_duplicate(batch, now_ms)
             if duplicate is not None:

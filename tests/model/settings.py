@@ -128,7 +128,13 @@ class ClusterSettings:
 
     `replica_fetch_ms`: from one fetch of a follower to its next. `metadata_lag_ms`: from a decision of the controller
     to a broker that acts by it. `failure_detection_ms`: from a crash to the controller that acts on it.
+
+    `taken_producer_ids`: so many ids were given to other writers before. The others have written whatever a batch under
+    one of these ids begins, so every such batch is a duplicate to its leader.
     """
+
+    cluster_id: str = "model"
+    taken_producer_ids: int = 0
 
     generation: Generation = KAFKA_4
     truncation: Truncation = Truncation.LEADER_EPOCH

@@ -1183,6 +1183,27 @@ WRITE: tuple[Mutant, ...] = (
         f"{TESTS_NET}/test_network_client.py::TestReady::test_after_connecting_and_negotiating",
     ),
     Mutant(
+        "rows go to a cluster that took the place of the write's (simulated)",
+        f"{NET}/network_client.py",
+        "        if found is None or found == self.cluster_id:\n",
+        "        if found != 0:\n",
+        300,
+    ),
+    Mutant(
+        "nothing tells a producer that its cluster may have been restored",
+        f"{NET}/network_client.py",
+        "            self.interruptions += 1\n",
+        "            pass\n",
+        300,
+    ),
+    Mutant(
+        "a producer in mid-write goes on under an id that a restored cluster may have given to another",
+        f"{PRODUCER}/sender.py",
+        "        return self._network.interruptions != self._interruptions\n",
+        "        return False\n",
+        300,
+    ),
+    Mutant(
         "one reused address ends a client whose cluster lives",
         f"{NET}/network_client.py",
         "        if self._is_connected:\n            self._disconnect(node, changed.what, now_ms)\n",

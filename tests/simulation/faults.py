@@ -99,6 +99,10 @@ class Plan:
         return "\n".join([*lines, *map(str, self.faults)])
 
 
+# From the end of the old cluster to the new one. No real one is as fast.
+REPLACEMENT_MS = 1_500
+REPLACED_RATE = 0.15
+
 NODES = ((1,), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3, 4))
 BASE_CONFIG = sink_config({"kafka.bootstrap.servers": "bootstrap:9092"}).producer
 
@@ -132,7 +136,20 @@ def make_plan(seed: int) -> Plan:
     if len(nodes) > 1 and rng.random() < 0.05:
         plan = _of_stopping_leaders(plan, rng)
     plan = _with_quotas(plan, random.Random(f"{seed}/of-quotas"))
-    return replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
+    plan = replace(plan, writers=tuple(_given_time(writer, plan) for writer in plan.writers))
+    return _replaced(plan, random.Random(f"{seed}/replaced"))
+
+
+def _replaced(plan: Plan, rng: random.Random) -> Plan:
+    """In some plans another cluster takes the place of the first one, once or twice: an empty one, or the same one as
+    it was when it was made. Topics are not changed beside that."""
+    kinds = rng.choices(("wipe", "restore"), k=rng.choice((1, 1, 2)))
+    last_ms = plan.faults_end_ms - REPLACEMENT_MS
+    if last_ms <= 0 or rng.random() >= REPLACED_RATE:
+        return plan
+    new = [Fault(rng.randrange(last_ms), kind, lasts_ms=REPLACEMENT_MS) for kind in kinds]
+    kept = [fault for fault in plan.faults if fault.kind not in ("recreate", "grow")]
+    return replace(plan, faults=tuple(sorted([*kept, *new], key=_time)))
 
 
 def _given_time(writer: WriterPlan, plan: Plan) -> WriterPlan:

@@ -6,16 +6,19 @@ A fault that lasts returns what ends it. Those that overlap with another of thei
 from __future__ import annotations
 
 import contextlib
+import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
 from model.cluster import Cluster
-from model.record_batches import RecordBatch
-from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE
+from model.record_batches import RecordBatch, decode_records
+from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
 from simulation.faults import Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
 from simulation.outcome import LogKey, Record, read_log
+from simulation.producer import SimulatedProducer
+from simulation.rows import RowId, row_id_of
 from simulation.scheduler import Scheduler
 from simulation.writer import VirtualTask
 
@@ -36,12 +39,19 @@ class Injector:
         cluster: Cluster,
         network: Network,
         tasks: list[VirtualTask],
+        new_cluster: Callable[[str, ClusterSettings], Cluster],
+        rng: random.Random,
     ) -> None:
+        """`new_cluster`: an empty one, by the name of what decides its ids."""
+        self.replaced: list[int] = []
+        self.exposed: set[RowId] = set()
         self.recreated: defaultdict[str, list[int]] = defaultdict(list)
         self._lost_logs: dict[LogKey, list[Record]] = {}
         self._plan = plan
         self._scheduler = scheduler
-        self._cluster = cluster
+        self.cluster = cluster
+        self._new_cluster = new_cluster
+        self._rng = rng
         self._network = network
         self._tasks = tasks
         self._topics = {topic.name: topic for topic in plan.topics}
@@ -58,7 +68,7 @@ class Injector:
         self._network.weather = self._calm()
 
     def _create(self, topic: TopicPlan) -> None:
-        self._cluster.create_topic(
+        self.cluster.create_topic(
             topic.name,
             topic.partitions,
             topic.replication_factor,
@@ -79,9 +89,9 @@ class Injector:
         self._network.reset_impaired()
         for node_id in self._plan.nodes:
             self._network.heal(node_id)
-            self._cluster.restart(node_id)
-            self._cluster.isolate(node_id, False)
-            self._cluster.forgive(node_id)
+            self.cluster.restart(node_id)
+            self.cluster.isolate(node_id, False)
+            self.cluster.forgive(node_id)
 
     # --- the network --------------------------------------------------------------------------------------------------
 
@@ -137,11 +147,11 @@ class Injector:
     # --- the brokers --------------------------------------------------------------------------------------------------
 
     def crash(self, fault: Fault) -> End:
-        if not self._cluster.is_alive(fault.node):
+        if not self.cluster.is_alive(fault.node):
             return None
-        self._cluster.crash(fault.node)
+        self.cluster.crash(fault.node)
         self._network.crashed(fault.node)
-        return lambda: self._cluster.restart(fault.node)
+        return lambda: self.cluster.restart(fault.node)
 
     def stop_leader(self, fault: Fault) -> End:
         """A leader stops between replication and answer, as soon as it writes something: the next leader has it, and
@@ -150,7 +160,7 @@ class Injector:
         if leader is None:
             return None
         self._stop_once_written(fault, leader, self._end_offset(fault, leader))
-        return lambda: self._cluster.restart(leader)
+        return lambda: self.cluster.restart(leader)
 
     def _stop_once_written(self, fault: Fault, leader: int, end_offset: int) -> None:
         if self._leader(fault) != leader or self._is_too_late(fault):
@@ -166,41 +176,41 @@ class Injector:
     def _stop_once_replicated(self, fault: Fault, leader: int, end_offset: int) -> None:
         if self._leader(fault) != leader or self._is_too_late(fault):
             return
-        isr = self._cluster.state(fault.topic, fault.partition).isr
+        isr = self.cluster.state(fault.topic, fault.partition).isr
         ready = [node for node in isr if node != leader and self._end_offset(fault, node) >= end_offset]
         if not ready:
             self._scheduler.after(1, self._stop_once_replicated, fault, leader, end_offset)
             return
         self.elect(replace(fault, node=ready[0]))
-        self._cluster.crash(leader)
+        self.cluster.crash(leader)
         self._network.crashed(leader)
 
     def _is_too_late(self, fault: Fault) -> bool:
         return self._scheduler.now_ms >= fault.at_ms + min(fault.lasts_ms, STOPS_WITHIN_MS)
 
     def _leader(self, fault: Fault) -> int | None:
-        return self._cluster.leader(fault.topic, fault.partition) if self._exists(fault.topic) else None
+        return self.cluster.leader(fault.topic, fault.partition) if self._exists(fault.topic) else None
 
     def _end_offset(self, fault: Fault, node_id: int) -> int:
-        return self._cluster.log_end_offset(fault.topic, fault.partition, node_id)
+        return self.cluster.log_end_offset(fault.topic, fault.partition, node_id)
 
     def elect(self, fault: Fault) -> End:
         # Whoever may not lead now is not elected: then the fault is none.
         with contextlib.suppress(ValueError, KeyError):
-            self._cluster.elect(fault.topic, fault.partition, fault.node)
+            self.cluster.elect(fault.topic, fault.partition, fault.node)
         return None
 
     def isolate(self, fault: Fault) -> End:
-        self._cluster.isolate(fault.node)
-        return lambda: self._cluster.isolate(fault.node, False)
+        self.cluster.isolate(fault.node)
+        return lambda: self.cluster.isolate(fault.node, False)
 
     def throttle(self, fault: Fault) -> End:
-        self._cluster.throttle(fault.node, int(fault.number), fault.times)
+        self.cluster.throttle(fault.node, int(fault.number), fault.times)
         return None
 
     def quota(self, fault: Fault) -> End:
-        self._cluster.limit(fault.node, fault.number)
-        return lambda: self._cluster.limit(fault.node, None)
+        self.cluster.limit(fault.node, fault.number)
+        return lambda: self.cluster.limit(fault.node, None)
 
     def refuse_produce(self, fault: Fault) -> End:
         return self._refuse(fault, PRODUCE)
@@ -213,12 +223,12 @@ class Injector:
 
     def _refuse(self, fault: Fault, api_key: int) -> End:
         for _ in range(fault.times):
-            self._cluster.refuse(fault.node, api_key, int(fault.number))
+            self.cluster.refuse(fault.node, api_key, int(fault.number))
         return None
 
     def grow(self, fault: Fault) -> End:
-        if self._exists(fault.topic) and fault.number > self._cluster.partition_count(fault.topic):
-            self._cluster.add_partitions(fault.topic, int(fault.number))
+        if self._exists(fault.topic) and fault.number > self.cluster.partition_count(fault.topic):
+            self.cluster.add_partitions(fault.topic, int(fault.number))
         return None
 
     def recreate(self, fault: Fault) -> End:
@@ -227,30 +237,74 @@ class Injector:
             return None
         self.recreated[fault.topic].append(self._scheduler.now_ms)
         self._lost_logs.update(self._logs(fault.topic, self._whole_log))
-        self._cluster.delete_topic(fault.topic)
+        self.cluster.delete_topic(fault.topic)
         return lambda: self._create(self._topics[fault.topic])
 
+    # --- another cluster ----------------------------------------------------------------------------------------------
+
+    def wipe(self, fault: Fault) -> End:
+        """All brokers go, and an empty cluster takes their place. Others write to it first: they get the ids of
+        producers that the old one gave out."""
+        return self._replace(f"wipe {fault.at_ms}", f"model {fault.at_ms}", exposes=False)
+
+    def restore(self, fault: Fault) -> End:
+        """All brokers go, and come back as they were before the first row. Others write to it first, as above."""
+        return self._replace("cluster", ClusterSettings().cluster_id, exposes=True)
+
+    def _replace(self, name: str, cluster_id: str, *, exposes: bool) -> End:
+        """`exposes`: what is under way may be taken for another's rows, as nobody can tell the cluster from the old
+        one."""
+        for node_id in self._plan.nodes:
+            self.cluster.crash(node_id)
+        self._end_of_all_connections(self.cluster, exposes)
+
+        def begin() -> None:
+            era, old = len(self.replaced), self.cluster
+            for topic in filter(self._exists, self._topics):
+                for key, records in self._logs(topic, self._whole_log).items():
+                    self._lost_logs[key._replace(era=era)] = records
+            taken = old.controller.producer_ids_given_out
+            settings = replace(old.settings, cluster_id=cluster_id, taken_producer_ids=taken)
+            self.cluster = self._new_cluster(name, settings)
+            self.replaced.append(self._scheduler.now_ms)
+            for planned in self._plan.topics:
+                self._create(planned)
+            self._end_of_all_connections(self.cluster, exposes)
+
+        return begin
+
+    def _end_of_all_connections(self, cluster: Cluster, exposes: bool) -> None:
+        """Who writes is told at once; who rests may be told nothing."""
+        writing = {task.producer.name for task in self._tasks if task.is_writing and task.producer is not None}
+        for task in self._tasks:
+            if exposes and task.is_writing and task.producer is not None:
+                self.exposed |= _rows_under_way(task.producer)
+        self._network.replaced(
+            cluster, lambda wire: wire.transport.name in writing or self._rng.random() < 0.5
+        )
+
     def _exists(self, topic: str) -> bool:
-        return self._cluster.topic_id(topic) is not None
+        return self.cluster.topic_id(topic) is not None
 
     # --- the logs -----------------------------------------------------------------------------------------------------
 
     def committed_logs(self) -> dict[LogKey, list[Record]]:
         """Of every topic there is, and of those that were."""
-        logs = dict(self._lost_logs)
+        logs, era = dict(self._lost_logs), len(self.replaced)
         for topic in filter(self._exists, self._topics):
-            logs.update(self._logs(topic, self._cluster.committed))
+            for key, records in self._logs(topic, self.cluster.committed).items():
+                logs[key._replace(era=era)] = records
         return logs
 
     def _logs(self, topic: str, read: Callable[[str, int], list[RecordBatch]]) -> dict[LogKey, list[Record]]:
-        topic_id = self._cluster.topic_id(topic)
-        partitions = range(self._cluster.partition_count(topic))
+        topic_id = self.cluster.topic_id(topic)
+        partitions = range(self.cluster.partition_count(topic))
         return {LogKey(topic, topic_id, partition): read_log(read(topic, partition)) for partition in partitions}
 
     def _whole_log(self, topic: str, partition: int) -> list[RecordBatch]:
         """Of a replica that has all that is committed: a leader just elected may not know how much that is."""
-        state = self._cluster.state(topic, partition)
-        replica = self._cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
+        state = self.cluster.state(topic, partition)
+        replica = self.cluster.replica(topic, partition, state.leader if state.leader in state.isr else state.isr[0])
         return [] if replica is None else list(replica.log.batches)
 
     # --- the writers --------------------------------------------------------------------------------------------------
@@ -260,3 +314,13 @@ class Injector:
         if producer is not None:
             producer.paused_until_ms = self._scheduler.now_ms + fault.lasts_ms
         return None
+
+
+def _rows_under_way(producer: SimulatedProducer) -> set[RowId]:
+    """Those that have a number and no answer."""
+    found = set()
+    for batch in producer.sender._sequences.unanswered():
+        if batch.wire_bytes is not None:
+            ids = (row_id_of(key, value) for key, value, _, _ in decode_records(bytes(batch.wire_bytes)))
+            found |= {row_id for row_id in ids if row_id is not None}
+    return found

@@ -295,6 +295,15 @@ class Network:
                 self._impaired.append(wire)
                 wire.to_client.lose()
 
+    def replaced(self, cluster: Brokers, tell: Callable[[Wire], bool]) -> None:
+        """Another cluster is behind all addresses. `tell`: which clients are told at once that their connection is
+        gone; the others learn it when they use it."""
+        self._cluster = cluster
+        for wire in list(self._wires.values()):
+            wire.broker_open = False
+            if tell(wire):
+                self._lost(wire)
+
     # --- the client's side --------------------------------------------------------------------------------------------
 
     def transport(self, name: str, on_event: Callable[[], None]) -> SimulatedTransport:

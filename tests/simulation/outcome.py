@@ -65,11 +65,13 @@ class WriteOutcome:
 
 
 class LogKey(NamedTuple):
-    """A partition of one incarnation of a topic: `topic_id` tells a topic from one of the same name after it."""
+    """A partition of one incarnation of a topic: `topic_id` tells a topic from one of the same name after it, and `era`
+    a cluster from the one that took its place, where topics may have the same ids."""
 
     topic: str
     topic_id: object
     partition: int
+    era: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Outcome:
     """`logs`: what is committed, of topics that were deleted what was when they were. `recreated`: topics that were
     deleted and made again, and when. `topic_ids`: whether the brokers take Produce by topic id. `pauses_ms`:
     for how long Sender threads did nothing. `refusals`: the codes that brokers were made to answer with.
-    `only_quotas`: nothing else went wrong."""
+    `only_quotas`: nothing else went wrong. `replaced`: when another cluster took the place of the one before.
+    `exposed`: the rows that were under way when one was restored: nobody can tell whether they are there."""
 
     writes: list[WriteOutcome]
     logs: Mapping[LogKey, Sequence[Record]]
@@ -133,3 +136,5 @@ class Outcome:
     pauses_ms: int = 0
     refusals: frozenset[int] = frozenset()
     only_quotas: bool = False
+    replaced: Sequence[int] = ()
+    exposed: frozenset[RowId] = frozenset()

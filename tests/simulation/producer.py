@@ -4,9 +4,9 @@ What a thread does there is a process here: `run_once`, `poll`, `handle`, and th
 What ships knows nothing of it, but for being watched:
 
 * the pool remembers which buffers are out, and spoils what comes back, so that whoever still reads it reads nonsense;
-* requests are looked at as they are handed to the NetworkClient: a batch that is sent again must be the same bytes,
-  after the backoff and not too often, requests keep to `max.request.size` and to throttles, and no connection carries
-  more of them than `max.in.flight.requests.per.connection`;
+* requests are looked at as they are handed to the NetworkClient: they go to one cluster, a batch that is sent again
+  must be the same bytes, after the backoff and not too often, requests keep to `max.request.size` and to throttles, and
+  no connection carries more of them than `max.in.flight.requests.per.connection`;
 * the lock is held by nobody else, ever, but its release is where threads take turns: sometimes the other one goes on.
 """
 
@@ -112,6 +112,9 @@ class WatchedNetworkClient(NetworkClient):
     def send(self, node_id: int, request: Request, now_ms: int, *args: Any, **kwargs: Any) -> None:
         if self.delay_ms(node_id, now_ms):
             raise Violation(f"a request to broker {node_id}, which throttles for {self.delay_ms(node_id, now_ms)} ms")
+        connection = self._nodes[node_id].connection
+        if connection is not None and connection.cluster_id != self.cluster_id:
+            raise Violation(f"a request to broker {node_id}, which belongs to another cluster: {connection.cluster_id}")
         if isinstance(request, ProduceRequest):
             self._check_size(request)
             for data in request.partitions:
@@ -201,6 +204,7 @@ class SimulatedProducer:
         self.waits_for_room = 0
         # Its thread does nothing before this: a collection of garbage, a machine that is busy.
         self.paused_until_ms = 0
+        self.used_at_ms = 0
         self._scheduler = scheduler
         self._notify_writer = notify
         self._closing: KafkaSinkError | None = None
@@ -246,6 +250,7 @@ class SimulatedProducer:
     def rest(self) -> None:
         with self.lock:
             self.metadata.want_nothing()
+        self.used_at_ms = self._scheduler.now_ms
 
     def pool_state(self) -> PoolState:
         return PoolState(
@@ -295,6 +300,8 @@ class SimulatedProducer:
     def _poll(self) -> bool:
         """Whether anything happened."""
         answers = self.network.poll(self._wait_ms)
+        if self.network.failure is not None:
+            self.sender.fail(self.network.failure)
         if answers or self.sender.failure is not None:
             self.sender.handle(answers, self._scheduler.now_ms)
             self._notify()

@@ -16,7 +16,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 
+from kafka_sink.client import RESTED_MS
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.producer.probe import Probe
 from model.cluster import Cluster
 from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
 from simulation.faults import CODES, Fault, Plan, WritePlan, address_of
@@ -49,10 +51,9 @@ class Simulation:
         self.plan = plan
         self._trace = trace
         self._scheduler = Scheduler()
-        self._cluster = Cluster(
-            node_ids=plan.nodes,
-            rng=self._rng("cluster"),
-            settings=ClusterSettings(
+        cluster = self._new_cluster(
+            "cluster",
+            ClusterSettings(
                 generation=KAFKA_4 if plan.topic_ids else KAFKA_3_3,
                 replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
                 replica_fetch_ms=plan.replica_fetch_ms,
@@ -61,7 +62,7 @@ class Simulation:
             ),
         )
         self._network = Network(
-            self._cluster,
+            cluster,
             self._scheduler,
             self._rng("network"),
             {address_of(node_id): node_id for node_id in plan.nodes},
@@ -73,14 +74,22 @@ class Simulation:
         self._injector = Injector(
             plan,
             scheduler=self._scheduler,
-            cluster=self._cluster,
+            cluster=cluster,
             network=self._network,
             tasks=self._tasks,
+            new_cluster=self._new_cluster,
+            rng=self._rng("injector"),
         )
         self.counts: Counter[str] = Counter()
 
     def _rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self.plan.seed}/{purpose}")
+
+    def _new_cluster(self, name: str, settings: ClusterSettings) -> Cluster:
+        """`name`: clusters of one name give their topics the same ids."""
+        cluster = Cluster(node_ids=self.plan.nodes, rng=self._rng(name), settings=settings)
+        cluster.advance(self._scheduler.now_ms)
+        return cluster
 
     def _say(self, text: str) -> None:
         if self._trace:
@@ -114,13 +123,14 @@ class Simulation:
     def _loop(self) -> None:
         end_ms = self.plan.faults_end_ms + GIVE_UP_MS
         while not all(task.done for task in self._tasks) or any(not producer.ended for producer in self._producers):
-            ours_ms, theirs_ms = self._scheduler.next_ms(), self._cluster.next_event_ms()
+            cluster = self._injector.cluster
+            ours_ms, theirs_ms = self._scheduler.next_ms(), cluster.next_event_ms()
             next_ms = min((time for time in (ours_ms, theirs_ms) if time is not None), default=end_ms)
             if next_ms >= end_ms:
                 return
             if theirs_ms == next_ms:
                 self._scheduler.now_ms = max(self._scheduler.now_ms, next_ms)
-                self._cluster.advance(next_ms)
+                cluster.advance(next_ms)
                 self._network.deliver_answers()
             else:
                 self._scheduler.step()
@@ -149,9 +159,13 @@ class Simulation:
         self, task: VirtualTask, writer: int, plan: WritePlan
     ) -> Generator[int | None, None, WriteOutcome]:
         """As `spark.writer.write_task` does with `client.lease`."""
+        if task.producer is not None and not (yield from self._may_go_on(task.producer)):
+            task.producer.close()
+            task.producer = None
+        if task.producer is None:
+            task.producer = self._new_producer(task, writer)
         producer = task.producer
-        if producer is None or not producer.usable:
-            producer = task.producer = self._new_producer(task, writer)
+        task.is_writing = True
         outcome = WriteOutcome(
             writer=writer,
             write=sum(write.writer == writer for write in self._writes),
@@ -184,11 +198,27 @@ class Simulation:
             task.producer = None
         else:
             producer.rest()
+        task.is_writing = False
         outcome.ended_ms = self._scheduler.now_ms
         if outcome.flushed_ms is not None:
             outcome.throttled_ms += producer.network.throttled_ms(self._scheduler.now_ms)
         self._say(f"{outcome}{f': {outcome.error}' if outcome.error else ''}")
         return outcome
+
+    def _may_go_on(self, producer: SimulatedProducer) -> Generator[int | None, None, bool]:
+        """As `client.Producer.may_go_on`."""
+        network, connects = producer.network, producer.network.connects
+        has_rested = self._scheduler.now_ms - producer.used_at_ms > RESTED_MS
+        if producer.usable and connects and not network.interruptions and has_rested:
+            probe = producer.sender.probe = Probe()
+            deadline_ms = self._scheduler.now_ms + RESTED_MS
+            producer.wakeup()
+            while not probe.is_settled and producer.usable and self._scheduler.now_ms < deadline_ms:
+                yield deadline_ms
+            producer.sender.probe = None
+            if not probe.is_answered:
+                return False
+        return producer.usable and not network.interruptions and network.connects == connects
 
     def _new_producer(self, task: VirtualTask, writer: int) -> SimulatedProducer:
         name = f"w{writer}.{len(self._producers)}"
@@ -229,6 +259,8 @@ class Simulation:
             topic_ids=self.plan.topic_ids,
             recreated=self._injector.recreated,
             only_quotas={fault.kind for fault in self.plan.faults} == {"quota"},
+            replaced=self._injector.replaced,
+            exposed=frozenset(self._injector.exposed),
             refusals=frozenset(int(fault.number) for fault in self.plan.faults if fault.kind in CODES),
         )
 

@@ -233,6 +233,7 @@ class VirtualTask:
 
     def __init__(self, scheduler: Scheduler, life: Callable[[VirtualTask], Waits]) -> None:
         self.producer: SimulatedProducer | None = None
+        self.is_writing = False
         self.done = False
         self._scheduler = scheduler
         self._life = life(self)
