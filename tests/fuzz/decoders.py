@@ -25,6 +25,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
@@ -354,22 +355,17 @@ def _challenges(mechanism: str) -> Decoder:
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-class _Answered:
+class _Answered(socket.socket):
     """A socket on which somebody has said something."""
 
     def __init__(self, said: bytes) -> None:
+        super().__init__()
         self._said = said
 
-    def makefile(self, mode: str) -> io.BytesIO:
+    def makefile(self, *args: object, **words: object) -> Any:
         return io.BytesIO(self._said)
 
-    def setsockopt(self, *option: int) -> None:
-        pass
-
-    def sendall(self, data: bytes) -> None:
-        pass
-
-    def close(self) -> None:
+    def sendall(self, *args: object) -> None:
         pass
 
 

@@ -18,6 +18,7 @@ from functools import partial
 
 from kafka_sink.client import RESTED_MS
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.options import INT32_MAX
 from kafka_sink.producer.probe import Probe
 from model.cluster import Cluster
 from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
@@ -247,6 +248,11 @@ class Simulation:
         self._say("the faults stop")
         self._injector.stop()
 
+    def _only_quotas(self) -> bool:
+        """And no writer that gives up after some attempts, as one does where a new topic is not known everywhere."""
+        gives_up = any(writer.config.retries < INT32_MAX for writer in self.plan.writers)
+        return not gives_up and {fault.kind for fault in self.plan.faults} == {"quota"}
+
     # --- what came of it ----------------------------------------------------------------------------------------------
 
     def outcome(self) -> Outcome:
@@ -258,7 +264,7 @@ class Simulation:
             faults_end_ms=self.plan.faults_end_ms,
             topic_ids=self.plan.topic_ids,
             recreated=self._injector.recreated,
-            only_quotas={fault.kind for fault in self.plan.faults} == {"quota"},
+            only_quotas=self._only_quotas(),
             replaced=self._injector.replaced,
             exposed=frozenset(self._injector.exposed),
             refusals=frozenset(int(fault.number) for fault in self.plan.faults if fault.kind in CODES),
