@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_sink.command_line import add_options, assignment, options_of, say
+from kafka_sink.command_line import add_options, assignment, options_of, say, tell
 from kafka_sink.doctor.engine import examine
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.spark.validation import configuration
@@ -94,7 +94,8 @@ def look_before(rows: DataFrame, options: Mapping[str, str]) -> None:
     except KafkaSinkError as error:
         sys.exit(say(f"error: {error}", 1))
     if not report.ok:
-        sys.exit(say(f"{report}\n\nNothing was written: a step has FAILED.", 1))
+        tell(*str(report).split("\n"), "", "Nothing was written: a step has FAILED.", file=sys.stderr)
+        sys.exit(1)
 
 
 def kafka_columns(rows: DataFrame, args: argparse.Namespace, count: Callable[[], int]) -> DataFrame:

@@ -426,7 +426,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
 def test_a_transaction_timeout_above_the_ceiling(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     failure = failure_of(at(
         kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once",
-        **{"kafka.transaction.timeout.ms": "1000000000"},
+        **{"kafka.transaction.timeout.ms": "600000000"},
     ))  # fmt: skip
     assert failure.step == "transaction timeout"
     assert "transaction.max.timeout.ms=900000" in failure.finding.found

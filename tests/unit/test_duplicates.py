@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+from pyspark.sql import DataFrame
 
 import kafka_sink
 
@@ -11,4 +12,4 @@ import kafka_sink
 def test_columns_that_it_takes_are_named(missing: str) -> None:
     columns = [name for name in ("value", "headers", "topic", "partition", "offset") if name != missing]
     with pytest.raises(ValueError, match=f"needs the column '{missing}'.*includeHeaders=true"):
-        kafka_sink.dedupe(SimpleNamespace(columns=columns))  # type: ignore[arg-type]
+        kafka_sink.dedupe(mock.Mock(DataFrame, columns=columns))

@@ -27,14 +27,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+COMMAND = ("bin", "pykafka")
+
+
 @pytest.fixture
 def installed() -> Distribution:
     return distribution("pyspark-pykafka")
 
 
 def of_the_package(names: Iterable[PurePosixPath]) -> set[str]:
-    """Without the installer's own records and byte code."""
-    return {str(name) for name in names if not name.parts[0].endswith(".dist-info") and "__pycache__" not in name.parts}
+    """Without the installer's own records, byte code, and the command that it makes."""
+    return {
+        str(name)
+        for name in names
+        if not name.parts[0].endswith(".dist-info") and "__pycache__" not in name.parts and name.parts[-2:] != COMMAND
+    }
 
 
 def sources() -> set[str]:
@@ -46,6 +53,13 @@ def sources() -> set[str]:
 def test_the_wheel_holds_the_sources_and_nothing_else(installed: Distribution) -> None:
     kernel = {KERNEL} if has_kernel(installed) else set()
     assert of_the_package(installed.files or ()) == sources() | kernel
+
+
+def test_the_command_is_installed(installed: Distribution) -> None:
+    (command,) = [name for name in installed.files or () if name.parts[-2:] == COMMAND]
+    line = [str(installed.locate_file(command)), "--version"]
+    said = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert said.stdout == f"pykafka {installed.version}\n"
 
 
 def test_the_wheel_is_tagged_by_what_it_holds(installed: Distribution) -> None:

@@ -4,7 +4,8 @@ Python imports this when it starts, where its folder is on PYTHONPATH: in the us
 and commit, in tasks. PYKAFKA_HOOK says, as JSON, what to do:
 
     step   "before EndTxn orders.driver commit": before or after; the request; its key; of EndTxn also how.
-           DescribeProducers is the one that follows the markers' OffsetFetch, not those before a decision
+           DescribeProducers is the one that follows the markers' OffsetFetch, not those before a decision;
+           TxnOffsetCommit and EndTxn are not those by which a new sink writes down that nothing is committed yet
     kill   "application": all processes of the session, as a machine that dies; "process": this one; "": none
     once   a file, made when it has happened: it happens once
     log    a file that gets a line for every request, in the order of sending
@@ -24,9 +25,12 @@ from pathlib import Path
 
 def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str]) -> None:
     from kafka_sink.commit import runner
+    from kafka_sink.commit.markers import NO_QUERY
 
     answers_of = runner._answers
     last = ""
+    # The transactional ids whose transaction says that nothing is committed yet.
+    of_nothing: set[str] = set()
 
     def watched(client: object, effects: object) -> list[object]:
         nonlocal last
@@ -38,10 +42,18 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
             last = text
             with open(log, "a") as lines:
                 lines.write(f"{text}\n")
-            come_to(f"before {text}")
+            step_text = f"{text} of nothing" if is_of_nothing(getattr(effect, "request", None)) else text
+            come_to(f"before {step_text}")
             answers += answers_of(client, [effect])  # type: ignore[arg-type]
-            come_to(f"after {text}")
+            come_to(f"after {step_text}")
         return answers
+
+    def is_of_nothing(request: object) -> bool:
+        transactional_id = str(getattr(request, "transactional_id", None))
+        if (metadata := getattr(request, "metadata", None)) is not None:
+            says_nothing = metadata.split("|")[1:2] == [NO_QUERY]
+            (of_nothing.add if says_nothing else of_nothing.discard)(transactional_id)
+        return getattr(request, "committed", metadata) is not None and transactional_id in of_nothing
 
     def come_to(here: str) -> None:
         if here in holds and made_first(f"{holds[here]}.reached"):
