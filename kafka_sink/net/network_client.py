@@ -143,8 +143,9 @@ class NetworkClient:
         None: that of the first broker that names one."""
         self.last_error = ""
         self.cluster_id = cluster_id
-        # How often a connection was begun, and how often the last one that was ready ended.
+        # How often a connection was begun, how often one became ready, and how often the last one that was ready ended.
         self.connects = 0
+        self.handshakes = 0
         self.interruptions = 0
         # What no further attempt will change, once there is such a thing.
         self.failure: ClusterError | WorkerExhausted | None = None
@@ -425,6 +426,7 @@ class NetworkClient:
             self._metrics.response_received(node.node_id)
             if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
                 return
+            self.handshakes += 1
             node.ready(now_ms)
             self._hold(now_ms)
             if connection.session_lifetime_ms > 0:

@@ -23,6 +23,7 @@ from kafka_sink.backoff import backoff_ms
 from kafka_sink.protocol.requests import Broker, MetadataRequest, MetadataResponse, TopicMetadata
 
 NO_LEADER = -1
+NO_EPOCH = -1
 NO_ERROR = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 # Java's default of metadata.max.idle.ms.
@@ -193,6 +194,14 @@ class Metadata:
         self._asking_for = None
         self._update_requested = True
         self._back_off(now_ms)
+
+    def forget_leader_epochs(self) -> None:
+        """Who answers from now on may be a restored cluster, whose leader epochs are lower than those of before."""
+        topics = {
+            name: replace(topic, leader_epochs=(NO_EPOCH,) * topic.partition_count)
+            for name, topic in self.snapshot.topics.items()
+        }
+        self.snapshot = replace(self.snapshot, topics=MappingProxyType(topics))
 
     def update(self, response: MetadataResponse, now_ms: int) -> None:
         """Swaps in what `response` says. Topics with an error are asked for again, after the backoff."""

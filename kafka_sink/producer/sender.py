@@ -10,7 +10,9 @@ for going on after a hole is needed here, and none can be wrong.
 A producer id is valid while the cluster stays the same. A cluster that is restored from a snapshot gives ids out again,
 and takes the first batch under a used id for the batch of another producer: it acknowledges the batch and drops it. A
 restored cluster has closed every connection. So after a moment without connections nothing more is numbered: batches
-that have numbers are sent until they are answered, and the rest gets another id.
+that have numbers are sent until they are answered, and the rest gets another id. Its leader epochs are lower than
+those of before, and would be taken for those of a broker that lags behind: so epochs are not compared across the
+beginning of a connection. Then a connection that only looks open hides nothing.
 
 Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
 (accumulator, metadata, receipts) it touches under `lock`.
@@ -134,6 +136,8 @@ class Sender:
         self._producer_id_error = ""
         # The network's interruptions when the id was asked for.
         self._interruptions = 0
+        # The network's handshakes when leader epochs were last forgotten.
+        self._handshakes = 0
         self._next_expiry_ms = 0
         self._throttling = Throttling()
         # How long each node had throttled when batches were last credited with it.
@@ -178,6 +182,10 @@ class Sender:
         with self._lock:
             self._look_at_throttles(now_ms)
             self._expire(now_ms)
+            if self._network.handshakes != self._handshakes:
+                # Nothing was asked over the new connection yet.
+                self._handshakes = self._network.handshakes
+                self._metadata.forget_leader_epochs()
             if self._id_may_be_taken():
                 self._sequences.used_up = True
             if self._sequences.used_up and next(self._sequences.unanswered(), None) is None:

@@ -1204,6 +1204,27 @@ WRITE: tuple[Mutant, ...] = (
         300,
     ),
     Mutant(
+        "nothing tells that a connection was made",
+        f"{NET}/network_client.py",
+        "            self.handshakes += 1\n",
+        "            pass\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_interruptions_are_moments_without_a_connection",
+    ),
+    Mutant(
+        "a producer in mid-write goes on with the leaders that a cluster had before it was restored",
+        f"{PRODUCER}/sender.py",
+        "                self._metadata.forget_leader_epochs()\n",
+        "                pass\n",
+        f"{TESTS_PRODUCER}/test_sender.py::TestInterruptions::test_leaders_of_a_restored_cluster_have_lower_epochs",
+    ),
+    Mutant(
+        "leader epochs are forgotten over and over",
+        f"{PRODUCER}/sender.py",
+        "                self._handshakes = self._network.handshakes\n",
+        "                pass\n",
+        f"{TESTS_PRODUCER}/test_sender.py::TestInterruptions::test_leaders_of_a_restored_cluster_have_lower_epochs",
+    ),
+    Mutant(
         "one reused address ends a client whose cluster lives",
         f"{NET}/network_client.py",
         "        if self._is_connected:\n            self._disconnect(node, changed.what, now_ms)\n",

@@ -52,6 +52,7 @@ class LoopbackNetwork:
     cluster_id: str | None = "c"
     connects: int = 0
     interruptions: int = 0
+    handshakes: int = 0
     _answers: list[ClientResponse] = field(default_factory=list)
     _held: list[tuple[ProduceRequest, object]] = field(default_factory=list)
     _holding: bool = False

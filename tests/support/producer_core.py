@@ -80,6 +80,7 @@ class FakeNetwork:
     brokers: Sequence[Broker] = ()
     last_error: str = ""
     interruptions: int = 0
+    handshakes: int = 0
     # Node id -> when its throttle began, and when it ends.
     throttled: dict[int, tuple[int, int]] = field(default_factory=dict)
 

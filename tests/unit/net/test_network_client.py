@@ -1226,15 +1226,16 @@ class TestCluster:
         world.client.update_brokers(brokers(1, 2))
         first, second = world.open(1), world.open(2)
         world.poll(Disconnected(first, "cut"))
-        assert world.client.interruptions == 0
+        assert (world.client.handshakes, world.client.interruptions) == (2, 0)
         world.poll(timeout_ms=100)
         first = world.open(1)
+        assert world.client.handshakes == 3
         world.poll(Disconnected(second, "cut"), Disconnected(first, "cut"))
         assert world.client.interruptions == 1
         world.poll(timeout_ms=1_000)
         world.connect(1)
         world.poll(Disconnected(world.key, "refused"))
-        assert world.client.interruptions == 1
+        assert (world.client.handshakes, world.client.interruptions) == (3, 1)
 
     def test_connections_that_were_idle_are_missed_as_well(self) -> None:
         world = World(connections_max_idle_ms=10_000)

@@ -344,6 +344,17 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
     assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
 
 
+def test_forgotten_leader_epochs_make_the_next_answer_count_and_the_one_after_it_again_only_if_newer() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.forget_leader_epochs()
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
+    for leaders, leader_epoch in (([1, 0], 4), ([0, 1], 3)):
+        metadata.update(metadata_response(leaders, leader_epoch=leader_epoch), 0)
+        assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
+
+
 @pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])
 def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(
     old_id: int | None, new_id: int | None

@@ -1088,6 +1088,23 @@ class TestInterruptions:
         c.run()
         assert ids(c.network.produce()[0]) == [7]
 
+    def test_leaders_of_a_restored_cluster_have_lower_epochs(self) -> None:
+        """An answer of the old one may come together with the new connection; another one may look open for long."""
+        c = make_core(leaders=[0])
+
+        def hear(leader: int, leader_epoch: int, handshakes: int) -> int:
+            c.metadata.request_update()
+            c.run(advance_ms=1_500)
+            c.network.handshakes = handshakes
+            c.leaders = [leader]
+            c.answer_metadata(leader_epoch=leader_epoch)
+            c.run()
+            return c.metadata.snapshot.leader(TOPIC, 0)
+
+        assert hear(0, 5, handshakes=1) == 0
+        assert hear(1, 3, handshakes=1) == 1
+        assert hear(2, 2, handshakes=1) == 1
+
 
 class TestProbe:
     def test_is_one_question(self) -> None:
