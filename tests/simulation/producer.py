@@ -35,7 +35,8 @@ from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer
 
 SPOILED = 0xDD
-# Turns of the Sender thread without anything to do, before the clock moves: wake-ups of writers are among them.
+# Turns of the Sender thread before the clock moves, without a new batch: wake-ups of writers are among them. With new
+# batches it may go on for long, where a network takes no time and a throttle has just ended.
 MAX_IDLE_TURNS = 200
 # Where a record batch says whose it is: producer id, epoch, base sequence, count (DefaultRecordBatch). The first part
 # of a batch that was split has its sequence and fewer records.
@@ -54,6 +55,7 @@ class WatchedPool(BufferPool):
         super().__init__(total_bytes=total_bytes, buffer_bytes=buffer_bytes)
         self._out: dict[int, Buffer] = {}
         self.peak_bytes = 0
+        self.allocations = 0
         self.refusals = 0
         self.overdrafts = 0
 
@@ -67,6 +69,7 @@ class WatchedPool(BufferPool):
             self.refusals += 1
             return None
         self._note(buffer)
+        self.allocations += 1
         return buffer
 
     def overdraw(self, size_bytes: int) -> Buffer:
@@ -211,7 +214,8 @@ class SimulatedProducer:
         self.ended = False
         self._timer: Timer | None = None
         self._wait_ms = 0
-        self._waited_at_ms = -1
+        # When it last waited, and the batches that there had been by then.
+        self._waited_at = (-1, 0)
         self._idle_turns = 0
         self.lock = TurnTakingLock(rng, turn_rate)
         self.lock.others["writer"] = self._turn_in_between
@@ -308,9 +312,9 @@ class SimulatedProducer:
         return bool(answers) or self.transport.told_something
 
     def _wait(self) -> None:
-        now_ms = self._scheduler.now_ms
-        self._idle_turns = self._idle_turns + 1 if self._waited_at_ms == now_ms else 0
-        self._waited_at_ms = now_ms
+        waits_at = (self._scheduler.now_ms, self.pool.allocations)
+        self._idle_turns = self._idle_turns + 1 if self._waited_at == waits_at else 0
+        self._waited_at = waits_at
         if self._idle_turns > MAX_IDLE_TURNS:
             raise Violation(f"the sender thread of {self.name} spins: {self._idle_turns} turns in one millisecond")
         self._plan(self.transport.asked_wait_ms)

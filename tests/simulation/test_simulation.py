@@ -546,6 +546,15 @@ def test_a_sender_thread_that_spins_is_seen() -> None:
             watched._run()
 
 
+def test_a_sender_thread_that_has_new_batches_does_not_spin() -> None:
+    watched = _producer()
+    for _ in range(1_000):
+        buffer = watched.pool.try_allocate(1)
+        assert buffer is not None
+        watched.pool.deallocate(buffer)
+        watched._run()
+
+
 # --- quotas -----------------------------------------------------------------------------------------------------------
 
 
