@@ -317,8 +317,10 @@ class Injector:
 
 
 def _rows_under_way(producer: SimulatedProducer) -> set[RowId]:
-    """Those that have a number and no answer."""
-    found = set()
+    """Those that have a number and no answer; of a producer that has failed nothing counts any more."""
+    found: set[RowId] = set()
+    if producer.sender.failure is not None:
+        return found
     for batch in producer.sender._sequences.unanswered():
         if batch.wire_bytes is not None:
             ids = (row_id_of(key, value) for key, value, _, _ in decode_records(bytes(batch.wire_bytes)))
