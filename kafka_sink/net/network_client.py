@@ -123,6 +123,8 @@ class _Pending:
 
     token: object = field(repr=False)
     sent_ms: int
+    # Those that the client knew of when it was sent.
+    failures: int = 0
 
 
 class NetworkClient:
@@ -143,10 +145,13 @@ class NetworkClient:
         None: that of the first broker that names one."""
         self.last_error = ""
         self.cluster_id = cluster_id
-        # How often a connection was begun, how often one became ready, and how often the last one that was ready ended.
+        # How often a connection was begun, how often one became ready, and how often the last one that was ready ended,
+        # or may have: one became ready, and none of the others has answered since the failure before.
         self.connects = 0
         self.handshakes = 0
         self.interruptions = 0
+        # Of connections, and of attempts to make one.
+        self._failures = 0
         # What no further attempt will change, once there is such a thing.
         self.failure: ClusterError | WorkerExhausted | None = None
         # When connections began to fail for want of files or memory, and last did; None: not since one stood.
@@ -309,7 +314,7 @@ class NetworkClient:
         if node is None or not self._can_send(node, now_ms):
             raise RuntimeError(f"node {node_id} takes no request now")
         connection = _connection(node)
-        pending = _Pending(token, now_ms)
+        pending = _Pending(token, now_ms, self._failures)
         self._metrics.request_began()
         if connection.version_for(request) is None:
             self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
@@ -356,6 +361,7 @@ class NetworkClient:
             identify=True,
         )
         address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
+        node.answered_since = self._failures
         self._by_key[key] = node
         self._transport.connect(key, address)
 
@@ -427,6 +433,8 @@ class NetworkClient:
             if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
                 return
             self.handshakes += 1
+            if self._is_connected and not self._has_witness(node):
+                self.interruptions += 1
             node.ready(now_ms)
             self._hold(now_ms)
             if connection.session_lifetime_ms > 0:
@@ -451,6 +459,12 @@ class NetworkClient:
     @property
     def _is_connected(self) -> bool:
         return any(node.state is NodeState.READY for node in self._by_key.values())
+
+    def _has_witness(self, node: Node) -> bool:
+        """Whether another connection is known to stand that was there when the node's was begun. Of a host that went
+        without a word one looks open, and so all may have ended."""
+        others = (each for each in self._by_key.values() if each.state is NodeState.READY)
+        return any(each.answered_since >= node.answered_since for each in others)
 
     def _compute(self, node: Node, now_ms: int) -> None:
         """What SCRAM takes long for is computed beside other connections; one at a time for each node, so that a broker
@@ -522,6 +536,7 @@ class NetworkClient:
     def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
         response = answer.response
         if response is not None:
+            node.answered_since = max(node.answered_since, answer.token.failures)
             self._metrics.response_received(node.node_id)
             if response.throttle_time_ms > 0:
                 node.throttle(now_ms + response.throttle_time_ms, now_ms)
@@ -608,6 +623,7 @@ class NetworkClient:
 
     def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
         """A connection failed: it is closed, what was under way comes back, and the node rests for a while."""
+        self._failures += 1
         self._note(node, reason)
         for answer in self._drop(node, now_ms):
             self._respond(node, answer, self.last_error, now_ms)

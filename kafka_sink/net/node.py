@@ -64,6 +64,8 @@ class Node:
     throttled_until_ms: int = 0
     # By its throttles while it was connected: a broker that is away holds nobody back.
     held: Held = Held()
+    # Over this connection it has answered something that was sent after so many failures of the client's connections.
+    answered_since: int = 0
     # Attempts in a row that did not end in READY, and those of them that did not even get a connection.
     failures: int = 0
     connect_failures: int = 0

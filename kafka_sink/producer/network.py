@@ -34,7 +34,7 @@ class Network(Protocol):
     `ready`: takes a request now; if not, connecting begins when that is due. `is_down`: has no connection and is not
     getting one. `least_loaded_node`: one that is ready. `last_error`: which broker could last not be reached, or hung
     up, and why; empty if none. `learn` takes a broker that an answer named: it can be sent to from then on.
-    `interruptions`: how often the last open connection ended; `handshakes`: how often one was opened.
+    `interruptions`: how often the last open connection ended, or may have; `handshakes`: how often one was opened.
 
     A broker whose quota the client exceeds says for how long it takes nothing (KIP-219). `throttles`: node id -> how
     long (ms) that was until now, and when the last one ends, without nodes that never did; `throttled_ms`: the time in

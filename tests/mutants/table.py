@@ -1192,8 +1192,8 @@ WRITE: tuple[Mutant, ...] = (
     Mutant(
         "nothing tells a producer that its cluster may have been restored",
         f"{NET}/network_client.py",
-        "            self.interruptions += 1\n",
-        "            pass\n",
+        "        if node.state is NodeState.READY and not self._is_connected:\n",
+        "        if False:\n",
         300,
     ),
     Mutant(
@@ -1202,6 +1202,27 @@ WRITE: tuple[Mutant, ...] = (
         "        return self._network.interruptions != self._interruptions\n",
         "        return False\n",
         300,
+    ),
+    Mutant(
+        "a connection that only looks open vouches for a cluster that was restored",
+        f"{NET}/network_client.py",
+        "            if self._is_connected and not self._has_witness(node):\n",
+        "            if False:\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_a_connection_that_only_looks_open_hides_no_interruption",
+    ),
+    Mutant(
+        "an answer to what was asked before a connection ended vouches for the time since",
+        f"{NET}/network_client.py",
+        "max(node.answered_since, answer.token.failures)\n",
+        "self._failures\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_a_connection_that_only_looks_open_hides_no_interruption",
+    ),
+    Mutant(
+        "a new connection does not vouch for the next one",
+        f"{NET}/network_client.py",
+        "        node.answered_since = self._failures\n",
+        "        node.answered_since = -1\n",
+        f"{TESTS_NET}/test_network_client.py::TestCluster::test_a_connection_that_only_looks_open_hides_no_interruption",
     ),
     Mutant(
         "nothing tells that a connection was made",

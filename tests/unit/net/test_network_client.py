@@ -1226,16 +1226,42 @@ class TestCluster:
         world.client.update_brokers(brokers(1, 2))
         first, second = world.open(1), world.open(2)
         world.poll(Disconnected(first, "cut"))
-        assert (world.client.handshakes, world.client.interruptions) == (2, 0)
+        answer = world.send("is it there?", 2)
+        world.poll(Sent(second), Received(second, answer))
         world.poll(timeout_ms=100)
+        assert (world.client.handshakes, world.client.interruptions) == (2, 0)
         first = world.open(1)
-        assert world.client.handshakes == 3
+        assert (world.client.handshakes, world.client.interruptions) == (3, 0)
         world.poll(Disconnected(second, "cut"), Disconnected(first, "cut"))
         assert world.client.interruptions == 1
         world.poll(timeout_ms=1_000)
         world.connect(1)
         world.poll(Disconnected(world.key, "refused"))
         assert (world.client.handshakes, world.client.interruptions) == (3, 1)
+
+    @pytest.mark.parametrize("asked", ["never", "before the loss"])
+    def test_a_connection_that_only_looks_open_hides_no_interruption(self, asked: str) -> None:
+        """What was asked before another one ended says nothing of the time since."""
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        first, second = world.open(1), world.open(2)
+        answer = world.send("is it there?", 2) if asked == "before the loss" else None
+        world.poll(Disconnected(first, "cut"))
+        if answer is not None:
+            world.poll(Sent(second), Received(second, answer))
+        world.poll(timeout_ms=100)
+        world.open(1)
+        assert world.client.interruptions == 1
+
+    def test_connections_that_were_begun_together_vouch_for_each_other(self) -> None:
+        """Brokers that cannot be reached are no reason to ask for another producer id."""
+        world = World()
+        world.client.update_brokers(brokers(1, 2, 3))
+        world.connect(3)
+        world.poll(Disconnected(world.key, "refused"))
+        world.open(1)
+        world.open(2)
+        assert world.client.interruptions == 0
 
     def test_connections_that_were_idle_are_missed_as_well(self) -> None:
         world = World(connections_max_idle_ms=10_000)
