@@ -54,7 +54,7 @@ def exhausted(error: BaseException) -> WorkerExhausted | None:
 
 @contextmanager
 def exhaustion_named() -> Iterator[None]:
-    """Raises WorkerExhausted in place of what it names."""
+    """Raises WorkerExhausted instead of what it names."""
     try:
         yield
     except (MemoryError, OSError, RuntimeError) as error:

@@ -133,7 +133,7 @@ class Marker:
         return cls(offset, query_id, fingerprint)
 
 
-# In place of a slot's marker: nothing of the slot was ever committed, or not what the last decision pins.
+# Instead of a slot's marker: nothing of the slot was ever committed, or not what the last decision pins.
 NOTHING_COMMITTED = Marker(0, NO_QUERY, FORGOTTEN)
 
 
@@ -167,7 +167,7 @@ class Decision:
 
     @classmethod
     def nothing(cls, generation: Ids, transaction_version: int) -> Decision:
-        """In place of the first: nothing was decided yet."""
+        """Stands for the first one: nothing was decided yet."""
         return cls(0, NO_QUERY, generation, transaction_version, 0, ())
 
     @property

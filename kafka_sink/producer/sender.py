@@ -154,7 +154,7 @@ class Sender:
     # --- writes, begun and ended by a writer under the lock -----------------------------------------------------------
 
     def begin_write(self, now_ms: int) -> None:
-        """What is said of throttling from now on is said of this write."""
+        """Throttling is counted for this write from now on."""
         self._write_began_ms = now_ms
         self._throttling.began(self._network.throttled_ms(now_ms))
 

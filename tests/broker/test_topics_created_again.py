@@ -118,7 +118,7 @@ def test_a_version_says_that_its_rows_went_with_the_old_topic(
 
 
 def test_to_code_without_ids_an_id_is_a_topic_that_no_broker_has(cluster: LocalKafka) -> None:
-    """It asks for the partitions of all that a decision lists, and takes what it is told of."""
+    """It asks for the partitions of all that a decision lists, and takes those that there are."""
     cluster.create_topic("listed", 2)
     with closing(client_of(cluster)) as client:
         led, leaderless = client.partitions(("listed", "@" + "zEjkRrZ5RfyIE2oYl2Jm9A"))

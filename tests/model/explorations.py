@@ -415,7 +415,7 @@ def lost_groups_of_parts(version: int) -> Iterator[Told]:
 
 
 def lost_groups_and_stale_answers(version: int) -> Iterator[Told]:
-    """And coordinators that stood still answer of what was before."""
+    """And stale coordinators answer with old data."""
     quiet = Schedule(version=version)
     steps = _steps(quiet)
     stale: tuple[Event, ...] = (

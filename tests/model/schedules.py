@@ -204,7 +204,7 @@ class Schedule:
 # attempt that Spark had given up, another driver or an InitProducerId that was on its way for long. A restart commits
 # what still can be, and writes the rest again, if the rows are the same.
 TAKING_AWAY = {Late, TimeOut, AbortByHand, Resume, Switch, Forget}
-# Not told of without lost groups.
+# Not named without lost groups.
 OF_LOST_STATE: set[type[Exception]] = {
     StateExpired, MarkersLost, FingerprintsLost, CommittedDataMissing, UnreadableState,
 }  # fmt: skip
