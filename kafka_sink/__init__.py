@@ -147,7 +147,7 @@ def validate(
     **more_options: object,
 ) -> Report:
     """Whether a write of `df` with these options would work, without writing a row: options, columns, and then what
-    `python -m kafka_sink.check` asks the cluster, from here and with `executors` from their hosts too. For batch and
+    `pykafka check` asks the cluster, from here and with `executors` from their hosts too. For batch and
     streaming DataFrames; of a stream Spark itself tells none of it before `start()` has returned.
 
     The options are those of the write, checkpoint_location among them, and said as for `export`; what they do not say

@@ -5,9 +5,9 @@ topic, its leaders, replicas and settings; what the guarantee needs of ACLs and 
 write. Nothing is written; with createTopics=true a topic that is missing is made.
 
 examples:
-    python -m kafka_sink.check --bootstrap-servers localhost:9092 --topic orders
-    python -m kafka_sink.check --preset conf/production.conf --topic orders
-    python -m kafka_sink.check --preset conf/production.conf --topic orders --spark local[2]
+    pykafka check --bootstrap-servers localhost:9092 --topic orders
+    pykafka check --preset conf/production.conf --topic orders
+    pykafka check --preset conf/production.conf --topic orders --spark local[2]
 
 exit status: 0 nothing failed (warnings may have been given); 1 something did; 2 wrong usage, or an option is wrong
 """

@@ -824,7 +824,7 @@ class CoordinatorUnavailable(ClusterError):
         advice = "Check the brokers, and that a leader exists for every partition of __transaction_state and "
         advice += "__consumer_offsets; then run again."
         if "UNSTABLE_OFFSET_COMMIT" in last_error:
-            advice = "A transaction that writes the group's offset stays open: python -m kafka_sink.transactions "
+            advice = "A transaction that writes the group's offset stays open: pykafka transactions "
             advice += "describe --prefix <transactionalIdPrefix> tells which, and what ends it."
         super().__init__(
             f"the coordinator of {kind} {key!r} gave no definite answer within {waited_ms} ms (kafka.max.block.ms); "

@@ -371,7 +371,7 @@ Spark's conf reaches tasks only, and these are needed where a micro-batch is pla
 
 _RECEIPTS = """\
 What was written, one row for each record batch: topic, partition, first offset, count, checksum.
-`kafka_sink.receipts` reads it as a DataFrame, `python -m kafka_sink.verify` compares it with what is in the topics. A
+`kafka_sink.receipts` reads it as a DataFrame, `pykafka verify` compares it with what is in the topics. A
 task's commit message grows by 36 bytes for each record batch, which is up to `kafka.batch.size` of rows, and by nothing
 where this is not set.
 
@@ -427,7 +427,7 @@ SECTIONS: tuple[Section, ...] = (
                "topic of every row; wins over a `topic` column, and is required without one"),
         Option("createTopics", "create_topics", BOOLEAN, False,
                "true: a missing `topic` is made, with the brokers' defaults for partitions and replicas, by the start "
-               "of a write, kafka_sink.validate and python -m kafka_sink.check; topics that rows name are not"),
+               "of a write, kafka_sink.validate and pykafka check; topics that rows name are not"),
         Option("partitioner", "partitioner",
                _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
                "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; "

@@ -11,11 +11,11 @@ transactionalIdPrefix. Where that is derived from a checkpoint it begins with `p
 with `pykafka-batch.`: list tells the whole.
 
 examples:
-    python -m kafka_sink.transactions list --bootstrap-servers localhost:9092 --prefix pykafka-
-    python -m kafka_sink.transactions describe --bootstrap-servers localhost:9092 --prefix orders
-    python -m kafka_sink.transactions status --bootstrap-servers localhost:9092 --prefix orders --checkpoint /data/o
-    python -m kafka_sink.transactions repair --preset conf/production.conf --prefix orders --dry-run
-    python -m kafka_sink.transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
+    pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka-
+    pykafka transactions describe --bootstrap-servers localhost:9092 --prefix orders
+    pykafka transactions status --bootstrap-servers localhost:9092 --prefix orders --checkpoint /data/o
+    pykafka transactions repair --preset conf/production.conf --prefix orders --dry-run
+    pykafka transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
 
 exit status: 0 done, or nothing to do; 1 it could not be done, or not all of it; 2 wrong usage; 3 refused, and nothing
 was changed

@@ -11,9 +11,9 @@ compared. What is missing, altered or cannot be told is named, a line each, with
     DELETED, COMPACTED, COUNTED, UNPLACED   cannot be compared any more, for the reason told
 
 examples:
-    python -m kafka_sink.verify --receipts /data/receipts --bootstrap-servers localhost:9092
-    python -m kafka_sink.verify --receipts s3://lake/receipts/query_id=8d6f... --preset conf/production.conf
-    python -m kafka_sink.verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
+    pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092
+    pykafka verify --receipts s3://lake/receipts/query_id=8d6f... --preset conf/production.conf
+    pykafka verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
 
 exit status: 0 every record is there and as it was sent; 1 something is missing, altered or hidden, or has no receipt;
 2 wrong usage; 3 nothing of that was found, but not everything could be compared

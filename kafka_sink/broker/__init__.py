@@ -1,8 +1,8 @@
 """A real Kafka on this machine, for development and tests only, no replacement for a cluster.
 
-`LocalKafka` is the context manager that tests use; `python -m kafka_sink.broker` is the same at the command
-line. All that it needs beside this package is Java 17 and, once per Kafka version, the network: the Ivy that
-PySpark ships fetches the broker's jars into a cache (`resolve`).
+`LocalKafka` is the context manager that tests use; `pykafka broker` is the same at the command line. All that it
+needs beside this package is Java 17 and, once per Kafka version, the network: the Ivy that PySpark ships fetches the
+broker's jars into a cache (`resolve`).
 
 What is where:
 

@@ -1,4 +1,4 @@
-"""The command line of the local cluster: python -m kafka_sink.broker start | stop | status.
+"""The command line of the local cluster: pykafka broker start | stop | status.
 
 The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it; all else is on
 stderr.

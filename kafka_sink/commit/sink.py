@@ -99,4 +99,4 @@ def command(sink: Sink, name: str, *, topic: str | None = None) -> str:
         "--commit-topic": sink.names.commit_topic,
     }
     only = {} if topic is None else {"--topic": topic}
-    return shell_command(f"python -m kafka_sink.transactions {name}", options | only)
+    return shell_command(f"pykafka transactions {name}", options | only)

@@ -1,7 +1,7 @@
 """What a write asks of the doctor by itself: where it fails to reach brokers, and, with createTopics, before it begins.
 
 A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the
-failure, from the process that failed, by the same steps as `python -m kafka_sink.check`. It adds seconds to the
+failure, from the process that failed, by the same steps as `pykafka check`. It adds seconds to the
 `max.block.ms` that are over.
 """
 
@@ -14,7 +14,7 @@ from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreate
 from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.quoting import shell_command
 
-CHECK = "python -m kafka_sink.check"
+CHECK = "pykafka check"
 # What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
 _there: set[tuple[int, str, str]] = set()
 
@@ -43,7 +43,7 @@ def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
 
 def command(config: ProducerConfig) -> str:
     """The command that takes the same steps, in backticks. Of the options only what anybody may see."""
-    said = shell_command(CHECK, {"--option": f"kafka.bootstrap.servers={config.bootstrap_servers_text}"})
+    said = shell_command(CHECK, {"--bootstrap-servers": config.bootstrap_servers_text})
     if config.security.security_protocol == "PLAINTEXT":
         return f"`{said}`"
     return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"

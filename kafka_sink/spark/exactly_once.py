@@ -641,6 +641,6 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
             "what this run of %r has open could not be ended, and read_committed readers wait for its transactions' "
             "time-out (kafka.transaction.timeout.ms) or the next start; `%s` tells which: %s",
             prefix,
-            shell_command("python -m kafka_sink.transactions describe", {"--prefix": prefix}),
+            shell_command("pykafka transactions describe", {"--prefix": prefix}),
             error,
         )

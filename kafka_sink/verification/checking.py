@@ -128,6 +128,6 @@ def _absence(absent: list[tuple[int, int]], log: Log) -> tuple[Verdict, str]:
     if within:
         return Verdict.HIDDEN, (
             f"read_committed readers see nothing from offset {log.visible_end} on: a transaction is open there. "
-            "While the query runs, verify again; else python -m kafka_sink.transactions tells whose it is"
+            "While the query runs, verify again; else pykafka transactions tells whose it is"
         )
     return Verdict.DELETED, f"the log begins at offset {log.start}: retention, or somebody, has deleted what was before"

@@ -486,7 +486,7 @@ def test_a_write_that_reaches_nobody_says_at_which_step(spark: SparkSession) -> 
         ).save()
     message = str(failure.value)
     assert f"step 'dns' of {NOWHERE}:9092 fails" in message
-    assert f"python -m kafka_sink.check --option kafka.bootstrap.servers={NOWHERE}:9092" in message
+    assert f"pykafka check --bootstrap-servers {NOWHERE}:9092" in message
     with pytest.raises(BrokersUnreachable) as unreachable:
         kafka_sink.partition_count(at(f"{NOWHERE}:9092", **{"kafka.max.block.ms": "500"}))
     assert (unreachable.value.step, unreachable.value.where) == ("dns", f"{NOWHERE}:9092")

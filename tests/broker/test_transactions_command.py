@@ -1,4 +1,4 @@
-"""`python -m kafka_sink.transactions` on real brokers: what a real two-phase commit left open, and what became of it as
+"""`pykafka transactions` on real brokers: what a real two-phase commit left open, and what became of it as
 librdkafka reads it.
 
 A transaction that hangs (KAFKA-20734) is made as clients before KIP-890 did by mistake: rows go to a partition that the

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # A diff is run as what it leads to.
 RUNNABLE = ("python", "diff", "bash")
 TIMEOUT_S = 120
+# Where sources are tested, pip has installed no script.
+SCRIPT = 'command -v pykafka > /dev/null || pykafka() { python -m kafka_sink "$@"; }\n'
 
 _HEADING = re.compile(r"#{1,6} (.+)")
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})(.*)")
@@ -101,7 +103,7 @@ def run_bash(
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     path = os.pathsep.join((str(Path(sys.executable).parent), inherited.get("PATH", "")))
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", _as_it_is_here(block, replaced)],
+        ["bash", "-euo", "pipefail", "-c", SCRIPT + _as_it_is_here(block, replaced)],
         cwd=folder, env=inherited | {"PATH": path} | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, timeout=TIMEOUT_S,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def test_help_has_examples_and_the_statuses(capsys: pytest.CaptureFixture[str]) 
         main(["--help"])
     said = capsys.readouterr().out
     assert ended.value.code == 0
-    assert "python -m kafka_sink.check --preset" in said
+    assert "pykafka check --preset" in said
     assert "exit status: 0 nothing failed" in said
 
 

@@ -38,7 +38,7 @@ def test_help_has_examples_of_each_and_the_statuses(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     assert ended.value.code == 0
     for subcommand in ("list", "describe", "status", "repair", "abort"):
-        assert f"python -m kafka_sink.transactions {subcommand} " in said
+        assert f"pykafka transactions {subcommand} " in said
     assert "exit status: 0 done" in said
 
 
@@ -178,11 +178,11 @@ def test_a_table_for_who_is_on_call(
         "orders.1     hangs                                          committed      t-2 from offset 17",
         "",
         "orders: decided, and not all of it is there for readers. A query that runs or starts carries it out; so does",
-        f"    python -m kafka_sink.transactions repair {SAME}",
+        f"    pykafka transactions repair {SAME}",
         "",
         "orders: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends them, "
         "or the brokers do, 60 s after they began. To end them now:",
-        f"    python -m kafka_sink.transactions abort {SAME}",
+        f"    pykafka transactions abort {SAME}",
     ]
 
 
@@ -204,7 +204,7 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(
     assert said.endswith(
         f"\n{shown}: another program's, as no transactionalIdPrefix can be that. No command here ends it.\n"
     )
-    assert "python -m" not in said
+    assert "pykafka" not in said
 
 
 def test_a_name_of_any_length_leaves_room_for_the_others(
@@ -346,7 +346,7 @@ def test_status_tells_of_the_last_receipt(
     [
         (found(markers=WHOLE), {}, DONE, "What was decided is visible."),
         (found(decided=False), {}, DONE, "Nothing was decided."),
-        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    python -m"),
+        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    pykafka"),
         (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "not to be committed any more: slot 0."),
         (found(markers={}), {}, FAILED, "Not known whether visible: slot 0."),
         (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Left alone"),

@@ -139,7 +139,7 @@ def test_a_transaction_that_hangs_is_told_with_where_and_whose_and_what_ends_it(
     assert (error.producer_id, error.start_offset) == (done[1].ids.producer_id, 17)
     assert (error_name(code) in error.reason) == (code != ErrorCode.NONE)
     assert error.command == (
-        "python -m kafka_sink.transactions repair --bootstrap-servers HOST:PORT --prefix orders "
+        "pykafka transactions repair --bootstrap-servers HOST:PORT --prefix orders "
         "--commit-topic pykafka-commits --topic t"
     )
 

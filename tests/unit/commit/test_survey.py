@@ -378,7 +378,7 @@ def test_what_a_decision_names_is_never_aborted(version: int) -> None:
         cluster.run(by_hand.abort_by_hand(cluster.sink))
     assert (raised.value.micro_batch_id, raised.value.slots) == (0, (0, 1))
     assert raised.value.command == (
-        "python -m kafka_sink.transactions repair --bootstrap-servers b:9092 --prefix orders --commit-topic commits"
+        "pykafka transactions repair --bootstrap-servers b:9092 --prefix orders --commit-topic commits"
     )
     assert cluster.kafka.holding_back() == ["orders.0", "orders.1"]
     finish(cluster)

@@ -40,7 +40,7 @@ def test_the_first_failure_is_in_the_error(examined: list[Verdict]) -> None:
     look_at_hosts(error, config().producer)
     assert (error.step, error.where, error.remedy) == ("tcp", "b:9092", "check the port")
     assert "step 'tcp' of b:9092 fails: nothing listens. To mend it: check the port. All steps, " in str(error)
-    assert "`python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092`. Rows" in str(error)
+    assert "`pykafka check --bootstrap-servers b:9092`. Rows" in str(error)
     assert "Check kafka.bootstrap.servers, and" not in str(error)
     assert str(error).endswith(REPLAY)
 
@@ -71,9 +71,9 @@ def test_other_errors_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_has_no_secret() -> None:
-    assert command(config().producer) == "`python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092`"
+    assert command(config().producer) == "`pykafka check --bootstrap-servers b:9092`"
     said = command(config(**SCRAM).producer)
-    assert said.startswith("`python -m kafka_sink.check --option kafka.bootstrap.servers=b:9092 --preset FILE`")
+    assert said.startswith("`pykafka check --bootstrap-servers b:9092 --preset FILE`")
     assert CANARY not in said
 
 
