@@ -52,6 +52,7 @@ from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.kernel import KERNEL, warn_of_loss
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.write import Write
@@ -166,6 +167,7 @@ class Producer:
         `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
         all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
         write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
+        warn_of_loss(KERNEL)
         self._is_writing = True
         with self._changed:
             self._sender.begin_write(monotonic_ms())

@@ -6,14 +6,17 @@ bytes, at a sixth of the speed. Two environment variables are for who must know:
     PYKAFKA_REQUIRE_KERNEL=1    importing fails without the compiled kernel
     PYKAFKA_KERNEL=off          the fallback, kernel or not
 
-`KERNEL.name` says which it is.
+`KERNEL.name` says which it is. Who loses the kernel without having asked for it is warned where rows are written.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
+import zipimport
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +35,8 @@ from kafka_sink.records.wire_order import wire_order
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
+log = logging.getLogger(__name__)
+
 
 class Encoder(Protocol):
     """encoder.RecordEncoder says what they do. Batches may have a `records_crc` only if the kernel `sums_records`."""
@@ -46,6 +51,14 @@ WriteHeader = Callable[[memoryview, int | None, int, int, int, int, int, int, in
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """Why the compiled kernel is not in use although nobody switched it off, and what to do."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     name: str
     murmur2: Callable[[pa.Array], Int32s]
@@ -56,6 +69,7 @@ class Kernel:
     # Whether the encoder keeps the CRC-32C of what it writes, which costs it less than reading that once more.
     sums_records: bool
     write_header: WriteHeader
+    loss: Loss | None = None
 
 
 FALLBACK = Kernel("vectorised", murmur2, wire_order, payload_sizes, sum_row_hashes, RecordEncoder, False, write_header)
@@ -90,7 +104,31 @@ def choose(environment: Mapping[str, str]) -> Kernel:
                 f"({error}). Install a C compiler and the package again, or unset the variable: the sink then "
                 "writes the same bytes more slowly."
             ) from error
-        return FALLBACK
+        return replace(FALLBACK, loss=_loss(error, from_zip=isinstance(__loader__, zipimport.zipimporter)))
+
+
+def _loss(error: ImportError, *, from_zip: bool) -> Loss:
+    if from_zip:
+        return Loss(
+            "this package is in a zip, and Python loads compiled modules only from folders",
+            "Install the wheel into the Python that runs Spark's tasks, or ship a packed environment with --archives",
+        )
+    return Loss(
+        f"it was not built, or not for this machine: {error}",
+        "Install the package again on a machine like this one that has a C compiler",
+    )
+
+
+@functools.cache
+def warn_of_loss(kernel: Kernel) -> None:
+    """Logs that `kernel` is the slow one and nobody asked for it; once in the life of the process."""
+    if kernel.loss is not None:
+        log.warning(
+            "the compiled kernel is not in use: %s. The same bytes are written, but a core encodes only about a sixth "
+            "of the rows. %s. PYKAFKA_KERNEL=off in the environment of Spark's workers silences this warning.",
+            kernel.loss.reason,
+            kernel.loss.remedy,
+        )
 
 
 KERNEL = choose(os.environ)

@@ -41,6 +41,7 @@ from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, ProducePartition, ProduceRequest
 from kafka_sink.records.compression import codec_for
+from kafka_sink.records.kernel import FALLBACK, Loss
 from loopback_network import LoopbackNetwork, Make, config, refresh, rows
 from producer_core import TOPIC, metadata_response, routed
 from scripted_peers import peer, scripted
@@ -78,6 +79,17 @@ def test_a_write_without_rows_needs_no_broker() -> None:
         write = producer.begin(topic="t")
         write.append(rows(0))
         assert write.finish() == ()
+
+
+def test_writes_without_the_compiled_kernel_log_one_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "Build it")))
+    for _ in range(2):
+        with lease(config(closed_port())) as producer:
+            producer.begin(topic="t").finish()
+    (warning,) = (message for message in caplog.messages if "kernel" in message)
+    assert "nobody built it" in warning and "a sixth of the rows. Build it." in warning
 
 
 def test_a_producer_is_kept_by_process_and_configuration() -> None:

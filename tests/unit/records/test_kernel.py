@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import crc32c
@@ -22,9 +26,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kafka_sink
 from kafka_sink.records import kernel
 from kafka_sink.records.columns import RecordColumns
-from kafka_sink.records.kernel import FALLBACK, Kernel, choose, compiled_kernel
+from kafka_sink.records.kernel import FALLBACK, Kernel, choose, compiled_kernel, warn_of_loss
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.row_hashes import KEYS
 from record_cases import Case, Row, cases, int64s, scalar_record
@@ -127,14 +132,46 @@ def test_the_compiled_kernel_is_taken_unless_it_is_switched_off() -> None:
     assert choose({"PYKAFKA_KERNEL": "off"}) is FALLBACK
 
 
-def test_without_a_kernel_the_fallback_is_taken_or_the_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_there() -> Kernel:
-        raise ImportError("No module named '_kernel'")
+def raise_not_built() -> Kernel:
+    raise ImportError("No module named '_kernel'")
 
-    monkeypatch.setattr(kernel, "compiled_kernel", not_there)
-    assert choose({}) is FALLBACK
+
+def test_without_a_kernel_the_fallback_is_taken_or_the_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "compiled_kernel", raise_not_built)
+    lost = choose({})
+    assert lost.name == FALLBACK.name and lost.loss is not None
+    assert "No module named '_kernel'" in lost.loss.reason
     with pytest.raises(ImportError, match=r"PYKAFKA_REQUIRE_KERNEL=1, but .*No module named '_kernel'"):
         choose({"PYKAFKA_REQUIRE_KERNEL": "1"})
+
+
+def test_a_lost_kernel_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(kernel, "compiled_kernel", raise_not_built)
+    lost = choose({})
+    for _ in range(3):
+        warn_of_loss(lost)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "not built" in record.getMessage() and "C compiler" in record.getMessage()
+
+
+def test_no_kernel_because_it_was_switched_off_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_loss(choose({"PYKAFKA_KERNEL": "off"}))
+    assert not caplog.records
+
+
+def test_a_package_in_a_zip_says_why_it_has_no_kernel(tmp_path: Path) -> None:
+    package = Path(kafka_sink.__file__).parent
+    with zipfile.ZipFile(tmp_path / "sink.zip", "w") as made:
+        for file in package.rglob("*.py"):
+            made.write(file, Path(package.name) / file.relative_to(package))
+    look = "from kafka_sink.records.kernel import KERNEL; print(KERNEL.name, KERNEL.loss)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "sink.zip"), "PYTHONSAFEPATH": "1"}
+    for name in ("PYKAFKA_KERNEL", "PYKAFKA_REQUIRE_KERNEL"):
+        environment.pop(name, None)
+    said = subprocess.run([sys.executable, "-c", look], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert said.stdout.startswith("vectorised Loss("), said.stderr
+    assert "in a zip" in said.stdout and "--archives" in said.stdout
 
 
 # --- the same from both -------------------------------------------------------------------------------------
