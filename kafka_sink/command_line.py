@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import TextIO
 
-from kafka_sink.quoting import quoted
+from kafka_sink.quoting import json_line, quoted
 from kafka_sink.redaction import redacted
 
 MAX_LINE_CHARACTERS = 16_000
@@ -47,6 +48,11 @@ def options_of(args: argparse.Namespace, over: dict[str, str | None]) -> dict[st
     return {name.lower(): text for given in (args.preset, dict(args.option), last) for name, text in given.items()}
 
 
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """`what` is printed instead of text for people."""
+    parser.add_argument("--json", action="store_true", help=f"for scripts: {what} on stdout, and nothing else there")
+
+
 def say(text: str, status: int) -> int:
     """To whoever reads errors; the exit status."""
     tell(text, file=sys.stderr)
@@ -57,6 +63,16 @@ def tell(*lines: str, file: TextIO | None = None) -> None:
     """To stdout, unless `file` is another. Each of `lines` stays one, whatever is in the names that it quotes."""
     for line in lines:
         print(quoted(line, MAX_LINE_CHARACTERS), file=file, flush=True)
+
+
+def tell_json(document: object) -> None:
+    """To stdout, in one line: all that a command prints there with --json."""
+    print(json_line(document), flush=True)
+
+
+def terminal_width() -> int | None:
+    """Of stdout. None where that is no terminal: a file or a program gets whole lines."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def needs_confluent_kafka(missing: ModuleNotFoundError) -> str:

@@ -1558,8 +1558,8 @@ class TransactionRefused(ExactlyOnceError):
 TRANSACTION_ADVICE = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Add the ACL TRANSACTIONAL_ID WRITE and DESCRIBE, prefixed with the "
     "transactionalIdPrefix, for this principal. Without it what is open cannot be ended either, and read_committed "
-    "readers see nothing behind it until the next start with it, or kafka.transaction.timeout.ms: python -m "
-    "kafka_sink.transactions describe --prefix <transactionalIdPrefix> tells which. ",
+    "readers see nothing behind it until the next start with it, or kafka.transaction.timeout.ms: pykafka "
+    "transactions describe --prefix <transactionalIdPrefix> tells which. ",
     "GROUP_AUTHORIZATION_FAILED": "Add the ACL GROUP READ, prefixed with the transactionalIdPrefix, for this "
     "principal. ",
     "TOPIC_AUTHORIZATION_FAILED": "Add the ACL TOPIC READ on the commit topic for this principal. ",

@@ -16,6 +16,19 @@ examples:
     pykafka transactions status --bootstrap-servers localhost:9092 --prefix orders --checkpoint /data/o
     pykafka transactions repair --preset conf/production.conf --prefix orders --dry-run
     pykafka transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
+    pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka- --json | jq '.sinks[].open[]'
+
+with --json each prints one document. Times are milliseconds since 1970, null is what is not known or not there:
+    list      sinks: [as describe]; unreadable: [an error each]; not_looked_at
+    describe  sink, commit_topic, transaction_version; decision (null: none): micro_batch_id, query_id, decided_ms,
+              generation, slots, carried_out; decision_forgotten; slots: slot, pinned, visible, marker_micro_batch_id,
+              transaction; open: transactional_id, slot, producer_id, producer_epoch, state, prepared, decided,
+              start_time_ms, timeout_ms, holds; hanging: transactional_id, topic, partition, start_offset, committed;
+              topics_gone; topics_created_again: topic, old_id, new_id; not_looked_at: topic, partition, why
+    status    as describe, and checkpoint: query_id, planned, recorded, compared; receipt (null: none): micro_batch_id,
+              rows, record_batches, bytes, acknowledged_ms, or error
+    repair    dry_run; commit, end: what was, or with --dry-run would be; refused: with why; after: as describe
+    abort     sink, took_over, aborted; or refused, and open, which would be aborted
 
 exit status: 0 done, or nothing to do; 1 it could not be done, or not all of it; 2 wrong usage; 3 refused, and nothing
 was changed
@@ -27,22 +40,22 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from kafka_sink import receipt_file
-from kafka_sink.checkpoint import compared, read_checkpoint
+from kafka_sink.checkpoint import Checkpoint, compared, read_checkpoint
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.command_line import add_options, options_of, parser_of, say, tell
+from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, command
-from kafka_sink.commit.survey import COMMITTED, OFFSETS_TOPIC, OpenTransaction, Seen, Survey
+from kafka_sink.commit.survey import COMMITTED, OpenTransaction, Seen, Survey
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import (
     ConfigError,
@@ -57,6 +70,15 @@ from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
 from kafka_sink.quoting import quoted
 from kafka_sink.redaction import reason_for, redacted
+from kafka_sink.table import table
+from kafka_sink.transactions_json import (
+    Document,
+    document_of,
+    ended,
+    hanging_transaction,
+    not_looked_at,
+    open_transaction,
+)
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 # Of slots, partitions and the like in one line; whoever needs more has the table.
@@ -93,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
         of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
         of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
         add_options(of, example="kafka.max.block.ms=10000")
+        add_json(of, "one document")
         if subcommand is not abort:
             of.add_argument(
                 "--topic", action="append", metavar="NAME",
@@ -126,11 +149,18 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One run of the command."""
+    """One run of the command. `leaderless`: partitions that could not be looked at, once `partitions` was called."""
 
     client: CoordinatorClient
     config: SinkConfig
     args: argparse.Namespace
+    leaderless: list[TopicAndPartition] = field(default_factory=list)
+
+    @property
+    def json(self) -> bool:
+        """Whether a document is asked for, and no text."""
+        asked: bool = self.args.json
+        return asked
 
     @property
     def prefix(self) -> str:
@@ -149,14 +179,32 @@ class Session:
         """Those to look at. Tells of those that have no leader to be asked."""
         topics = getattr(self.args, "topic", None)
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
-        if leaderless:
+        self.leaderless.extend(leaderless)
+        if leaderless and not self.json:
             tell(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
         return led
 
+    def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> Seen:
+        """Tells of what could not be looked at."""
+        seen = run(self.client, by_hand.look(sink, prefix, partitions))
+        if not self.json:
+            tell_refused(seen)
+        return seen
+
     def survey(self, sink: Sink, partitions: Sequence[TopicAndPartition]) -> Survey:
-        seen = run(self.client, by_hand.look(sink, f"{sink.names.sink}.", partitions))
-        tell_refused(seen)
-        return run(self.client, by_hand.survey(sink, seen))
+        return run(self.client, by_hand.survey(sink, self.look(sink, f"{sink.names.sink}.", partitions)))
+
+    def document_of(self, found: Survey) -> Document:
+        """All that `describe` tells."""
+        created_again, gone = changed_topics(self.client, found)
+        return document_of(found) | {
+            "topics_gone": list(gone),
+            "topics_created_again": [
+                {"topic": topic, "old_id": old_id, "new_id": new_id}
+                for topic, (old_id, new_id) in created_again.items()
+            ],
+            "not_looked_at": not_looked_at(self.leaderless, found.refused),
+        }
 
 
 # --- the four ---------------------------------------------------------------------------------------------------------
@@ -164,8 +212,7 @@ class Session:
 
 def list_(session: Session) -> int:
     """Lists the open transactions of every sink whose name begins with the prefix. Changes nothing."""
-    seen = run(session.client, by_hand.look(session.sink(session.prefix), session.prefix, session.partitions()))
-    tell_refused(seen)
+    seen = session.look(session.sink(session.prefix), session.prefix, session.partitions())
     found, unreadable = [], []
     for name in seen.busy_sinks():
         try:
@@ -173,9 +220,18 @@ def list_(session: Session) -> int:
         except (TransactionRefused, UnreadableState) as error:
             # Whoever wrote under that name, the other sinks' are to be seen.
             unreadable.append(error)
-    tell_open(found)
-    for each in found:
-        tell_what_to_do(each)
+    if session.json:
+        tell_json(
+            {
+                "sinks": [document_of(each) for each in found],
+                "unreadable": [str(why) for why in unreadable],
+                "not_looked_at": not_looked_at(session.leaderless, seen.refused),
+            }
+        )
+    else:
+        tell_open(found)
+        for each in found:
+            tell_what_to_do(each)
     for why in unreadable:
         say(f"error: {why}", FAILED)
     return FAILED if unreadable else OK
@@ -185,6 +241,9 @@ def describe(session: Session) -> int:
     """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
     nothing."""
     found = session.survey(session.sink(session.prefix), session.partitions())
+    if session.json:
+        tell_json(session.document_of(found))
+        return OK
     tell_decision(found)
     tell_topics(session, found)
     tell_sink(found)
@@ -199,6 +258,9 @@ def status(session: Session) -> int:
     except OSError as error:
         return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
     found = session.survey(session.sink(session.prefix), session.partitions())
+    if session.json:
+        tell_json(session.document_of(found) | progress_of(checkpoint, found, session.args.receipts))
+        return OK
     tell_decision(found)
     tell_topics(session, found)
     tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
@@ -213,6 +275,8 @@ def repair(session: Session) -> int:
     on a leader. Does not disturb a query that runs; needs TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for what hangs."""
     sink, partitions = session.sink(session.prefix), session.partitions()
     before = session.survey(sink, partitions)
+    if session.json:
+        return repair_for_scripts(session, sink, partitions, before)
     tell_decision(before)
     tell_topics(session, before)
     if session.args.dry_run:
@@ -233,6 +297,32 @@ def repair(session: Session) -> int:
     return tell_what_is_left(after, refused)
 
 
+def repair_for_scripts(
+    session: Session, sink: Sink, partitions: Sequence[TopicAndPartition], before: Survey
+) -> int:
+    """As `repair`, told in one document."""
+    after, refused = before, dict[Hanging, str]()
+    if not session.args.dry_run:
+        after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+    still = () if session.args.dry_run else after.missing
+    tell_json(
+        {
+            "dry_run": session.args.dry_run,
+            "commit": [open_transaction(each) for each in before.decided if each.slot not in still],
+            "end": [
+                hanging_transaction(each, committed=True)
+                for each in before.hanging
+                if session.args.dry_run or each not in after.hanging
+            ],
+            "refused": [
+                hanging_transaction(each, committed=True) | {"why": reason} for each, reason in refused.items()
+            ],
+            "after": session.document_of(after),
+        }
+    )
+    return OK if session.args.dry_run or is_repaired(after) else FAILED
+
+
 def abort(session: Session) -> int:
     """Ends what is open and was not decided, as the next start of the query would. Takes the sink over first, so that a
     query that runs cannot decide meanwhile: it stops with DriverFenced. Refused where a decision is not carried out."""
@@ -247,11 +337,18 @@ def abort(session: Session) -> int:
             command=command(sink, "repair"),
         )
     if not found.open:
+        if session.json:
+            tell_json({"sink": sink.names.sink, "took_over": False, "aborted": []})
+            return OK
         tell(f"Sink {sink.names.sink} has no open transaction.")
         return OK
     if not session.args.take_over:
-        tell_open([found])
-        tell("", "These would be aborted: their rows become invisible for good, and a query writes them again.")
+        if session.json:
+            opened = [open_transaction(each) for each in found.open]
+            tell_json({"sink": sink.names.sink, "took_over": False, "refused": True, "open": opened})
+        else:
+            tell_open([found])
+            tell("", "These would be aborted: their rows become invisible for good, and a query writes them again.")
         return say(
             f"refused: nothing was changed. If a query runs with prefix {sink.names.sink}, it would stop with "
             "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
@@ -260,6 +357,9 @@ def abort(session: Session) -> int:
     # What is read there decides what is left alone, and a query is stopped for it.
     session.client.ensure_topic(sink.names.commit_topic)
     aborted = run(session.client, by_hand.abort_by_hand(sink))
+    if session.json:
+        tell_json({"sink": sink.names.sink, "took_over": True, "aborted": [ended(each) for each in aborted]})
+        return OK
     tell(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
     for each in aborted:
         tell(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
@@ -314,38 +414,104 @@ def tell_forgotten(found: Survey) -> None:
 
 def tell_topics(session: Session, found: Survey) -> None:
     """Those that took rows of the decision with them."""
-    decision = found.decision
-    if decision is None or not decision.topic_ids:
-        return
-    topics = tuple(decision.topic_ids)
-    for topic, (old_id, new_id) in decision.created_again(session.client.topic_ids(topics)).items():
+    created_again, gone = changed_topics(session.client, found)
+    for topic, (old_id, new_id) in created_again.items():
         tell(
             f"Topic {topic} was deleted and created again since (topic id {old_id} is now {new_id}): rows that were in "
             "the old topic are gone, and a restart does not write them again where it finds them visible."
         )
-    for topic, told in session.client.topics(topics).items():
-        if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            tell(f"Topic {topic} (topic id {decision.topic_ids[topic]}) is not there any more, nor are its rows.")
+    for topic, old_id in gone.items():
+        tell(f"Topic {topic} (topic id {old_id}) is not there any more, nor are its rows.")
 
 
-def tell_receipt(receipts_path: str, query_id: str) -> None:
-    """The query's last one."""
+def changed_topics(client: CoordinatorClient, found: Survey) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """Of those that the decision names: created again since, with old and new id; and gone, with the old one."""
+    decision = found.decision
+    if decision is None or not decision.topic_ids:
+        return {}, {}
+    topics = tuple(decision.topic_ids)
+    created_again = decision.created_again(client.topic_ids(topics))
+    gone = {
+        topic: decision.topic_ids[topic]
+        for topic, told in client.topics(topics).items()
+        if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    return created_again, gone
+
+
+@dataclass(frozen=True, slots=True)
+class LastReceipt:
+    """Of a query's last micro-batch that has one."""
+
+    micro_batch_id: int
+    rows: int
+    record_batches: int
+    bytes: int
+    acknowledged: datetime
+
+
+def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
+    """Raises OSError, pa.ArrowException."""
     try:
         filesystem, folder = receipt_file.filesystem_of(receipts_path)
         paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
         runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
     except (FileNotFoundError, IndexError):
-        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
-        return
+        return None
+    return LastReceipt(
+        micro_batch_id=runs[0]["batch_id"],
+        rows=runs[0]["rows"],
+        record_batches=sum(run["topic"] is not None for run in runs),
+        bytes=sum(run["batch_bytes"] or 0 for run in runs),
+        acknowledged=runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"]),
+    )
+
+
+def tell_receipt(receipts_path: str, query_id: str) -> None:
+    """The query's last one."""
+    try:
+        last = last_receipt(receipts_path, query_id)
     except (OSError, pa.ArrowException) as error:
         tell(f"Receipts: {redacted(receipts_path)} cannot be read: {reason_for(receipts_path, error)}")
         return
-    ended = runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"])
+    if last is None:
+        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
+        return
     tell(
-        f"Receipts: the last is of micro-batch {runs[0]['batch_id']}, {runs[0]['rows']:,} rows in "
-        f"{sum(run['topic'] is not None for run in runs):,} record batches of "
-        f"{sum(run['batch_bytes'] or 0 for run in runs):,} bytes, acknowledged {ended:%Y-%m-%d %H:%M:%S} UTC"
+        f"Receipts: the last is of micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
+        f"record batches of {last.bytes:,} bytes, acknowledged {last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
     )
+
+
+def progress_of(checkpoint: Checkpoint, found: Survey, receipts_path: str | None) -> Document:
+    """What `status` tells beyond `describe`, for scripts."""
+    receipt: Document | None = None
+    if receipts_path is not None:
+        try:
+            last = last_receipt(receipts_path, checkpoint.query_id)
+        except (OSError, pa.ArrowException) as error:
+            receipt = {"error": reason_for(receipts_path, error)}
+        else:
+            receipt = None if last is None else receipt_document(last)
+    return {
+        "checkpoint": {
+            "query_id": checkpoint.query_id,
+            "planned": checkpoint.planned,
+            "recorded": checkpoint.recorded,
+            "compared": compared(checkpoint, found.decision),
+        },
+        "receipt": receipt,
+    }
+
+
+def receipt_document(last: LastReceipt) -> Document:
+    return {
+        "micro_batch_id": last.micro_batch_id,
+        "rows": last.rows,
+        "record_batches": last.record_batches,
+        "bytes": last.bytes,
+        "acknowledged_ms": round(last.acknowledged.timestamp() * 1000),
+    }
 
 
 def tell_sink(found: Survey) -> None:
@@ -379,7 +545,7 @@ def tell_open(surveys: Iterable[Survey]) -> None:
     for found in surveys:
         decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
         for each in found.open:
-            state = f"{each.state}, prepared" if each.slot is not None and is_prepared(each) else each.state
+            state = f"{each.state}, prepared" if each.is_prepared else each.state
             rows.append(
                 (
                     each.transactional_id, state, at(each.start_time_ms), lasted(each.start_time_ms),
@@ -448,7 +614,7 @@ def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
             "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
         )
     tell_unknown(after)
-    if after.hanging or after.missing or after.unknown:
+    if not is_repaired(after):
         return FAILED
     if not after.is_forgotten:
         tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
@@ -457,26 +623,22 @@ def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
     return OK
 
 
+def is_repaired(after: Survey) -> bool:
+    """Whether all that was decided is there for readers, as far as can be told."""
+    return not (after.hanging or after.missing or after.unknown)
+
+
 def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    table = [heads, *(tuple(map(quoted, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        tell("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    tell(*table(heads, [tuple(map(quoted, row)) for row in rows], terminal_width()))
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def is_prepared(transaction: OpenTransaction) -> bool:
-    """Whether its marker is in it, which goes in when all rows are acknowledged."""
-    return any(each.topic == OFFSETS_TOPIC for each in transaction.holds)
-
-
 def held(transaction: OpenTransaction) -> str:
     return shown(
         f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
-        for each in transaction.holds
-        if each.topic != OFFSETS_TOPIC
+        for each in transaction.rows_held
     )
 
 

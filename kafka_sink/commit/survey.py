@@ -119,6 +119,16 @@ class OpenTransaction:
     holds: tuple[Held, ...]
     is_decided: bool
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether its marker is in it, which goes in when all rows are acknowledged."""
+        return self.slot is not None and any(each.topic == OFFSETS_TOPIC for each in self.holds)
+
+    @property
+    def rows_held(self) -> tuple[Held, ...]:
+        """The partitions that hold its rows."""
+        return tuple(each for each in self.holds if each.topic != OFFSETS_TOPIC)
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:

@@ -228,7 +228,7 @@ def test_an_acl_that_is_revoked_in_a_transaction(
         # Whoever may not write in a transaction may not end it.
         assert open_transactions(secure.kafka, topic) == [slot]
         assert f"Produce for {slot!r} was refused" in message
-        assert "kafka_sink.transactions describe" in message
+        assert "pykafka transactions describe" in message
 
     secure.allow(acl)
     finish(stream(secure, topic, copies, tmp_path))

@@ -8,6 +8,7 @@ transaction's coordinator was not told of, which brokers allow with `transaction
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
 import time
@@ -302,6 +303,10 @@ def test_it_is_a_program(query: Query) -> None:
     arguments = ["--prefix", query.name, "--option", f"kafka.bootstrap.servers={query.kafka.bootstrap_servers}"]
     listed = subprocess.run([*program, "list", *arguments], capture_output=True, text=True, timeout=120, check=True)
     assert f"\n{query.name}.1 " in listed.stdout
+    as_json = [*program, "list", *arguments, "--json"]
+    (line,) = subprocess.run(as_json, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    (sink,) = json.loads(line)["sinks"]
+    assert [each["transactional_id"] for each in sink["open"]] == [f"{query.name}.0", f"{query.name}.1"]
     refused = subprocess.run([*program, "abort", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert (refused.returncode, "--take-over" in refused.stderr) == (REFUSED, True)
 
@@ -439,7 +444,7 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
     query.mark_unseen(second)
     query.decide(facts, [first, second], slots=SLOTS)
     impatient = CoordinatorClient(replace(query.config.producer, max_block_ms=1_500))
-    with closing(impatient), pytest.raises(CoordinatorUnavailable, match=r"kafka_sink\.transactions describe"):
+    with closing(impatient), pytest.raises(CoordinatorUnavailable, match=r"pykafka transactions describe"):
         run(impatient, two_phase.plan(query.sink))
     assert command("describe") == DONE
     assert command.row(f"{query.name}.1")[1].strip() == "hangs"

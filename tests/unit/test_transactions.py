@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,160 @@ def test_status_tells_of_the_last_receipt(
     )
     path.write_bytes(b"no parquet")
     assert f"Receipts: {tmp_path}/receipts cannot be read" in said()
+
+
+# --- for scripts ------------------------------------------------------------------------------------------------------
+
+
+OPEN_JSON = {
+    "transactional_id": "orders.0", "slot": 0, "producer_id": 100, "producer_epoch": 7, "state": "Ongoing",
+    "prepared": True, "decided": True, "start_time_ms": AT_MS, "timeout_ms": 60_000,
+    "holds": [
+        {"topic": "t", "partition": 0, "start_offset": 40}, {"topic": "u", "partition": 0, "start_offset": None},
+    ],
+}  # fmt: skip
+HANGING_JSON = {
+    "transactional_id": "orders.1", "producer_id": 101, "producer_epoch": 3, "topic": "t", "partition": 2,
+    "start_offset": 17, "committed": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """The one line that a command prints, and its status."""
+
+    def run(subcommand: str, *arguments: str) -> Any:
+        status = main([subcommand, *SERVERS, "--prefix", "orders", "--json", *arguments])
+        (line,) = capsys.readouterr().out.splitlines()
+        return status, json.loads(line)
+
+    return run
+
+
+def test_list_as_a_document(
+    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    status, listed = document("list")
+    assert status == DONE
+    assert listed["not_looked_at"] == [{"topic": "t", "partition": 1, "why": "NO_LEADER"}]
+    (sink,) = listed["sinks"]
+    assert (sink["sink"], sink["open"], sink["hanging"]) == ("orders", [OPEN_JSON], [HANGING_JSON])
+
+
+def test_a_sink_that_cannot_be_read_is_in_the_document(
+    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = UnreadableState(group="orders.decision", found="?")
+    status, listed = document("list")
+    assert (status, listed["sinks"]) == (FAILED, [])
+    assert "'orders.decision' holds '?'" in listed["unreadable"][0]
+
+
+def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+    survey = found(markers={1: Marker(4, "q", "f")})
+    assert survey.decision is not None
+    old = str(uuid.UUID(int=1))
+    decision = replace(survey.decision, topics=("t", "v"), topic_ids=dict.fromkeys(("t", "v"), old))
+    now = TransactionDescription("orders.0", 0, "CompleteCommit", 60_000, -1, 100, 8, ())
+    ran["survey"] = replace(survey, decision=decision, transactions={"orders.0": now}, refused={("u", 3): "DENIED"})
+    assert document("describe") == (
+        DONE,
+        {
+            "sink": "orders",
+            "commit_topic": "commits",
+            "transaction_version": 2,
+            "decision": {
+                "micro_batch_id": 4,
+                "query_id": "q",
+                "decided_ms": AT_MS,
+                "generation": {"producer_id": 9, "producer_epoch": 1},
+                "slots": 2,
+                "carried_out": False,
+            },
+            "decision_forgotten": False,
+            "slots": [
+                {
+                    "slot": 0,
+                    "pinned": {"producer_id": 100, "producer_epoch": 7},
+                    "visible": None,
+                    "marker_micro_batch_id": None,
+                    "transaction": {"state": "CompleteCommit", "producer_id": 100, "producer_epoch": 8},
+                },
+                {"slot": 1, "pinned": None, "visible": True, "marker_micro_batch_id": 4, "transaction": None},
+            ],
+            "open": [],
+            "hanging": [],
+            "topics_gone": ["v"],
+            "topics_created_again": [{"topic": "t", "old_id": old, "new_id": str(uuid.UUID(int=2))}],
+            "not_looked_at": [
+                {"topic": "t", "partition": 1, "why": "NO_LEADER"}, {"topic": "u", "partition": 3, "why": "DENIED"},
+            ],
+        },
+    )  # fmt: skip
+
+
+def test_names_of_others_stay_in_one_line_of_json(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
+    ran["survey"] = replace(found(), sink=replace(SINK, names=Names(FORGED, "commits")))
+    assert main(["list", *SERVERS, "--prefix", "ord", "--json"]) == DONE
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["sinks"][0]["sink"] == FORGED
+
+
+def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any], tmp_path: Path) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
+    _, told = document(*line)
+    assert told["checkpoint"] == {
+        "query_id": "q", "planned": None, "recorded": None, "compared": "nothing was planned yet",
+    }  # fmt: skip
+    assert (told["decision"]["carried_out"], told["receipt"]) == (True, None)
+    path = tmp_path / "receipts" / receipt_file.relative_path("q", 10)
+    path.parent.mkdir(parents=True)
+    constants = {"batch_id": 10, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
+    runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+    pq.write_table(receipt_file.columns_of(runs), path)
+    _, told = document(*line)
+    assert told["receipt"] == {
+        "micro_batch_id": 10, "rows": 1_234, "record_batches": 1, "bytes": 2_000, "acknowledged_ms": AT_MS + 5_000,
+    }  # fmt: skip
+    path.write_bytes(b"no parquet")
+    assert "error" in document(*line)[1]["receipt"]
+
+
+def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    status, would = document("repair", "--dry-run")
+    assert (status, would["dry_run"], would["commit"], would["end"]) == (DONE, True, [OPEN_JSON], [HANGING_JSON])
+    ran["finish_by_hand"] = found(markers=WHOLE), {}
+    status, done = document("repair")
+    assert (status, done["dry_run"], done["commit"], done["end"]) == (DONE, False, [OPEN_JSON], [HANGING_JSON])
+    assert (done["after"]["decision"]["carried_out"], done["after"]["open"]) == (True, [])
+    ran["finish_by_hand"] = found(markers={}, hanging=(HANGING,)), {HANGING: DENIED}
+    status, left = document("repair")
+    assert (status, left["commit"], left["end"]) == (FAILED, [], [])
+    assert left["refused"] == [HANGING_JSON | {"why": DENIED}]
+
+
+def test_abort_as_a_document(
+    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran["survey"] = found()
+    assert document("abort") == (DONE, {"sink": "orders", "took_over": False, "aborted": []})
+    ran["survey"] = found(opened(0, is_decided=False))
+    status, refused = document("abort")
+    assert (status, refused["refused"], refused["open"]) == (REFUSED, True, [OPEN_JSON | {"decided": False}])
+    monkeypatch.setattr(Client, "ensure_topic", lambda self, name: None, raising=False)
+    ran["abort_by_hand"] = [TransactionDescription("orders.0", 0, "Ongoing", 60_000, AT_MS, 100, 7, ())]
+    ids = {"transactional_id": "orders.0", "producer_id": 100, "producer_epoch": 7, "start_time_ms": AT_MS}
+    assert document("abort", "--take-over") == (DONE, {"sink": "orders", "took_over": True, "aborted": [ids]})
 
 
 @pytest.mark.parametrize(
