@@ -5,7 +5,7 @@ stderr.
 
 Attached, `start` holds the cluster until SIGINT or SIGTERM, or until its own parent is gone: a script that is
 killed leaves no broker behind. Detached, it is forked off, holds the cluster in the background, and ends by
-`stop`.
+`stop`; where it runs already, `start` prints its address.
 """
 
 from __future__ import annotations
@@ -167,9 +167,15 @@ def announce(kafka: LocalKafka, kept: bool) -> None:
 def start_detached(args: argparse.Namespace) -> int:
     """Forks a process that holds the cluster, and waits until it answers or has failed.
 
-    Until then the child prints where this process does; then it lets go of the terminal and tells by a byte.
+    Until then the child prints where this process does; then it lets go of the terminal and tells by a byte. What runs
+    in the folder already, and is what is asked for, is as good as started.
     """
     directory = args.dir or kept_dir()
+    running = read_running(directory)
+    if running is not None and (running.kafka_version, running.nodes) == (args.kafka_version, args.nodes):
+        say(f"It runs already, as process {running.owner.pid}; `stop` ends it.")
+        tell(f"bootstrap.servers={running.bootstrap_servers}")
+        return OK
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -102,7 +102,7 @@ class Receipt:
         if more := len(self.partitions) - MAX_SHOWN:
             rows += [(f"... {more:,} more", "", "", "", "")] if more > 0 else []
         records = sum(each.record_count for each in self.partitions)
-        total = f"{len(self.partitions):,} partitions"
+        total = "1 partition" if len(self.partitions) == 1 else f"{len(self.partitions):,} partitions"
         return [*rows, (total, f"{records:,}", "", f"{self.batch_count:,}", size_text(self.batch_bytes))]
 
 

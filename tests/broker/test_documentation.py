@@ -67,17 +67,39 @@ def numbered(spark: SparkSession) -> DataFrame:
 # --- README -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_example(
-    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+def test_what_to_install() -> None:
+    """That it installs is `make first-run`'s."""
+    assert words_of("README.md", "pykafka", 0, {}) == ["pip", "install", "."]
+
+
+def test_the_first_export(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, spark = topic(1), own_session
     run_python("README.md", "Install", 0, {}, {"spark": spark})
+    replaced = {"localhost:9092": kafka.bootstrap_servers, '"orders"': f'"{name}"'}
+    replaced["SparkSession.builder.getOrCreate()"] = "session"
+    run_python("README.md", "pykafka", 1, replaced, {"session": spark})
+    (shown,) = [block.text for block in blocks("README.md") if block.language == "text"]
+    # Topic, sizes and duration are this run's.
+    assert words(shown, "orders") == words(capsys.readouterr().out, name)
+
+
+def words(receipt: str, topic: str) -> list[str]:
+    return re.sub(r"[\d.]+ (?=k?B|s$)", "", receipt.replace(topic, "TOPIC"), flags=re.MULTILINE).split()
+
+
+def test_the_first_stream(
+    own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name, spark = topic(1), own_session
+    kafka_sink.register(spark)
     replaced = {
         "localhost:9092": kafka.bootstrap_servers, '"events"': f'"{name}"', "/tmp/checkpoints": str(tmp_path),
         # A rate source has rows without end.
-        ".awaitTermination()": "", "SparkSession.builder.getOrCreate()": "session",
+        ".awaitTermination()": "",
     }  # fmt: skip
-    run_python("README.md", "pykafka", 0, replaced, {"session": spark})
+    run_python("README.md", "pykafka", 2, replaced, {"spark": spark})
     wait_until(lambda: bool(committed(kafka, name)), DEADLINE_S, "rows are in the topic")
     for query in spark.streams.active:
         query.stop()

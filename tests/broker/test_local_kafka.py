@@ -180,8 +180,10 @@ def test_detached_start_status_stop(tmp_path: Path) -> None:
         assert "1 of 1 node(s) answer" in status.stderr
 
         again = broker("start", "--detach")
-        assert again.returncode == 6
-        assert "a local cluster is running in it" in again.stderr
+        assert (again.returncode, again.stdout) == (0, started.stdout)
+        another = broker("start", "--detach", "--nodes", "3")
+        assert another.returncode == 6
+        assert "a local cluster is running in it" in another.stderr
     finally:
         stopped = broker("stop")
     assert stopped.returncode == 0, stopped.stderr
