@@ -238,6 +238,10 @@ class Producer:
         now_ms = monotonic_ms()
         return now_ms - self._network.throttled_ms(now_ms)
 
+    def throttled_ms(self) -> int:
+        """For how long brokers have held this producer back, in all its writes."""
+        return self._network.throttled_ms(monotonic_ms())
+
     def await_topics(
         self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
     ) -> Mapping[str, TopicSnapshot]:

@@ -38,6 +38,7 @@ from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router, RowTopics
 from kafka_sink.producer.runs import PackedRuns, Runs
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons, columns_for_fingerprint, judge_values, plain
 from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
@@ -76,6 +77,8 @@ class RunningProducer(Protocol):
 
     def waiting_clock_ms(self) -> int: ...
 
+    def throttled_ms(self) -> int: ...
+
 
 class Write:
     """`client.Producer.begin` makes one. `finish` is the last call."""
@@ -113,6 +116,7 @@ class Write:
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
         self._began = producer.metrics.begin_task(monotonic_ms())
+        self._throttled_before_ms = producer.throttled_ms()
         self.record_count = 0
 
     def keep_runs(self) -> None:
@@ -318,6 +322,17 @@ class Write:
     def figures(self) -> Figures:
         """What the producer did since the write began, under Kafka's metric names."""
         return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
+
+    def statistics(self) -> WriteStatistics:
+        """What the write took so far."""
+        retried = {topic: int(each["record-retry-total"]) for topic, each in self.figures().topics.items()}
+        bad = self.bad_rows
+        return WriteStatistics(
+            retried={topic: count for topic, count in retried.items() if count},
+            throttled_ms=self._producer.throttled_ms() - self._throttled_before_ms,
+            dropped=bad.dropped,
+            dead_lettered=bad.dead_lettered,
+        )
 
     def finish(self) -> tuple[PartitionReceipt, ...]:
         """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError, and with

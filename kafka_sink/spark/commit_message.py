@@ -10,6 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
 from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.spark.proof import TaskProof
 
 
@@ -29,7 +30,7 @@ class TaskReceipt(WriterCommitMessage):
     sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
     the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
     id. `proof`: the task's part of the receipt file, where one is asked for. `pace`: None where it was as fast as it
-    went. `cluster_id`: where the rows are; None: not known, or there are no rows."""
+    went. `cluster_id`: where the rows are; None: not known, or there are no rows. `statistics`: for interceptors."""
 
     spark_partition_id: int
     attempt_number: int
@@ -40,6 +41,7 @@ class TaskReceipt(WriterCommitMessage):
     bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
     pace: Pace | None = None
     cluster_id: str | None = None
+    statistics: WriteStatistics = field(default_factory=WriteStatistics)
 
 
 def check_all_present(

@@ -57,6 +57,7 @@ from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.quoting import shell_command
@@ -375,6 +376,7 @@ def _write_slot(
         else TaskProof(config.receipts_path, identity, EXACTLY_ONCE, started_ms, wall_clock_ms(), rows.runs),
         bad_rows=rows.bad_rows,
         pace=pace(config, started_ms),
+        statistics=rows.statistics,
         prepared=SlotPrepared(
             slot=slot,
             ids=begun.ids,
@@ -401,6 +403,7 @@ class _Rows:
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     runs: PackedRuns | None = None
     bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
+    statistics: WriteStatistics = field(default_factory=WriteStatistics)
 
 
 def _produce(
@@ -437,7 +440,15 @@ def _produce(
         receipts, bad_rows = finish(write, config)
     tell_throttled(write, config)
     runs = None if config.receipts_path is None else write.runs
-    return _Rows(write.record_count, _digest(fingerprint, config), receipts, write.topic_ids, runs, bad_rows)
+    return _Rows(
+        record_count=write.record_count,
+        fingerprint=_digest(fingerprint, config),
+        partitions=receipts,
+        topic_ids=write.topic_ids,
+        runs=runs,
+        bad_rows=bad_rows,
+        statistics=write.statistics(),
+    )
 
 
 def _count(

@@ -3,7 +3,7 @@
 | Raises in | Then |
 |---|---|
 | `on_send` | InterceptorFailed: the task fails, and its rows are sent when it runs again |
-| `on_acknowledgement`, `close` | logged; the others are called all the same, and the write ends as it would have |
+| the other three | logged; the other interceptors are called all the same, and the write ends as it would have |
 
 What `on_send` returns is believed no more than a DataFrame is: it must have as many rows, and columns that a record
 can take.
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from kafka_sink.errors import InterceptorFailed, SchemaError
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.interceptors import Interceptor
 
@@ -67,6 +68,10 @@ class InterceptorChain:
     def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
         for interceptor in self._interceptors:
             _or_log(interceptor, "on_acknowledgement", partial(interceptor.on_acknowledgement, receipts, error))
+
+    def on_statistics(self, statistics: WriteStatistics) -> None:
+        for interceptor in self._interceptors:
+            _or_log(interceptor, "on_statistics", partial(interceptor.on_statistics, statistics))
 
     def close(self) -> None:
         for interceptor in self._interceptors:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_sink.producer.receipts import PartitionReceipt
+    from kafka_sink.producer.statistics import WriteStatistics
 
 
 class Interceptor:
@@ -45,6 +46,10 @@ class Interceptor:
         """Called once at the end of a write. `error` None: the leaders have acknowledged every row, and `receipts` says
         where. Else the write has failed with `error`, `receipts` is empty, and rows may or may not be in Kafka. An
         exception is logged and changes nothing."""
+
+    def on_statistics(self, statistics: WriteStatistics) -> None:
+        """Called once after `on_acknowledgement`, where the write succeeded: what was sent again, how long brokers held
+        the task back, and its bad rows. An exception is logged and changes nothing."""
 
     def close(self) -> None:
         """Called once, last of all, whatever happened. An exception is logged and changes nothing. When Spark kills the

@@ -78,6 +78,7 @@ def write_task(
         raise
     else:
         chain.on_acknowledgement(receipt.partitions, None)
+        chain.on_statistics(receipt.statistics)
         spare_modules()
         return receipt
     finally:
@@ -129,6 +130,7 @@ def _write_rows(
         bad_rows=bad_rows,
         pace=pace(config, started_ms),
         cluster_id=cluster_id,
+        statistics=write.statistics(),
     )
 
 

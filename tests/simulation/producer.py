@@ -245,7 +245,10 @@ class SimulatedProducer:
         self.network.wakeup()
 
     def waiting_clock_ms(self) -> int:
-        return self._scheduler.now_ms - self.network.throttled_ms(self._scheduler.now_ms)
+        return self._scheduler.now_ms - self.throttled_ms()
+
+    def throttled_ms(self) -> int:
+        return self.network.throttled_ms(self._scheduler.now_ms)
 
     def close(self) -> None:
         self._closing = ProducerClosed(reason="its write ended before every row was acknowledged")

@@ -23,12 +23,15 @@ from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
 from kafka_sink.producer.receipts import Receipts, RefusedRow, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.statistics import WriteStatistics
+from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import BadRows, Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.write import Write
 from loopback_network import LoopbackNetwork, Make, config, refresh, rows
+from waiting import wait_until
 
 
 class GrowingTopic:
@@ -60,6 +63,9 @@ class GrowingTopic:
         self.pauses.append(until_ms)
 
     def waiting_clock_ms(self) -> int:
+        return 0
+
+    def throttled_ms(self) -> int:
         return 0
 
 
@@ -228,6 +234,27 @@ def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the
     else:
         # They would have refused the batch.
         write.finish()
+
+
+def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(
+    producing: Make, network: LoopbackNetwork
+) -> None:
+    producer = producing(retry_backoff_ms=1, linger_ms=0)
+    network.throttled = (0, 400)
+    write = producer.begin(topic="t")
+    network.throttled = (0, 1_900)
+    network.hold()
+    write.append(rows(3))
+    assert network.arrived.wait(5)
+    network.produce_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    network.release()
+    wait_until(lambda: len(network.produced) >= 2, 10, "the batch to be sent again")
+    network.produce_code = 0
+    write.finish()
+    took = write.statistics()
+    assert took.retried["t"] >= 3 and took.retried["t"] % 3 == 0
+    assert (took.throttled_ms, took.dropped, took.dead_lettered) == (1_500, {}, {})
+    assert producer.begin(topic="t").statistics() == WriteStatistics()
 
 
 def test_a_write_has_the_figures_of_its_own_time(producing: Make) -> None:

@@ -35,6 +35,7 @@ from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
 from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import writer
@@ -63,6 +64,7 @@ class Remembering:
         self.keeps_runs = False
         self.runs = PackedRuns()
         self.bad_rows = BadRowReceipt()
+        self.took = WriteStatistics()
         self.rate_limit: RateLimit | None = None
         self.row_identity: RowIdentity | None = None
 
@@ -81,6 +83,9 @@ class Remembering:
 
     def figures(self) -> Figures:
         return Metrics().snapshot(1).since(Metrics().begin_task(0))
+
+    def statistics(self) -> WriteStatistics:
+        return self.took
 
     def keep_runs(self) -> None:
         assert not self.batches
@@ -338,6 +343,9 @@ class Noting(kafka_sink.Interceptor):
     def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
         self._note("on_acknowledgement", sum(receipt.record_count for receipt in receipts), type(error))
 
+    def on_statistics(self, statistics: WriteStatistics) -> None:
+        self._note("on_statistics", statistics)
+
     def close(self) -> None:
         self._note("close")
 
@@ -345,13 +353,14 @@ class Noting(kafka_sink.Interceptor):
 @pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
 def test_interceptors_are_called_in_order_and_each_gets_what_the_one_before_made(using: Any, make: type) -> None:
     producer, calls = using(Remembering()), []
+    took = producer.took = WriteStatistics({"t": 3}, 40, {"KeyNull": 1})
     receipt = make(OPTIONS, [Noting("1", calls), Noting("2", calls)]).write(batches(3, 2))
     assert [batch["value"].to_pylist() for batch in producer.batches] == [[b"v12"] * 3, [b"v12"] * 2]
     assert receipt.record_count == 5
     assert calls == [
         ("1", "on_send", 3), ("2", "on_send", 3), ("1", "on_send", 2), ("2", "on_send", 2),
         ("1", "on_acknowledgement", 5, type(None)), ("2", "on_acknowledgement", 5, type(None)),
-        ("1", "close"), ("2", "close"),
+        ("1", "on_statistics", took), ("2", "on_statistics", took), ("1", "close"), ("2", "close"),
     ]  # fmt: skip
 
 
@@ -359,7 +368,7 @@ def test_a_task_without_rows_is_acknowledged_and_closed(using: Any) -> None:
     using(Remembering())
     calls: list[Any] = []
     KafkaBatchWriter(OPTIONS, [Noting("1", calls)]).write(batches())
-    assert [call[1] for call in calls] == ["on_acknowledgement", "close"]
+    assert [call[1] for call in calls] == ["on_acknowledgement", "on_statistics", "close"]
 
 
 def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(using: Any) -> None:
@@ -378,8 +387,16 @@ def test_on_send_that_raises_fails_the_write_and_sends_nothing_of_its_batch(usin
     ]
 
 
-@pytest.mark.parametrize("method", ["on_acknowledgement", "close"])
-@pytest.mark.parametrize("failure", [None, ProducerClosed(reason="test")])
+@pytest.mark.parametrize(
+    ("method", "failure"),
+    [
+        ("on_acknowledgement", None),
+        ("on_acknowledgement", ProducerClosed(reason="test")),
+        ("on_statistics", None),
+        ("close", None),
+        ("close", ProducerClosed(reason="test")),
+    ],
+)
 def test_raising_at_the_end_is_logged_and_changes_nothing(
     using: Any, caplog: pytest.LogCaptureFixture, method: str, failure: DeliveryError | None
 ) -> None:
@@ -391,9 +408,8 @@ def test_raising_at_the_end_is_logged_and_changes_nothing(
     else:
         with pytest.raises(ProducerClosed):
             wrong.write(batches(2))
-    assert [call[:2] for call in calls[2:]] == [
-        ("1", "on_acknowledgement"), ("2", "on_acknowledgement"), ("1", "close"), ("2", "close"),
-    ]  # fmt: skip
+    told = ["on_acknowledgement", "on_statistics", "close"] if failure is None else ["on_acknowledgement", "close"]
+    assert [call[:2] for call in calls[2:]] == [(name, called) for called in told for name in "12"]
     (record,) = caplog.records
     assert record.getMessage() == f"interceptor Noting: {method} raised; the write goes on without it"
 
