@@ -198,7 +198,7 @@ def export(
     `co_partition`: one task for each partition of the topic, so that batches are full; with `order_by` the rows of a
     partition, and so those of a key, are in that order over all of `df`. `exactly_once`: readers with read_committed
     see all of it or nothing. `validate`: look at the cluster before. `progress`: a bar of acknowledged rows; None: in a
-    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. Options of docs/options.md are
+    terminal or notebook, not in foreachBatch. `token`: as for `kafka_sink.validate`. The sink's options are
     arguments in snake case, `bootstrap_servers="host:9092", linger_ms=5, bad_rows="drop"`, or have their own names in
     `options`: `options={"kafka.linger.ms": 5}`. It can be called in any thread.
 

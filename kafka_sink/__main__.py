@@ -21,6 +21,7 @@ COMMANDS = {
     "read": ("kafka_sink.read", "print a topic's records as JSON lines, or count them"),
     "verify": ("kafka_sink.verify", "compare receipts with what is in the topics"),
     "transactions": ("kafka_sink.transactions", "list, describe, repair and abort a sink's transactions"),
+    "explain": ("kafka_sink.explain", "what an option or an error is, and what to do"),
     "broker": ("kafka_sink.broker.__main__", "a local Kafka, for development and tests"),
 }
 PACKAGES = ("pyspark", "pyarrow", "numpy", "kio", "confluent-kafka")

@@ -283,7 +283,7 @@ class UnknownOption(ConfigError):
         hint = f" Did you mean {' or '.join(repr(name) for name in self.nearest)}?" if self.nearest else ""
         super().__init__(
             f"unknown option {option!r}.{hint} Options of the Kafka client start with 'kafka.'; "
-            f"docs/options.md lists all that exist. {NOTHING_SENT}"
+            f"the command `pykafka explain` lists all options. {NOTHING_SENT}"
         )
 
 

@@ -106,11 +106,21 @@ class Message:
 def page() -> str:
     """The whole page, Markdown."""
     parts = ["# Errors", _INTRODUCTION, "## Is the data safe?", _what_is_often_said()]
-    for title, base in _SECTIONS:
-        parts += [f"## {title}", _table(list(_raised(base)))]
-        if base is errors.ExactlyOnceError:
+    for title, classes in by_section():
+        parts += [f"## {title}", _table(classes)]
+        if issubclass(classes[0], errors.ExactlyOnceError):
             parts += [_of_batch_writes(), _of_refusals()]
     return "\n\n".join(parts) + "\n"
+
+
+def by_section() -> list[tuple[str, list[type[KafkaSinkError]]]]:
+    """Every error that is raised as it is, under its heading."""
+    return [(title, list(_raised(base))) for title, base in _SECTIONS]
+
+
+def advice_on(name: str) -> str:
+    """What to do about an error whose message does not say it; else empty."""
+    return _DO.get(name, "")
 
 
 def _what_is_often_said() -> str:

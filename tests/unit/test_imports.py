@@ -22,7 +22,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "kafka_sink"
 LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"__main__"}), "siblings"),
     (frozenset({"exporting"}), "siblings"),
-    (frozenset({"check", "monitoring"}), "siblings"),
+    (frozenset({"check", "explain", "monitoring"}), "siblings"),
     (frozenset({"duplicates", "functions", "read", "registry", "spark", "transactions", "verify"}), "siblings"),
     (
         frozenset(
