@@ -8,6 +8,10 @@ examples:
     pykafka check --bootstrap-servers localhost:9092 --topic orders
     pykafka check --preset conf/production.conf --topic orders
     pykafka check --preset conf/production.conf --topic orders --spark local[2]
+    pykafka check --preset conf/production.conf --topic orders --json | jq '.verdicts[] | select(.status=="FAILED")'
+
+with --json: ok; counts, by status; verdicts: status (OK, WARNING, FAILED, SKIPPED), step, where, seen_from, found,
+remedy
 
 exit status: 0 nothing failed (warnings may have been given); 1 something did; 2 wrong usage, or an option is wrong
 """
@@ -18,7 +22,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from kafka_sink.command_line import add_options, options_of, parser_of, say, tell
+from kafka_sink.command_line import (
+    add_json,
+    add_options,
+    options_of,
+    parser_of,
+    run_to_the_end,
+    say,
+    tell,
+    tell_json,
+    terminal_width,
+)
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
@@ -36,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = examine(config)
     if args.spark is not None:
         report += from_executors(config, args.spark)
-    tell(*str(report).split("\n"))
+    if args.json:
+        tell_json(report.document())
+    else:
+        tell(*report.text(terminal_width()).split("\n"))
     return OK if report.ok else FAILED
 
 
@@ -50,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         help="also from the executors: a small job connects from each to every broker. Without MASTER that of "
         "spark-defaults.conf",
     )  # fmt: skip
+    add_json(made, "one document")
     return made
 
 
@@ -73,4 +91,4 @@ def from_executors(config: SinkConfig, master: str) -> Report:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

@@ -5,8 +5,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import signal
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +18,23 @@ from kafka_sink.quoting import json_line, quoted
 from kafka_sink.redaction import redacted
 
 MAX_LINE_CHARACTERS = 16_000
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def run_to_the_end(main: Callable[[], int]) -> int:
+    """A command's exit status. Whoever closes the pipe that it writes to (`| head`) has read enough, and Ctrl-C is no
+    error: neither is a traceback."""
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
@@ -22,10 +43,24 @@ def parser_of(module_doc: str | None, prog: str) -> argparse.ArgumentParser:
     summary, _, rest = module_doc.partition("\n\n")
     return argparse.ArgumentParser(
         prog=prog,
-        description=summary,
-        epilog=rest,
+        description=filled(summary),
+        epilog=filled(rest),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def examples_of(module_doc: str | None, command: str) -> str:
+    """Those in the module's docstring that begin with `command`: the epilog of a subcommand's help."""
+    assert module_doc is not None
+    lines = [line for line in module_doc.splitlines() if f"{line.strip()} ".startswith(f"{command} ")]
+    return "\n".join(["examples:", *lines])
+
+
+def filled(text: str) -> str:
+    """`text` as wide as argparse's own: paragraphs anew, examples and tables, which are indented, as they are."""
+    width = shutil.get_terminal_size().columns - 2
+    paragraphs = text.strip("\n").split("\n\n")
+    return "\n\n".join(each if "\n " in f"\n{each}" else textwrap.fill(each, width) for each in paragraphs)
 
 
 def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *, example: str) -> None:

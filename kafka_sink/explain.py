@@ -18,7 +18,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from kafka_sink.command_line import parser_of, say, tell
+from kafka_sink.command_line import parser_of, run_to_the_end, say, tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors_page import advice_on, by_section, example
 from kafka_sink.options import OPTIONS, REFUSED, REFUSED_PREFIXES, REQUIRED, SECTIONS, Option
@@ -93,4 +93,4 @@ def _wrapped(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

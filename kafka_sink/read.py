@@ -1,11 +1,13 @@
 """Prints the records of a topic as JSON lines, or counts them. It reads with confluent-kafka and changes nothing.
 
-Records go to stdout, one a line; the count goes to stderr. The command ends when it has read every partition to
-its end. A key, value or header that is not UTF-8 is shown as {"hex": "00ff"}.
+Records go to stdout, one a line: partition, offset, timestamp (milliseconds since 1970), key, headers, value. The count
+goes to stderr. The command ends when it has read every partition to its end. A key, value or header that is not UTF-8
+is shown as {"hex": "00ff"}.
 
 examples:
     pykafka read --bootstrap-servers localhost:9092 --topic orders --limit 5
     pykafka read --bootstrap-servers localhost:9092 --topic orders --quiet --expect-records 1000
+    pykafka read --bootstrap-servers localhost:9092 --topic orders --quiet --json | jq .records
     pykafka read --preset conf/production.conf --topic orders --isolation read_uncommitted
 
 exit status: 0 read to the end, or to the limit; 1 it could not be read, or --expect-records is another number;
@@ -20,7 +22,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say
+from kafka_sink.command_line import (
+    add_json,
+    add_options,
+    needs_confluent_kafka,
+    options_of,
+    parser_of,
+    run_to_the_end,
+    say,
+    tell_json,
+)
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
 from kafka_sink.quoting import json_line
@@ -67,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except KafkaSinkError as error:
         return say(f"error: {error}", FAILED)
+    if args.quiet and args.json:
+        tell_json({"topic": args.topic, "records": count})
     if args.expect_records not in (None, count):
         return say(f"DIFFERENT: {count:,} records, {args.expect_records:,} expected", FAILED)
     return say(f"{count:,} records", OK)
@@ -79,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--isolation", choices=ISOLATION_LEVELS, default="read_committed", help="default: %(default)s")
     made.add_argument("--limit", type=int, metavar="N", help="end after so many records")
     made.add_argument("--quiet", action="store_true", help="print no records, only their number")
+    add_json(made, "records are so anyway; with --quiet a document with topic and records, their number,")
     made.add_argument("--expect-records", type=int, metavar="N", help="status 1 if there are more or fewer")
     add_options(made, example="kafka.security.protocol=SSL")
     return made
@@ -126,4 +140,4 @@ def _text(part: bytes | None) -> str | dict[str, str] | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

@@ -48,7 +48,19 @@ import pyarrow as pa
 from kafka_sink import receipt_file
 from kafka_sink.checkpoint import Checkpoint, compared, read_checkpoint
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.command_line import add_json, add_options, options_of, parser_of, say, tell, tell_json, terminal_width
+from kafka_sink.command_line import (
+    add_json,
+    add_options,
+    examples_of,
+    filled,
+    options_of,
+    parser_of,
+    run_to_the_end,
+    say,
+    tell,
+    tell_json,
+    terminal_width,
+)
 from kafka_sink.commit import survey as by_hand
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.hanging import Hanging
@@ -56,6 +68,14 @@ from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.commit.survey import COMMITTED, OpenTransaction, Seen, Survey
+from kafka_sink.commit.survey_json import (
+    Document,
+    document_of,
+    ended,
+    hanging_transaction,
+    not_looked_at,
+    open_transaction,
+)
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import (
     ConfigError,
@@ -71,14 +91,6 @@ from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescr
 from kafka_sink.quoting import quoted
 from kafka_sink.redaction import reason_for, redacted
 from kafka_sink.table import table
-from kafka_sink.transactions_json import (
-    Document,
-    document_of,
-    ended,
-    hanging_transaction,
-    not_looked_at,
-    open_transaction,
-)
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 # Of slots, partitions and the like in one line; whoever needs more has the table.
@@ -109,7 +121,14 @@ def parser() -> argparse.ArgumentParser:
     for name, subcommand in (
         ("list", list_), ("describe", describe), ("status", status), ("repair", repair), ("abort", abort)
     ):  # fmt: skip
-        of = subcommands.add_parser(name, description=subcommand.__doc__, help=(subcommand.__doc__ or "").split(".")[0])
+        what = " ".join((subcommand.__doc__ or "").split())
+        of = subcommands.add_parser(
+            name,
+            description=filled(what),
+            help=what.split(".")[0],
+            epilog=examples_of(__doc__, f"pykafka transactions {name}"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         of.set_defaults(subcommand=subcommand)
         of.add_argument("--prefix", help="the sink's transactionalIdPrefix, unless the preset has it")
         of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
@@ -688,4 +707,4 @@ def lasted(start_ms: int, end_ms: int | None = None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

@@ -14,6 +14,16 @@ examples:
     pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092
     pykafka verify --receipts s3://lake/receipts/query_id=8d6f... --preset conf/production.conf
     pykafka verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
+    pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092 --json | jq 'select(.found=="SUM")'
+
+with --json a document a line. `found` is one of the words above, with _ for spaces, and has with it
+    of a run        topic, partition, offsets ([first, last] each), records, run_records, why, micro_batch_id, query_id,
+                    file
+    UNPLACED        topic, partition (null: not known), records, file
+    NO_RECEIPT      query_id, first, last: micro-batches
+    NOT_A_RECEIPT   file, why
+    SUM, at the end  result (EQUAL, DIFFERENT, NOT_ALL_COMPARED, NO_RECEIPTS), receipts, rows, runs, dropped, and
+                    records, how many by what was found
 
 exit status: 0 every record is there and as it was sent; 1 something is missing, altered or hidden, or has no receipt;
 2 wrong usage; 3 nothing of that was found, but not everything could be compared
@@ -25,14 +35,24 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafka_sink.command_line import add_options, needs_confluent_kafka, options_of, parser_of, say, tell
+from kafka_sink.command_line import (
+    add_json,
+    add_options,
+    needs_confluent_kafka,
+    options_of,
+    parser_of,
+    run_to_the_end,
+    say,
+    tell,
+    tell_json,
+)
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.receipt_file import filesystem_of
@@ -63,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(needs_confluent_kafka(missing), WRONG_USAGE)
     try:
         with closing(Cluster(config.producer)) as cluster:
-            return verify(receipts, cluster)
+            return verify(receipts, cluster, for_scripts if args.json else for_people)
     except KafkaSinkError as error:
         return say(f"error: {error}", NOT_COMPARED)
 
@@ -77,7 +97,8 @@ def parser() -> argparse.ArgumentParser:
         "--receipts", required=True, metavar="PATH",
         help="the write's receiptsPath, a query's folder in it, or one file",
     )  # fmt: skip
-    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...")
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    add_json(made, "a document a line")
     add_options(made, example="kafka.security.protocol=SSL")
     return made
 
@@ -98,17 +119,41 @@ class Reader(Protocol):
     def records(self, first: int, last: int) -> Iterator[Record]: ...
 
 
-def verify(receipts: Receipts, cluster: Cluster) -> int:
+# Takes what was found, as a document and as lines of text, and prints one of the two.
+Teller = Callable[..., None]
+
+
+def for_people(document: Mapping[str, Any], *lines: str) -> None:
+    tell(*lines)
+
+
+def for_scripts(document: Mapping[str, Any], *lines: str) -> None:
+    tell_json(document)
+
+
+def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) -> int:
     """Tells what differs, then the sum; returns the exit status."""
     for file, why in receipts.unreadable:
-        tell(f"NOT A RECEIPT  {file}: {why}.")
+        teller({"found": "NOT_A_RECEIPT", "file": file, "why": why}, f"NOT A RECEIPT  {file}: {why}.")
     for gap in receipts.gaps:
         numbers = f"micro-batch {gap.first}" if gap.first == gap.last else f"micro-batches {gap.first} to {gap.last}"
-        tell(f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.")
+        teller(
+            {"found": "NO_RECEIPT", "query_id": gap.query_id, "first": gap.first, "last": gap.last},
+            f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.",
+        )
     records: Counter[Verdict] = Counter()
     for unplaced in receipts.unplaced():
         where = "" if unplaced.topic is None else f" in {unplaced.topic}-{unplaced.partition}"
-        tell(f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}")
+        teller(
+            {
+                "found": "UNPLACED",
+                "topic": unplaced.topic,
+                "partition": unplaced.partition,
+                "records": unplaced.record_count,
+                "file": unplaced.file,
+            },
+            f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}",
+        )
         records[Verdict.UNPLACED] += unplaced.record_count
     for finding in findings(receipts.runs(), cluster, cluster.topics(receipts.topics)):
         absent = finding.absent_count
@@ -117,8 +162,8 @@ def verify(receipts: Receipts, cluster: Cluster) -> int:
         if absent:
             records[Verdict.COUNTED] += finding.run.record_count - absent
         if finding.verdict is not Verdict.EQUAL:
-            tell(line(finding))
-    return tell_sum(receipts, records)
+            teller(document_of(finding), line(finding))
+    return tell_sum(receipts, records, teller)
 
 
 def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic]) -> Iterator[Finding]:
@@ -155,7 +200,7 @@ def compare(run: Run, reader: Reader, log: Log) -> Finding:
 
 def line(finding: Finding) -> str:
     run = finding.run
-    ranges = finding.absent or ((run.base_offset, run.last_offset),)
+    ranges = offsets_of(finding)
     shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_SHOWN])
     more = f" and {len(ranges) - MOST_SHOWN} more ranges" if len(ranges) > MOST_SHOWN else ""
     count = finding.absent_count or run.record_count
@@ -165,24 +210,59 @@ def line(finding: Finding) -> str:
     )
 
 
-def tell_sum(receipts: Receipts, records: Mapping[Verdict, int]) -> int:
+def offsets_of(finding: Finding) -> Sequence[tuple[int, int]]:
+    """Those that are not there, or all of the run: the first and the last of each range."""
+    return finding.absent or ((finding.run.base_offset, finding.run.last_offset),)
+
+
+def document_of(finding: Finding) -> dict[str, Any]:
+    run = finding.run
+    return {
+        "found": finding.verdict.name,
+        "topic": run.topic,
+        "partition": run.partition,
+        "offsets": [list(each) for each in offsets_of(finding)],
+        "records": finding.absent_count or run.record_count,
+        "run_records": run.record_count,
+        "why": finding.why,
+        "micro_batch_id": run.batch_id,
+        "query_id": run.query_id,
+        "file": run.file,
+    }
+
+
+def tell_sum(receipts: Receipts, records: Mapping[Verdict, int], teller: Teller) -> int:
     counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
-    tell(
+    status, result, words = judged(receipts, records)
+    teller(
+        {
+            "found": "SUM",
+            "result": result,
+            "receipts": receipts.files,
+            "rows": receipts.row_count,
+            "runs": receipts.run_count,
+            "dropped": receipts.dropped_count,
+            "records": {verdict.name: count for verdict, count in records.items() if count},
+        },
         f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
         + (f", {receipts.dropped_count:,} left out as bad" if receipts.dropped_count else "")
-        + (f": {counted}." if counted else ".")
+        + (f": {counted}." if counted else "."),
+        words,
     )
+    return status
+
+
+def judged(receipts: Receipts, records: Mapping[Verdict, int]) -> tuple[int, str, str]:
+    """The exit status, the result, and what it means."""
     if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):
-        tell("DIFFERENT: not all that was written is there as it was sent.")
-        return DIFFERENT
+        return DIFFERENT, "DIFFERENT", "DIFFERENT: not all that was written is there as it was sent."
     if receipts.files == 0:
-        return say("There are no receipts.", NOT_COMPARED)
+        return NOT_COMPARED, "NO_RECEIPTS", "There are no receipts."
     if any(count for verdict, count in records.items() if verdict is not Verdict.EQUAL):
-        tell("NOT ALL COMPARED: nothing is known to be wrong, and not everything could be compared.")
-        return NOT_COMPARED
-    tell("EQUAL: every record is there, and as it was sent.")
-    return EQUAL
+        nothing_wrong = "nothing is known to be wrong, and not everything could be compared."
+        return NOT_COMPARED, "NOT_ALL_COMPARED", f"NOT ALL COMPARED: {nothing_wrong}"
+    return EQUAL, "EQUAL", "EQUAL: every record is there, and as it was sent."
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

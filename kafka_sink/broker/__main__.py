@@ -1,11 +1,26 @@
-"""The command line of the local cluster: pykafka broker start | stop | status.
+"""A Kafka cluster on this machine, for development and tests only.
 
-The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it; all else is on
-stderr.
+    start   starts one and holds it until Ctrl-C; with --detach it goes on in the background
+    stop    ends the one that was started with --detach or --dir
+    status  tells whether it runs and answers
 
-Attached, `start` holds the cluster until SIGINT or SIGTERM, or until its own parent is gone: a script that is
-killed leaves no broker behind. Detached, it is forked off, holds the cluster in the background, and ends by
-`stop`; where it runs already, `start` prints its address.
+The only line on stdout is `bootstrap.servers=<host:port,...>`, so that a script can read it; all else is on stderr.
+Attached, `start` ends by SIGINT or SIGTERM, or when its own parent is gone: a script that is killed leaves no broker
+behind. Detached, it ends by `stop`; where it runs already, `start` prints its address.
+
+examples:
+    pykafka broker start
+    pykafka broker start --detach
+    pykafka broker start --nodes 3 --kafka-version 3.9.2 --dir /tmp/kafka
+    pykafka broker status
+    pykafka broker status --json | jq -r .bootstrap_servers
+    pykafka broker stop
+
+status with --json: running, dir; where it runs also bootstrap_servers, kafka_version, pid, nodes, answering
+
+exit status: 0 done; 1 the broker failed (status: it does not answer); 2 wrong usage; 3 status: not running; 4 no
+Java 17; 5 the jars could not be fetched; 6 the folder is full or unusable; 128+n ended by signal n before the broker
+answered
 """
 
 from __future__ import annotations
@@ -35,7 +50,7 @@ from kafka_sink.broker.state import (
     write_atomically,
 )
 from kafka_sink.broker.storage import writing_to
-from kafka_sink.command_line import tell
+from kafka_sink.command_line import add_json, examples_of, filled, parser_of, run_to_the_end, tell, tell_json
 from kafka_sink.errors import (
     DirectoryUnusable,
     DiskFull,
@@ -58,12 +73,6 @@ EXIT_STATUS: dict[type[LocalKafkaError], int] = {
     DiskFull: 6,
     DirectoryUnusable: 6,
 }
-EXIT_STATUS_HELP = (
-    "exit status: 0 done; 1 the broker failed (status: it does not answer); 2 wrong usage; 3 status: not running; "
-    "4 no Java 17; 5 the jars could not be fetched; 6 the folder is full or unusable; 128+n ended by signal n "
-    "before the broker answered"
-)
-
 WATCH_SECONDS = 0.5
 STOP_TIMEOUT_SECONDS = 60.0
 
@@ -91,14 +100,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    main_parser = argparse.ArgumentParser(
-        prog="pykafka broker",
-        description="A Kafka cluster on this machine, for development and tests only.",
-        epilog=EXIT_STATUS_HELP,
-    )
+    exit_statuses = __doc__[__doc__.index("exit status:") :]
+    main_parser = parser_of(__doc__, "pykafka broker")
     commands = main_parser.add_subparsers(required=True, metavar="start | stop | status")
 
-    start = commands.add_parser("start", help="start a cluster and hold it until Ctrl-C", epilog=EXIT_STATUS_HELP)
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            description=text,
+            help=text,
+            epilog=examples_of(__doc__, f"pykafka broker {name}") + "\n\n" + filled(exit_statuses),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(command=command)
+        return added
+
+    start = add("start", run_start, "start a cluster and hold it until Ctrl-C")
     start.add_argument("--nodes", type=int, choices=NODE_COUNTS, default=1, help="default: %(default)s")
     start.add_argument(
         "--kafka-version", choices=sorted(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION, help="default: %(default)s"
@@ -110,15 +127,12 @@ def parser() -> argparse.ArgumentParser:
         help=f"keep the data in D; default: a temporary folder, {kept_dir()} if detached",
     )
     start.add_argument("--detach", action="store_true", help="return when it answers and leave it running")
-    start.set_defaults(command=run_start)
 
-    for name, command, text in (
-        ("stop", run_stop, "end the cluster that was started with --detach or --dir"),
-        ("status", run_status, "tell whether it runs and answers"),
-    ):
-        other = commands.add_parser(name, help=text, epilog=EXIT_STATUS_HELP)
+    stop = add("stop", run_stop, "end the cluster that was started with --detach or --dir")
+    status = add("status", run_status, "tell whether it runs and answers")
+    add_json(status, "one document")
+    for other in (stop, status):
         other.add_argument("--dir", type=Path, metavar="D", default=kept_dir(), help="default: %(default)s")
-        other.set_defaults(command=command)
     return main_parser
 
 
@@ -223,15 +237,31 @@ def run_stop(args: argparse.Namespace) -> int:
 def run_status(args: argparse.Namespace) -> int:
     running = read_running(args.dir)
     if running is None:
-        say(f"no local cluster runs in {args.dir}.")
+        if args.json:
+            tell_json({"running": False, "dir": str(args.dir)})
+        else:
+            say(f"no local cluster runs in {args.dir}.")
         return NOT_RUNNING
     servers = running.bootstrap_servers.split(",")[: max(NODE_COUNTS)]
     answering = sum(map(answers, servers))
-    say(
-        f"Kafka {running.kafka_version} in {args.dir}, held by process {running.owner.pid}: "
-        f"{answering} of {running.nodes} node(s) answer."
-    )
-    tell(f"bootstrap.servers={running.bootstrap_servers}")
+    if args.json:
+        tell_json(
+            {
+                "running": True,
+                "dir": str(args.dir),
+                "bootstrap_servers": running.bootstrap_servers,
+                "kafka_version": running.kafka_version,
+                "pid": running.owner.pid,
+                "nodes": running.nodes,
+                "answering": answering,
+            }
+        )
+    else:
+        say(
+            f"Kafka {running.kafka_version} in {args.dir}, held by process {running.owner.pid}: "
+            f"{answering} of {running.nodes} node(s) answer."
+        )
+        tell(f"bootstrap.servers={running.bootstrap_servers}")
     return OK if answering == running.nodes else FAILED
 
 
@@ -276,4 +306,4 @@ def say(*lines: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_to_the_end(main))

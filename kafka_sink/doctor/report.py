@@ -12,11 +12,12 @@ from __future__ import annotations
 import enum
 import html
 import json
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from kafka_sink.quoting import quoted
+from kafka_sink.table import table
 
 DRIVER = "driver"
 MAX_WHERE_CHARACTERS = 300
@@ -106,18 +107,33 @@ class Report:
         return Report(self.verdicts + other.verdicts)
 
     def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The table, and the sum. `width`: of the terminal, None: any."""
         heads, rows = self._cells()
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        widths[-1] = 0
-        indent = " " * (sum(widths) + 2 * (len(widths) - 1))
-        lines = [_row(heads, widths)]
         for row, verdict in zip(rows, self.verdicts, strict=True):
-            first, *more = _wrapped(row[-1]) or [""]
-            lines.append(_row((*row[:-1], first), widths))
-            lines += [indent + line for line in more]
             if verdict.finding.remedy:
-                lines += [indent + line for line in _wrapped(f"to mend it: {verdict.finding.remedy}")]
-        return "\n".join([*lines, "", self.summary])
+                row[-1] += f"\nto mend it: {verdict.finding.remedy}"
+        return "\n".join([*table(heads, rows, width, TEXT_CHARACTERS), "", self.summary])
+
+    def document(self) -> dict[str, Any]:
+        """All of it, for scripts."""
+        return {
+            "ok": self.ok,
+            "counts": {status.value: sum(each.status is status for each in self.verdicts) for status in Status},
+            "verdicts": [
+                {
+                    "status": each.status.value,
+                    "step": each.step,
+                    "where": each.where,
+                    "seen_from": each.seen_from,
+                    "found": each.finding.found,
+                    "remedy": each.finding.remedy,
+                }
+                for each in self.verdicts
+            ],
+        }
 
     def _repr_html_(self) -> str:
         heads, rows = self._cells()
@@ -128,23 +144,15 @@ class Report:
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self.summary)}</p>"
 
-    def _cells(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    def _cells(self) -> tuple[tuple[str, ...], list[list[str]]]:
         """Whence a step was seen is a column only where there is more than one such place."""
         several = any(verdict.seen_from != DRIVER for verdict in self.verdicts)
         heads = (_HEADS[0], "FROM", *_HEADS[1:]) if several else _HEADS
         rows = []
         for each in self.verdicts:
             seen_from = (each.seen_from,) if several else ()
-            rows.append((each.status.value, *seen_from, each.step, each.where, each.finding.found))
+            rows.append([each.status.value, *seen_from, each.step, each.where, each.finding.found])
         return heads, rows
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, TEXT_CHARACTERS, break_long_words=False, break_on_hyphens=False)
 
 
 # --- from an executor to the driver -----------------------------------------------------------------------------------

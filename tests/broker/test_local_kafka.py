@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_sink.broker import KAFKA_VERSIONS, LocalKafka
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION
 from kafka_sink.broker.state import identify
 from kafka_sink.errors import BrokerDied, LocalKafkaError, ToolFailed
 from waiting import wait_until
@@ -178,6 +180,14 @@ def test_detached_start_status_stop(tmp_path: Path) -> None:
         status = broker("status")
         assert (status.returncode, status.stdout) == (0, started.stdout)
         assert "1 of 1 node(s) answer" in status.stderr
+        document = broker("status", "--json")
+        assert (document.returncode, document.stderr) == (0, "")
+        said = json.loads(document.stdout)
+        assert identify(said.pop("pid")) is not None
+        assert said == {
+            "running": True, "dir": str(tmp_path), "bootstrap_servers": servers,
+            "kafka_version": DEFAULT_KAFKA_VERSION, "nodes": 1, "answering": 1,
+        }  # fmt: skip
 
         again = broker("start", "--detach")
         assert (again.returncode, again.stdout) == (0, started.stdout)

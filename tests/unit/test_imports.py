@@ -23,7 +23,10 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"__main__"}), "siblings"),
     (frozenset({"exporting"}), "siblings"),
     (frozenset({"check", "explain", "monitoring"}), "siblings"),
-    (frozenset({"duplicates", "functions", "read", "registry", "spark", "transactions", "verify"}), "siblings"),
+    (
+        frozenset({"duplicates", "functions", "read", "registry", "spark", "transactions", "verify", "versions"}),
+        "siblings",
+    ),
     (
         frozenset(
             {"checkpoint", "client", "clock", "commit", "doctor", "kept", "oauth", "security", "verification", "write"}
@@ -35,7 +38,7 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "exhaustion", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "deadline", "failures", "quoting", "receipt_file", "redaction", "topic_name"}
+            | {"command_line", "deadline", "failures", "quoting", "receipt_file", "redaction", "table", "topic_name"}
         ),
         "neighbours",
     ),
@@ -46,9 +49,9 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "exhaustion",
 
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
-    "producer", "protocol", "records", "metrics", "quoting", "exhaustion",
+    "producer", "protocol", "records", "metrics", "quoting", "exhaustion", "table",
     "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
-    "commit.survey", "commit.two_phase",
+    "commit.survey", "commit.survey_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.__main__ import COMMANDS, main
+from kafka_sink.command_line import run_to_the_end
 
 SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
 
@@ -17,14 +18,28 @@ def test_each_command_has_help_under_its_own_name(command: str, capsys: pytest.C
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: pykafka {command}")
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: pykafka {command}")
+    assert "\nexamples:\n    pykafka " in said and "exit status: 0" in said
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_text_of_the_help_fits_the_terminal(
+    command: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    text = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert max(len(line) for line in text if "with --json" not in line) <= columns
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert all(f"  {command} " in said for command in [*COMMANDS, "version"])
+    assert all(f"  {command} " in said for command in COMMANDS)
 
 
 def test_a_command_that_there_is_not_names_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +58,8 @@ def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) 
     assert main(["version"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert main(["version", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == lines
+    found = json.loads(capsys.readouterr().out)
+    assert {name: version or "not installed" for name, version in found.items()} == lines
     assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
@@ -54,6 +70,23 @@ def test_a_closed_pipe_is_the_readers_wish() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
+def test_a_module_alone_bears_a_closed_pipe_too(module: str) -> None:
+    command = [sys.executable, "-m", module, "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_control_c_is_no_traceback() -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert run_to_the_end(interrupted) == 130
 
 
 def test_the_script_that_pip_installs_is_this() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -175,6 +176,29 @@ def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
     Path(files[0]).write_bytes(b"none")
     status, said = run(folder, cluster, capsys)
     assert (status, said[0].startswith(f"NOT A RECEIPT  {files[0]}: ")) == (verify.DIFFERENT, True)
+
+
+def test_findings_and_the_sum_as_a_document_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def documents(cluster: Cluster) -> tuple[int, list[Any]]:
+        status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, verify.for_scripts)  # type: ignore[arg-type]
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    cluster = Cluster()
+    status, (total,) = documents(cluster)
+    assert status == verify.EQUAL
+    sums = {"found": "SUM", "receipts": 2, "rows": 40, "runs": 4, "dropped": 0}
+    assert total == sums | {"result": "EQUAL", "records": {"EQUAL": 40}}
+    del cluster.partitions[0].there[43:45]
+    Path(files := receipt_file.paths_in(LocalFileSystem(), str(folder))[0]).write_bytes(b"none")
+    status, (unreadable, missing, total) = documents(cluster)
+    assert status == verify.DIFFERENT
+    assert (unreadable["found"], unreadable["file"]) == ("NOT_A_RECEIPT", files)
+    assert (missing.pop("why")[:23], missing.pop("file")[-7:]) == ("the log goes from 0 to ", "parquet")
+    assert missing == {
+        "found": "MISSING", "topic": "t", "partition": 0, "offsets": [[43, 44]], "records": 2, "run_records": 10,
+        "micro_batch_id": 1, "query_id": "q",
+    }  # fmt: skip
+    assert (total["result"], total["records"]) == ("DIFFERENT", {"MISSING": 2, "COUNTED": 8, "EQUAL": 10})
 
 
 def test_without_the_client_the_extra_is_named(

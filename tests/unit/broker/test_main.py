@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -81,6 +82,9 @@ def test_nothing_runs(tmp_path: Path) -> None:
     status = broker("status", "--dir", tmp_path)
     assert (status.returncode, status.stdout) == (3, "")
     assert status.stderr == f"no local cluster runs in {tmp_path}.\n"
+    document = broker("status", "--dir", tmp_path, "--json")
+    assert (document.returncode, document.stderr) == (3, "")
+    assert json.loads(document.stdout) == {"running": False, "dir": str(tmp_path)}
     stop = broker("stop", "--dir", tmp_path)
     assert (stop.returncode, stop.stdout, stop.stderr) == (0, "", status.stderr)
 
@@ -105,4 +109,5 @@ def test_help_says_what_it_is_for() -> None:
     shown = broker("--help").stdout
     assert "for development and tests only" in " ".join(shown.split())
     for command in ("start", "stop", "status"):
-        assert "exit status:" in broker(command, "--help").stdout
+        said = broker(command, "--help").stdout
+        assert "exit status:" in said and f"\n    pykafka broker {command}" in said

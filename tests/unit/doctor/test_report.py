@@ -44,6 +44,27 @@ def test_long_texts_are_wrapped_under_themselves() -> None:
     assert {len(line) - len(line.lstrip()) for line in lines[1:]} == {lines[0].index("found")}
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    found = failed("the certificate is of another host " * 4, "kafka-topics.sh --create --topic orders " * 4)
+    report = Report((Verdict("transactional id acl", "broker 1, kafka-1.example.com:9092", found), BROKEN))
+    assert max(map(len, report.text(width).splitlines())) <= width
+    assert max(map(len, report.text().splitlines())) > 120
+
+
+def test_all_of_it_as_a_document() -> None:
+    document = Report((WELL, BROKEN)).document()
+    assert (document["ok"], document["counts"]) == (False, {"OK": 1, "WARNING": 0, "FAILED": 1, "SKIPPED": 0})
+    assert document["verdicts"][1] == {
+        "status": "FAILED",
+        "step": BROKEN.step,
+        "where": BROKEN.where,
+        "seen_from": "driver",
+        "found": BROKEN.finding.found,
+        "remedy": BROKEN.finding.remedy,
+    }
+
+
 def test_whence_is_a_column_only_where_there_is_more_than_one_place() -> None:
     assert "FROM" not in repr(Report((WELL,)))
     from_there = from_json(to_json([BROKEN]), seen_from="worker-7")

@@ -1,4 +1,4 @@
-"""What `pykafka transactions --json` prints: the same facts as its tables, as one document. Pure.
+"""What `pykafka transactions --json` prints: a survey as one document. Pure.
 
 Names of fields are stable. Times are milliseconds since 1970, `null` is what nobody knows or what there is not.
 """
