@@ -118,6 +118,38 @@ def test_the_documented_way_in(spark: SparkSession, secure: SecureKafka, topic: 
     assert count_in(secure, topic) == 1
 
 
+PLATFORM_TRUST = '"kafka.security.protocol": "SASL_SSL",'
+
+
+def of_a_platform(secure: SecureKafka, topic: str, ca: Path) -> dict[str, str]:
+    """What a platform's lines have for granted: its address, its topic, and CAs that every system knows."""
+    ca.write_text(CA.certificate)
+    trust = f'{PLATFORM_TRUST} "kafka.ssl.truststore.location": "{ca}",'
+    return {'"orders"': f'"{topic}"', PLATFORM_TRUST: trust}
+
+
+def test_the_way_into_confluent_cloud_on_a_stand_in(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    replaced = of_a_platform(secure, topic, tmp_path / "ca.pem") | {
+        "pkc-xxxxx.eu-west-1.aws.confluent.cloud:9092": secure.kafka.addresses_of("SASL"),
+        "API-KEY": "alice", "API-SECRET": PASSWORDS["alice"],
+    }  # fmt: skip
+    run_python("docs/platforms.md", "Confluent Cloud", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
+    assert count_in(secure, topic) == 1
+
+
+def test_the_way_into_msk_on_a_stand_in(
+    spark: SparkSession, secure: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    replaced = of_a_platform(secure, topic, tmp_path / "ca.pem") | {
+        "b-1.demo.xxxxxx.c2.kafka.eu-west-1.amazonaws.com:9096": secure.kafka.addresses_of("SASL"),
+        '"secret"': repr(PASSWORDS["alice"]),
+    }  # fmt: skip
+    run_python("docs/platforms.md", "Amazon MSK", 0, replaced, {"df": spark.sql("SELECT 'let in' AS value")})
+    assert count_in(secure, topic) == 1
+
+
 def test_the_client_that_verifies_receipts_connects_by_the_same_options(
     secure: SecureKafka, topic: str, tmp_path: Path
 ) -> None:
