@@ -104,7 +104,7 @@ def choose(environment: Mapping[str, str]) -> Kernel:
                 f"({error}). Install a C compiler and the package again, or unset the variable: the sink then "
                 "writes the same bytes more slowly."
             ) from error
-        return replace(FALLBACK, loss=_loss(error, from_zip=isinstance(__loader__, zipimport.zipimporter)))
+        return replace(FALLBACK, loss=_loss(error, from_zip=isinstance(__spec__.loader, zipimport.zipimporter)))
 
 
 def _loss(error: ImportError, *, from_zip: bool) -> Loss:
