@@ -7,8 +7,10 @@ write. Nothing is written; with createTopics=true a topic that is missing is mad
 examples:
     pykafka check --bootstrap-servers localhost:9092 --topic orders
     pykafka check --preset conf/production.conf --topic orders
-    pykafka check --preset conf/production.conf --topic orders --spark local[2]
     pykafka check --preset conf/production.conf --topic orders --json | jq '.verdicts[] | select(.status=="FAILED")'
+    pykafka check --preset conf/production.conf --topic orders --spark spark://master:7077
+    PYSPARK_SUBMIT_ARGS="--master yarn --archives environment.tar.gz#environment pyspark-shell" \\
+        pykafka check --preset conf/production.conf --topic orders --spark
 
 with --json: ok; counts, by status; verdicts: status (OK, WARNING, FAILED, SKIPPED), step, where, seen_from, found,
 remedy
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kafka_sink.command_line import (
     add_json,
@@ -33,10 +36,13 @@ from kafka_sink.command_line import (
     tell_json,
     terminal_width,
 )
-from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.config import ProducerConfig, SinkConfig, sink_config
 from kafka_sink.doctor.engine import examine
-from kafka_sink.doctor.report import Report
+from kafka_sink.doctor.report import Report, Verdict, warning
 from kafka_sink.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 
@@ -49,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(f"error: {error}", WRONG_USAGE)
     report = examine(config)
     if args.spark is not None:
-        report += from_executors(config, args.spark)
+        report += from_spark(config, args.spark)
     if args.json:
         tell_json(report.document())
     else:
@@ -64,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--topic", metavar="NAME", help="the option `topic`")
     made.add_argument(
         "--spark", nargs="?", const="", metavar="MASTER",
-        help="also from the executors: a small job connects from each to every broker. Without MASTER that of "
-        "spark-defaults.conf",
+        help="also which Python, version and kernel the driver, the planner and the tasks have, and each broker as "
+        "executors see it. Without MASTER: the one of PYSPARK_SUBMIT_ARGS, SPARK_REMOTE or spark-defaults.conf",
     )  # fmt: skip
     add_json(made, "one document")
     return made
@@ -76,18 +82,34 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
     return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic}))
 
 
-def from_executors(config: SinkConfig, master: str) -> Report:
-    """The steps of the hosts as executors see them."""
+def from_spark(config: SinkConfig, master: str) -> Report:
+    """The interpreters that a write has, and the steps of the hosts as executors see them."""
     from pyspark.sql import SparkSession
 
-    from kafka_sink.spark.executors import examine_from_executors
+    from kafka_sink.spark.interpreters import examine_interpreters
 
     builder = SparkSession.builder.appName("kafka_sink.check")
-    spark = (builder.master(master) if master else builder).getOrCreate()
+    if master:
+        builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
+    spark = builder.getOrCreate()
     try:
-        return examine_from_executors(spark, config.producer)
+        report = examine_interpreters(spark)
+        return report + from_executors(spark, config.producer) if report.ok else report
     finally:
         spark.stop()
+
+
+def from_executors(spark: SparkSession, config: ProducerConfig) -> Report:
+    """A warning where functions of the session, which do the looking, have another Python than the writer."""
+    from kafka_sink.spark.executors import examine_from_executors
+    from kafka_sink.spark.interpreters import telling
+
+    try:
+        return examine_from_executors(spark, config)
+    except Exception as failure:
+        found = f"Python functions cannot run there, so nobody looked at the brokers from there: {telling(failure)}"
+        remedy = "set PYSPARK_PYTHON, which functions run, to a Python that has pyspark-pykafka and Spark's pyarrow"
+        return Report((Verdict("python", "functions", warning(found, remedy), seen_from="executors"),))
 
 
 if __name__ == "__main__":

@@ -111,11 +111,11 @@ def _loss(error: ImportError, *, from_zip: bool) -> Loss:
     if from_zip:
         return Loss(
             "this package is in a zip, and Python loads compiled modules only from folders",
-            "Install the wheel into the Python that runs Spark's tasks, or ship a packed environment with --archives",
+            "install the wheel into the Python that runs Spark's tasks, or ship a packed environment with --archives",
         )
     return Loss(
         f"it was not built, or not for this machine: {error}",
-        "Install the package again on a machine like this one that has a C compiler",
+        "install the package again on a machine like this one that has a C compiler",
     )
 
 
@@ -125,7 +125,8 @@ def warn_of_loss(kernel: Kernel) -> None:
     if kernel.loss is not None:
         log.warning(
             "the compiled kernel is not in use: %s. The same bytes are written, but a core encodes only about a sixth "
-            "of the rows. %s. PYKAFKA_KERNEL=off in the environment of Spark's workers silences this warning.",
+            "of the rows. To change that, %s. PYKAFKA_KERNEL=off in the environment of Spark's workers silences this "
+            "warning.",
             kernel.loss.reason,
             kernel.loss.remedy,
         )

@@ -39,6 +39,9 @@ from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
+# The option that makes a read ask which interpreters Spark runs (interpreters.py). It is for `pykafka check` alone.
+INTERPRETERS = "pykafka.interpreters"
+
 
 class KafkaDataSource(DataSource):
     """`format("pykafka")`. Writes; does not read."""
@@ -77,7 +80,12 @@ class KafkaDataSource(DataSource):
 
     @told_to_spark()
     def reader(self, schema: spark_types.StructType) -> DataSourceReader:
-        """Raises ReadUnsupported."""
+        """Raises ReadUnsupported, but to who asks which interpreters a write has."""
+        if INTERPRETERS in self.options:
+            # No write needs it.
+            from kafka_sink.spark.interpreters import InterpreterReader
+
+            return InterpreterReader()
         raise ReadUnsupported
 
     @told_to_spark()

@@ -472,6 +472,20 @@ def test_the_command_from_executors(
     host = re.escape(socket.gethostname())
     assert re.search(rf"^OK +{host} +sasl +{kafka.bootstrap_servers} ", said, re.MULTILINE)
     assert re.search(r"^OK +driver +topic ", said, re.MULTILINE)
+    for seen_from, process in (("driver", "driver"), ("driver", "planner"), (host, "tasks")):
+        assert re.search(rf"^[A-Z]+ +{seen_from} +python +{process} +{sys.executable}, ", said, re.MULTILINE)
+
+
+def test_the_command_where_functions_have_another_python(
+    kafka: LocalKafka, topic: Callable[..., str], spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # the tests' own
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
+    assert check.main(["--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic(), "--spark"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^WARNING +executors +python +functions +", said, re.MULTILINE)
+    assert "/nowhere/python" in said
 
 
 # --- a write's own start ----------------------------------------------------------------------------------------------

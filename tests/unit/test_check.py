@@ -76,11 +76,11 @@ def test_spark_adds_what_executors_see(
 ) -> None:
     masters: list[str] = []
 
-    def from_executors(config: SinkConfig, master: str) -> Report:
+    def from_spark(config: SinkConfig, master: str) -> Report:
         masters.append(master)
         return Report((Verdict("tcp", "b:9092", failed("refused", "open it"), seen_from="worker-7"),))
 
-    monkeypatch.setattr(check, "from_executors", from_executors)
+    monkeypatch.setattr(check, "from_spark", from_spark)
     assert main([*SERVERS, "--spark"]) == FAILED
     assert main([*SERVERS, "--spark", "local[2]"]) == FAILED
     assert masters == ["", "local[2]"]

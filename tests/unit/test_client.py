@@ -84,12 +84,12 @@ def test_a_write_without_rows_needs_no_broker() -> None:
 def test_writes_without_the_compiled_kernel_log_one_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "Build it")))
+    monkeypatch.setattr(client, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "build it")))
     for _ in range(2):
         with lease(config(closed_port())) as producer:
             producer.begin(topic="t").finish()
     (warning,) = (message for message in caplog.messages if "kernel" in message)
-    assert "nobody built it" in warning and "a sixth of the rows. Build it." in warning
+    assert "nobody built it" in warning and "a sixth of the rows. To change that, build it." in warning
 
 
 def test_a_producer_is_kept_by_process_and_configuration() -> None:
