@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToEveryBroker, ToLeaders
-from kafka_sink.commit.exchanges import described, read_decision, read_markers
+from kafka_sink.commit.exchanges import describe_transaction, described, read_decision, read_markers
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink, command
@@ -44,6 +44,7 @@ from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
     DescribeProducersRequest,
     ListTransactionsRequest,
+    ListTransactionsResponse,
     TopicAndPartition,
     TransactionDescription,
 )
@@ -51,6 +52,7 @@ from kafka_sink.protocol.transactions import (
 # States of Kafka's TransactionState in which readers wait for an end: not decided, and decided but not told to all.
 ONGOING = "Ongoing"
 ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+OPEN = (ONGOING, *ENDING)
 COMMITTED = "CompleteCommit"
 # Where groups keep their offsets, the slots' markers among them.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -85,9 +87,9 @@ class Seen:
         busy = [
             name
             for name, each in self.transactions.items()
-            if each.state == ONGOING or each.state in ENDING or each.producer_id in producer_ids
+            if each.state in OPEN or each.producer_id in producer_ids
         ]
-        return sorted({found[1] for name in busy if (found := _OF_A_SINK.fullmatch(name))})
+        return sorted({sink for name in busy if (sink := sink_named(name)) is not None})
 
     def of(self, sink: Sink) -> dict[str, TransactionDescription]:
         """The sink's own, the driver's first, then by slot."""
@@ -190,12 +192,7 @@ def _shows(decision: Decision, marker: Marker | None) -> bool:
 def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> Steps[Seen]:
     """Every transactional id that begins with `prefix`, and what is open on `partitions`. Raises TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=prefix))]
-    for listing in listings:
-        if listing.error_code != ErrorCode.NONE:
-            code, name = listing.error_code, error_name(listing.error_code)
-            raise TransactionRefused(transactional_id=prefix, api="ListTransactions", code=code, name=name)
-    listed = sorted({each.transactional_id for listing in listings for each in listing.transactions})
-    found = yield from described(sink, listed)
+    found = yield from described(sink, _listed(prefix, listings))
     transactions = {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE}
     # After the coordinators: what was over there and is still open here hangs.
     if not partitions:
@@ -216,6 +213,33 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> St
         if of.error_code != ErrorCode.NONE
     }
     return Seen(transactions, producers, refused)
+
+
+def open_now(prefix: str) -> Steps[Mapping[str, TransactionDescription]]:
+    """What coordinators have open, by transactional id that begins with `prefix`; leaders are not asked. Raises
+    TransactionRefused."""
+    (listings,) = yield [ToEveryBroker(ListTransactionsRequest(states=OPEN, transactional_id_prefix=prefix))]
+    names = _listed(prefix, listings)
+    if not names:
+        return {}
+    answers = yield [describe_transaction(name) for name in names]
+    found = [description for answer in answers for description in answer.transactions]
+    # One that has ended since, or that this principal may not describe, is not there.
+    return {each.transactional_id: each for each in found if each.error_code == ErrorCode.NONE and each.state in OPEN}
+
+
+def _listed(prefix: str, listings: Iterable[ListTransactionsResponse]) -> list[str]:
+    for listing in listings:
+        if listing.error_code != ErrorCode.NONE:
+            code, name = listing.error_code, error_name(listing.error_code)
+            raise TransactionRefused(transactional_id=prefix, api="ListTransactions", code=code, name=name)
+    return sorted({each.transactional_id for listing in listings for each in listing.transactions})
+
+
+def sink_named(transactional_id: str) -> str | None:
+    """The sink of a slot's or a driver's transactional id; None for one of another form."""
+    found = _OF_A_SINK.fullmatch(transactional_id)
+    return None if found is None else found[1]
 
 
 def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
@@ -271,7 +295,7 @@ def _open(
             is_decided=each.state == "PrepareCommit" or (each.state == ONGOING and _ids(each) in pinned),
         )
         for name, each in transactions.items()
-        if each.state == ONGOING or each.state in ENDING
+        if each.state in OPEN
     )
 
 

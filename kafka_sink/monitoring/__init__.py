@@ -4,6 +4,7 @@
     from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
     from kafka_sink.monitoring.prometheus import Prometheus
     from kafka_sink.monitoring.opentelemetry import OpenTelemetry
+    from kafka_sink.monitoring.transactions import TransactionWatch
 
 Nothing of the sink needs this package, and each module of it needs its own extra: progress, prometheus, opentelemetry.
 """

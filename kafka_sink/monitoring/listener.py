@@ -5,9 +5,10 @@
     spark.streams.addListener(ProgressListener(tally))                  # a line each, on stderr
     spark.streams.addListener(ProgressListener(tally, Prometheus(...))) # or whoever else watches
 
-Spark's own progress says of a Python sink that it wrote -1 rows. What the leaders acknowledged comes to the driver as
-`Tally` has it, with each task that ends, under the run and number of its micro-batch: a micro-batch that failed and
-runs again is another run's, and so counted once.
+Spark's own progress counts the rows that it gave to the sink, bad ones among them (-1 for foreachBatch), and names no
+topic. What the leaders acknowledged comes to the driver as `Tally` has it, with each task that ends, under the run and
+number of its micro-batch: a micro-batch that failed and runs again is another run's, and so counted once. Spark drops
+what a failed task counted, so its retries are in no sum.
 
 Writes of foreachBatch count for the micro-batch they are made in. Where the session is Spark Connect there are no
 accumulators: there receipts say it (monitoring/receipts.py).
@@ -21,7 +22,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 from pyspark import AccumulatorParam, TaskContext
@@ -37,8 +39,10 @@ from pyspark.sql.streaming.listener import (
 from kafka_sink.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.failures import error_of
-from kafka_sink.monitoring.micro_batch import NOTHING, MicroBatch, Run, Totals, TotalsByTopic, Watcher
+from kafka_sink.monitoring.lag import lag_of
+from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Watcher, Written
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.spark.interceptors import Interceptor
 
 log = logging.getLogger(__name__)
@@ -47,11 +51,11 @@ log = logging.getLogger(__name__)
 KEPT_MICRO_BATCHES = 100
 
 
-Recent = Mapping[Run, TotalsByTopic]
+Recent = Mapping[Run, Written]
 
 
 class RecentParam(AccumulatorParam[Recent]):
-    """Adds up by micro-batch and topic, and keeps the last KEPT_MICRO_BATCHES. A sum is a new dict: a listener's thread
+    """Adds up by micro-batch, and keeps the last KEPT_MICRO_BATCHES. A sum is a new dict: a listener's thread
     may be reading the old one."""
 
     def zero(self, value: Recent) -> Recent:
@@ -59,32 +63,40 @@ class RecentParam(AccumulatorParam[Recent]):
 
     def addInPlace(self, value1: Recent, value2: Recent) -> Recent:
         added = dict(value1)
-        for run, topics in value2.items():
-            before = added.pop(run, {})
-            added[run] = {**before, **{name: before.get(name, NOTHING).plus(new) for name, new in topics.items()}}
+        for run, written in value2.items():
+            added[run] = added.pop(run, Written()).plus(written)
         return {run: added[run] for run in list(added)[-KEPT_MICRO_BATCHES:]}
 
 
 class StreamTally(Interceptor):
-    """Counts what the leaders acknowledged, by micro-batch. One may count for all streams of a session."""
+    """Counts what the leaders acknowledged and what it took, by micro-batch. One may count for all streams of a
+    session."""
 
     def __init__(self, spark: SparkSession) -> None:
         nothing_yet: Recent = {}
         self._recent = spark.sparkContext.accumulator(nothing_yet, RecentParam())
 
-    def topics_of(self, run: Run) -> TotalsByTopic:
+    def written_in(self, run: Run) -> Written:
         """For the process that made the tally, not for tasks."""
-        return self._recent.value.get(run, {})
+        return self._recent.value.get(run, Written())
 
     def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
-        run = _run_of(TaskContext.get())
-        if run is None or not receipts:
-            return
-        topics: dict[str, Totals] = {}
+        acknowledged = Written()
         for one in receipts:
-            acknowledged = Totals(one.record_count, one.batch_count, one.batch_bytes)
-            topics[one.topic] = topics.get(one.topic, NOTHING).plus(acknowledged)
-        self._recent.add({run: topics})
+            of_partition = Totals(one.record_count, one.batch_count, one.batch_bytes)
+            acknowledged = acknowledged.plus(Written({one.topic: of_partition}))
+        self._add(acknowledged)
+
+    def on_statistics(self, statistics: WriteStatistics) -> None:
+        retried = {topic: Totals(0, 0, 0, count) for topic, count in statistics.retried.items()}
+        bad_rows = {BadRows("dropped", reason): count for reason, count in statistics.dropped.items()}
+        bad_rows |= {BadRows("dead_lettered", reason): count for reason, count in statistics.dead_lettered.items()}
+        self._add(Written().plus(Written(retried, bad_rows, statistics.throttled_ms)))
+
+    def _add(self, written: Written) -> None:
+        run = _run_of(TaskContext.get())
+        if run is not None and written != Written():
+            self._recent.add({run: written})
 
 
 def _run_of(context: TaskContext | None) -> Run | None:
@@ -99,10 +111,10 @@ def _run_of(context: TaskContext | None) -> Run | None:
 class Acknowledged(Protocol):
     """Who knows what the leaders acknowledged: a `StreamTally`, or `monitoring.receipts.ReceiptTotals`."""
 
-    def topics_of(self, run: Run) -> TotalsByTopic: ...
+    def written_in(self, run: Run) -> Written: ...
 
 
-class ProgressLine:
+class ProgressLine(Attentive):
     """Prints a line for each micro-batch, and the sink's error when a query ends with one."""
 
     def __init__(self, file: TextIO = sys.stderr) -> None:
@@ -124,38 +136,56 @@ class ProgressListener(StreamingQueryListener):
         self._acknowledged = acknowledged
         self._watchers = watchers or (ProgressLine(),)
         self._clock_s = clock_s
+        # Of queries that run, by id.
+        self._names: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
+        self._names[str(event.id)] = event.name or str(event.id)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        pass
+        # Of one that began before the listener there may be no name yet.
+        query_id, seen_s = str(event.id), self._clock_s()
+        query = self._names.get(query_id, query_id)
+        self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        if (error := error_of(event.exception)) is None:
-            return
-        for watcher in self._watchers:
-            if isinstance(watcher, ProgressLine):
-                watcher.failed(str(event.id), error)
+        query = self._names.pop(str(event.id), str(event.id))
+        if (error := error_of(event.exception)) is not None:
+            self._tell(f"that query {query} has failed", lambda watcher: watcher.failed(query, error))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        topics = self._acknowledged.topics_of(Run(str(progress.id), str(progress.runId), progress.batchId))
-        if not topics and progress.numInputRows == 0:
+        query = self._names[str(progress.id)] = progress.name or str(progress.id)
+        written = self._acknowledged.written_in(Run(str(progress.id), str(progress.runId), progress.batchId))
+        if not written.topics and progress.numInputRows == 0:
+            seen_s = self._clock_s()
+            self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
             return
         micro_batch = MicroBatch(
-            query=progress.name or str(progress.id),
+            query=query,
             batch_id=progress.batchId,
             input_row_count=progress.numInputRows,
             duration_ms=progress.durationMs.get("triggerExecution", 0),
             write_ms=progress.durationMs.get("addBatch", 0),
             ended_s=self._clock_s(),
-            topics=topics,
+            written=written,
+            lag=lag_of(progress.sources),
         )
         for watcher in self._watchers:
-            try:
+            with _logged(watcher, f"of micro-batch {micro_batch.batch_id}"):
                 watcher(micro_batch)
-            except OSError as error:
-                # A gateway that is away is no reason for the others not to hear.
-                name = type(watcher).__name__
-                log.warning("%s was not told of micro-batch %d: %s", name, micro_batch.batch_id, error)
+
+    def _tell(self, what: str, tell_one: Callable[[Attentive], None]) -> None:
+        for watcher in self._watchers:
+            if isinstance(watcher, Attentive):
+                with _logged(watcher, what):
+                    tell_one(watcher)
+
+
+@contextmanager
+def _logged(watcher: Watcher | Attentive, what: str) -> Iterator[None]:
+    """A gateway that is away is no reason for the others not to hear."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s was not told %s: %s", type(watcher).__name__, what, error)

@@ -3,29 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.monitoring.bounded import OTHER, counted_as
+
+# Topics in a line.
+MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What leaders acknowledged of one topic. `byte_count`: of record batches in the log, headers and compression
-    included."""
+    included. `retried_count`: rows that were sent again, each time counted; acknowledged rows are counted once."""
 
     row_count: int
     batch_count: int
     byte_count: int
+    retried_count: int = 0
 
     def plus(self, other: Totals) -> Totals:
         return Totals(
             self.row_count + other.row_count,
             self.batch_count + other.batch_count,
             self.byte_count + other.byte_count,
+            self.retried_count + other.retried_count,
         )
 
 
 NOTHING = Totals(0, 0, 0)
+# By topic; where there are more than `bounded.MOST_NAMED`, the others are one, `bounded.OTHER`.
 TotalsByTopic: TypeAlias = Mapping[str, Totals]
+
+
+class BadRows(NamedTuple):
+    """`outcome`: "dropped" or "dead_lettered". `reason`: as in the header `pykafka.reason`; "" where a receipt is all
+    that is known."""
+
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the tasks of one micro-batch did. `throttled_ms`: how long brokers held them back by quotas, the sum over
+    tasks; None: not known."""
+
+    topics: TotalsByTopic = field(default_factory=dict)
+    bad_rows: Mapping[BadRows, int] = field(default_factory=dict)
+    throttled_ms: int | None = 0
+
+    def plus(self, other: Written) -> Written:
+        """Both were counted, so that both know their throttles."""
+        topics, bad_rows = dict(self.topics), dict(self.bad_rows)
+        for topic, totals in other.topics.items():
+            named = counted_as(topic, topics)
+            topics[named] = topics.get(named, NOTHING).plus(totals)
+        for kind, count in other.bad_rows.items():
+            bad_rows[kind] = bad_rows.get(kind, 0) + count
+        return Written(topics, bad_rows, (self.throttled_ms or 0) + (other.throttled_ms or 0))
 
 
 class Run(NamedTuple):
@@ -41,7 +78,8 @@ class MicroBatch:
     """A micro-batch that Spark has recorded. `query`: its name, or its id where it has none. `input_row_count`: what
     the sources gave, before filters and aggregations. `duration_ms`: from its trigger to its record in the
     checkpoint; `write_ms`: of that, the tasks and the commit (Spark's addBatch). `ended_s`: seconds since 1970.
-    `topics`: empty where nothing was written."""
+    `lag`: by the source's number in the query, records that it had and did not give; a source that does not tell is
+    not there."""
 
     query: str
     batch_id: int
@@ -49,10 +87,16 @@ class MicroBatch:
     duration_ms: int
     write_ms: int
     ended_s: float
-    topics: TotalsByTopic
+    written: Written = field(default_factory=Written)
+    lag: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def written(self) -> Totals:
+    def topics(self) -> TotalsByTopic:
+        """Empty where nothing was written."""
+        return self.written.topics
+
+    @property
+    def total(self) -> Totals:
         """Over all topics."""
         total = NOTHING
         for topic in self.topics.values():
@@ -61,16 +105,52 @@ class MicroBatch:
 
     @property
     def rows_per_s(self) -> float:
-        return self.written.row_count * 1000 / max(1, self.duration_ms)
+        return self.total.row_count * 1000 / max(1, self.duration_ms)
 
     def __str__(self) -> str:
-        written, where = self.written, ", ".join(sorted(self.topics)) or "no topic"
-        return (
-            f"{self.query} #{self.batch_id}: {self.input_row_count:,} rows in, {written.row_count:,} acknowledged "
-            f"({written.byte_count / 1e6:,.1f} MB, {written.batch_count:,} batches) by {where} "
-            f"in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s"
+        total = self.total
+        return "; ".join(
+            (
+                f"{self.query} #{self.batch_id}: {self.input_row_count:,} rows in, {total.row_count:,} acknowledged "
+                f"({total.byte_count / 1e6:,.1f} MB, {total.batch_count:,} batches) by {self._where()} "
+                f"in {self.duration_ms / 1000:.2f} s, {self.rows_per_s:,.0f} rows/s",
+                *self._notable(),
+            )
         )
+
+    def _where(self) -> str:
+        topics = sorted(set(self.topics) - {OTHER})
+        more = len(topics) > MOST_SHOWN or OTHER in self.topics
+        return ", ".join(topics[:MOST_SHOWN] + ["others"] * more) or "no topic"
+
+    def _notable(self) -> list[str]:
+        """What is no matter of course."""
+        notes = []
+        if retried := self.total.retried_count:
+            notes.append(f"{retried:,} sent again")
+        for outcome in ("dropped", "dead_lettered"):
+            if count := sum(count for kind, count in self.written.bad_rows.items() if kind.outcome == outcome):
+                notes.append(f"{count:,} bad rows {outcome.replace('_', '-')}")
+        if throttled_ms := self.written.throttled_ms:
+            notes.append(f"tasks throttled for {throttled_ms / 1000:,.1f} s")
+        if behind := sum(self.lag.values()):
+            notes.append(f"{behind:,} records behind")
+        return notes
 
 
 # What is told of each; an OSError of it is logged and changes nothing.
 Watcher: TypeAlias = Callable[[MicroBatch], None]
+
+
+class Attentive:
+    """A watcher that is told more than micro-batches. It overrides what it needs; `query` is that of a MicroBatch."""
+
+    def __call__(self, micro_batch: MicroBatch) -> None:
+        """Spark has recorded a micro-batch with rows."""
+
+    def idle(self, query: str, seen_s: float) -> None:
+        """Spark says that the query runs and has no new rows: every 10 s
+        (`spark.sql.streaming.noDataProgressEventInterval`). `seen_s`: when, seconds since 1970."""
+
+    def failed(self, query: str, error: KafkaSinkError) -> None:
+        """The query has ended with an error of the sink."""

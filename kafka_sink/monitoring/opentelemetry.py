@@ -7,31 +7,93 @@ Needs the extra `opentelemetry`, which is the API alone: exporting is the applic
 
 from __future__ import annotations
 
-from opentelemetry.metrics import Meter
+from collections.abc import Iterable
 
-from kafka_sink.monitoring.micro_batch import MicroBatch
+from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
+
+from kafka_sink.monitoring.bounded import Names
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch
+from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatcher
 
 
-class OpenTelemetry:
-    """A watcher of `ProgressListener`."""
+class OpenTelemetry(Attentive, TransactionWatcher):
+    """A watcher of `ProgressListener` and of `TransactionWatch`."""
 
     def __init__(self, meter: Meter) -> None:
-        self._rows = meter.create_counter("pykafka.rows", "{row}", "Rows that leaders acknowledged.")
-        self._bytes = meter.create_counter("pykafka.bytes", "By", "Bytes of record batches that leaders acknowledged.")
-        self._batches = meter.create_counter(
-            "pykafka.record_batches", "{batch}", "Record batches that leaders acknowledged."
-        )
-        self._input_rows = meter.create_counter("pykafka.input_rows", "{row}", "Rows that the sources gave.")
+        self._meter = meter
+        self._queries, self._topics = Names(), Names()
+        self._rows = self._counter("rows", "{row}", "Rows that leaders acknowledged.")
+        self._bytes = self._counter("bytes", "By", "Bytes of record batches that leaders acknowledged.")
+        self._batches = self._counter("record_batches", "{batch}", "Record batches that leaders acknowledged.")
+        self._retried = self._counter("retried_rows", "{row}", "Rows that were sent again, each time counted.")
+        self._bad_rows = self._counter("bad_rows", "{row}", "Rows left out, or sent as dead letters.")
+        self._input_rows = self._counter("input_rows", "{row}", "Rows that the sources gave.")
+        self._throttled = self._counter("throttled", "s", "How long quotas held tasks back, the sum over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "What a micro-batch took.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Of this, in tasks and commit.")
+        # By query, and by query and source.
+        self._seen_s: dict[str, float] = {}
+        self._lag: dict[tuple[str, str], int] = {}
+        # By prefix.
+        self._transactions: dict[str, OpenTransactions] = {}
+        self._observe()
+
+    def _counter(self, name: str, unit: str, text: str) -> Counter:
+        return self._meter.create_counter(f"pykafka.{name}", unit, text)
+
+    def _observe(self) -> None:
+        """What is a state and no sum is read when it is exported."""
+        for name, unit, text, observed in (
+            ("query.seen", "s", "When Spark last told of it, since 1970.", self._seen_now),
+            ("source.lag", "{record}", "Records that the last micro-batch did not read.", self._lag_now),
+            ("open_transactions", "{transaction}", "Transactions that a sink has open.", self._open_now),
+            ("open_transactions.oldest_age", "s", "For how long the oldest one has been open.", self._oldest_now),
+            ("transactions.seen", "s", "When brokers last told of open transactions, since 1970.", self._asked_now),
+        ):
+            self._meter.create_observable_gauge(f"pykafka.{name}", [observed], unit, text)
 
     def __call__(self, micro_batch: MicroBatch) -> None:
-        of_query = {"query": micro_batch.query}
+        query = self._queries(micro_batch.query)
+        of_query = {"query": query}
         for topic, totals in micro_batch.topics.items():
-            of_topic = {**of_query, "topic": topic}
+            of_topic = {**of_query, "topic": self._topics(topic)}
             self._rows.add(totals.row_count, of_topic)
             self._bytes.add(totals.byte_count, of_topic)
             self._batches.add(totals.batch_count, of_topic)
+            self._retried.add(totals.retried_count, of_topic)
+        for kind, count in micro_batch.written.bad_rows.items():
+            self._bad_rows.add(count, {**of_query, "outcome": kind.outcome, "reason": kind.reason})
+        if micro_batch.written.throttled_ms is not None:
+            self._throttled.add(micro_batch.written.throttled_ms / 1000, of_query)
         self._input_rows.add(micro_batch.input_row_count, of_query)
         self._duration.record(micro_batch.duration_ms / 1000, of_query)
         self._write.record(micro_batch.write_ms / 1000, of_query)
+        self._lag |= {(query, source): records for source, records in micro_batch.lag.items()}
+        self._seen_s[query] = micro_batch.ended_s
+
+    def idle(self, query: str, seen_s: float) -> None:
+        self._seen_s[self._queries(query)] = seen_s
+
+    def open_transactions(self, found: OpenTransactions) -> None:
+        self._transactions[found.prefix] = found
+
+    # Called by the thread that exports: lists, as another thread may add a query meanwhile.
+
+    def _seen_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(seen_s, {"query": query}) for query, seen_s in list(self._seen_s.items())]
+
+    def _lag_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        found = list(self._lag.items())
+        return [Observation(records, {"query": query, "source": source}) for (query, source), records in found]
+
+    def _open_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(each.count, {"sink": sink}) for sink, each in self._sinks_now()]
+
+    def _oldest_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(each.oldest_age_s, {"sink": sink}) for sink, each in self._sinks_now()]
+
+    def _asked_now(self, options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(found.seen_s, {"prefix": found.prefix}) for found in list(self._transactions.values())]
+
+    def _sinks_now(self) -> list[tuple[str, OpenOfSink]]:
+        return [each for found in list(self._transactions.values()) for each in found.by_sink.items()]

@@ -4,20 +4,29 @@
     Prometheus(pushgateway="gateway:9091", job="orders")
     Prometheus(registry=registry)                     # of one's own, that is served already
 
-Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics.
+Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. Of queries, of topics, and of sinks
+that have a transaction open, at most `bounded.MOST_NAMED` have series of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, push_to_gateway, write_to_textfile
 
-from kafka_sink.monitoring.micro_batch import MicroBatch
+from kafka_sink.monitoring.bounded import Names
+from kafka_sink.monitoring.micro_batch import Attentive, MicroBatch
+from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatcher
+
+BY_QUERY, BY_TOPIC, BY_SOURCE = ("query",), ("query", "topic"), ("query", "source")
+BY_OUTCOME, BY_SINK, BY_PREFIX = ("query", "outcome", "reason"), ("sink",), ("prefix",)
 
 
-class Prometheus:
-    """A watcher of `ProgressListener`. Counters count from the driver's start, as Prometheus expects."""
+class Prometheus(Attentive, TransactionWatcher):
+    """A watcher of `ProgressListener` and of `TransactionWatch`. Counters count from the driver's start, as Prometheus
+    expects. What it is told raises OSError when the file cannot be written or the gateway not reached; it counts all
+    the same."""
 
     def __init__(
         self,
@@ -31,36 +40,91 @@ class Prometheus:
         self._pushgateway = pushgateway
         self._job = job
         self._registry = CollectorRegistry() if registry is None else registry
-        by_topic, by_query = ["query", "topic"], ["query"]
-        self._rows = self._counter("rows", "Rows that leaders acknowledged.", by_topic)
-        self._bytes = self._counter("bytes", "Bytes of record batches that leaders acknowledged.", by_topic)
-        self._batches = self._counter("record_batches", "Record batches that leaders acknowledged.", by_topic)
-        self._input_rows = self._counter("input_rows", "Rows that the sources gave.", by_query)
-        self._micro_batches = self._counter("micro_batches", "Micro-batches with rows.", by_query)
-        self._seconds = self._counter("micro_batch_seconds", "Seconds that micro-batches took.", by_query)
-        self._write_seconds = self._counter("write_seconds", "Of these, seconds in tasks and commit.", by_query)
-        self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", by_query)
-        self._last_s = self._gauge("last_micro_batch_timestamp_seconds", "When it was recorded.", by_query)
+        self._queries, self._topics = Names(), Names()
+        self._count_rows()
+        self._count_micro_batches()
+        self._watch_transactions()
 
-    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+    def _count_rows(self) -> None:
+        self._rows = self._counter("rows", "Rows that leaders acknowledged.", BY_TOPIC)
+        self._bytes = self._counter("bytes", "Bytes of record batches that leaders acknowledged.", BY_TOPIC)
+        self._batches = self._counter("record_batches", "Record batches that leaders acknowledged.", BY_TOPIC)
+        self._retried = self._counter("retried_rows", "Rows that were sent again, each time counted.", BY_TOPIC)
+        self._bad_rows = self._counter("bad_rows", "Rows left out, or sent as dead letters.", BY_OUTCOME)
+        self._input_rows = self._counter("input_rows", "Rows that the sources gave.", BY_QUERY)
+        self._lag = self._gauge(
+            "source_lag_records", "Records that a source had and the last micro-batch did not read.", BY_SOURCE
+        )
+
+    def _count_micro_batches(self) -> None:
+        self._micro_batches = self._counter("micro_batches", "Micro-batches with rows.", BY_QUERY)
+        self._seconds = self._counter("micro_batch_seconds", "Seconds that micro-batches took.", BY_QUERY)
+        self._write_seconds = self._counter("write_seconds", "Of these, seconds in tasks and commit.", BY_QUERY)
+        self._throttled_seconds = self._counter(
+            "throttled_seconds", "Seconds that quotas held tasks back, the sum over tasks.", BY_QUERY
+        )
+        self._last_id = self._gauge("last_micro_batch", "Number of the last micro-batch.", BY_QUERY)
+        self._last_s = self._gauge("last_micro_batch_timestamp_seconds", "When it was recorded.", BY_QUERY)
+        self._seen_s = self._gauge(
+            "query_seen_timestamp_seconds", "When Spark last told of it, also that there are no rows.", BY_QUERY
+        )
+
+    def _watch_transactions(self) -> None:
+        # By prefix: those that have series.
+        self._open_sinks: dict[str, set[str]] = {}
+        self._open = self._gauge("open_transactions", "Transactions that a sink has open.", BY_SINK)
+        self._oldest_s = self._gauge(
+            "oldest_open_transaction_age_seconds", "For how long the oldest one has been open.", BY_SINK
+        )
+        self._asked_s = self._gauge(
+            "transactions_seen_timestamp_seconds", "When brokers last told of open transactions.", BY_PREFIX
+        )
+
+    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Counter:
         return Counter(f"pykafka_{name}", text, labels, registry=self._registry)
 
-    def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
+    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Gauge:
         return Gauge(f"pykafka_{name}", text, labels, registry=self._registry)
 
     def __call__(self, micro_batch: MicroBatch) -> None:
-        """Raises OSError when the file cannot be written or the gateway not reached; it counts all the same."""
-        query = micro_batch.query
+        query = self._queries(micro_batch.query)
         for topic, totals in micro_batch.topics.items():
-            self._rows.labels(query, topic).inc(totals.row_count)
-            self._bytes.labels(query, topic).inc(totals.byte_count)
-            self._batches.labels(query, topic).inc(totals.batch_count)
+            labels = query, self._topics(topic)
+            self._rows.labels(*labels).inc(totals.row_count)
+            self._bytes.labels(*labels).inc(totals.byte_count)
+            self._batches.labels(*labels).inc(totals.batch_count)
+            self._retried.labels(*labels).inc(totals.retried_count)
+        for kind, count in micro_batch.written.bad_rows.items():
+            self._bad_rows.labels(query, kind.outcome, kind.reason).inc(count)
+        for source, records in micro_batch.lag.items():
+            self._lag.labels(query, source).set(records)
         self._input_rows.labels(query).inc(micro_batch.input_row_count)
         self._micro_batches.labels(query).inc()
         self._seconds.labels(query).inc(micro_batch.duration_ms / 1000)
         self._write_seconds.labels(query).inc(micro_batch.write_ms / 1000)
+        if micro_batch.written.throttled_ms is not None:
+            self._throttled_seconds.labels(query).inc(micro_batch.written.throttled_ms / 1000)
         self._last_id.labels(query).set(micro_batch.batch_id)
         self._last_s.labels(query).set(micro_batch.ended_s)
+        self._seen_s.labels(query).set(micro_batch.ended_s)
+        self._publish()
+
+    def idle(self, query: str, seen_s: float) -> None:
+        self._seen_s.labels(self._queries(query)).set(seen_s)
+        self._publish()
+
+    def open_transactions(self, found: OpenTransactions) -> None:
+        for sink, open_now in found.by_sink.items():
+            self._open.labels(sink).set(open_now.count)
+            self._oldest_s.labels(sink).set(open_now.oldest_age_s)
+        for sink in self._open_sinks.get(found.prefix, set()) - set(found.by_sink):
+            self._open.remove(sink)
+            self._oldest_s.remove(sink)
+        self._open_sinks[found.prefix] = set(found.by_sink)
+        self._asked_s.labels(found.prefix).set(found.seen_s)
+        self._publish()
+
+    def _publish(self) -> None:
         if self._textfile is not None:
             write_to_textfile(str(self._textfile), self._registry)
         if self._pushgateway is not None:

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from prometheus_client import CollectorRegistry
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafka_sink
+import waiting
 from code_blocks import run_python
 from kafka_sink.broker import LocalKafka
 from kafka_sink.monitoring.listener import ProgressLine, ProgressListener, StreamTally
-from kafka_sink.monitoring.micro_batch import MicroBatch
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch
+from kafka_sink.monitoring.prometheus import Prometheus
 from kafka_sink.monitoring.receipts import ReceiptTotals
+from kafka_sink.monitoring.transactions import OpenTransactions, TransactionWatch
 from read_back import read_topic
 from waiting import wait_until
+
+# A worker cannot import it.
+cloudpickle.register_pickle_by_value(waiting)  # type: ignore[no-untyped-call]
 
 ROWS_A_FILE = 10
 
 
 def read_count(kafka: LocalKafka, topic: str) -> int:
     return len(list(read_topic(kafka.bootstrap_servers, topic, 30)))
+
+
+def to_topic(
+    frame: DataFrame, kafka: LocalKafka, topic: str, checkpoint: Path, options: Mapping[str, str] | None = None
+) -> DataStreamWriter:
+    """A writer of the stream, which ends when all is read."""
+    of_cluster = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    writer = frame.writeStream.format("pykafka").options(**of_cluster, **options or {})
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
 
 
 def streamed(spark: SparkSession, folder: Path, files: int) -> DataFrame:
@@ -83,7 +104,7 @@ def test_a_listener_tells_each_micro_batch_once(
     assert [(one.query, one.batch_id, one.input_row_count) for one in told] == [("evens", n, 20) for n in range(3)]
     assert [one.topics[name].row_count for one in told] == [10, 10, 10]
     assert [one.topics for one in by_receipts] == [one.topics for one in told]
-    assert sum(one.written.row_count for one in told) == read_count(kafka, name)
+    assert sum(one.total.row_count for one in told) == read_count(kafka, name)
     assert all(0 < one.write_ms <= one.duration_ms for one in told)
     assert len(lines.getvalue().splitlines()) == 3
     assert f'pykafka_rows_total{{query="evens",topic="{name}"}} 30.0' in textfile.read_text()
@@ -122,3 +143,202 @@ def test_writes_of_foreachbatch_count_for_their_micro_batch(
     finally:
         session.streams.removeListener(listener)
     assert told[0].topics[name].row_count == read_count(kafka, name) == 10
+
+
+def test_sparks_progress_names_the_topic_where_it_is_observed(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    replaced = {
+        "localhost:9092": kafka.bootstrap_servers, "orders": name, "/data/checkpoints/": f"{tmp_path}/checkpoint/"
+    }  # fmt: skip
+    given: dict[str, Any] = {"spark": spark, "stream": streamed(spark, tmp_path, files=1)}
+    names = run_python("docs/operations.md", "What Spark's own progress says", 0, replaced, given)
+    try:
+        progress = names["progress"]
+        assert progress.observedMetrics["pykafka"].topic == name
+        # As docs say it: no topic, and how many rows the sink was given.
+        assert "PythonTable@" in progress.sink.description and name not in progress.sink.description
+        assert progress.sink.numOutputRows == ROWS_A_FILE // 2
+    finally:
+        names["query"].stop()
+
+
+class Listening:
+    """A listener of a session while the block runs, and what it was told of."""
+
+    def __init__(self, session: SparkSession, *watchers: Any) -> None:
+        self.told: list[MicroBatch] = []
+        tally = StreamTally(session)
+        kafka_sink.register(session, interceptors=[tally])
+        self._session, self._listener = session, ProgressListener(tally, self.told.append, *watchers)
+
+    def __enter__(self) -> list[MicroBatch]:
+        self._session.streams.addListener(self._listener)
+        return self.told
+
+    def __exit__(self, *error: object) -> None:
+        self._session.streams.removeListener(self._listener)
+
+
+def test_bad_rows_are_counted_by_reason_and_outcome(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, name, letters, prometheus = spark.newSession(), topic(2), topic(1), tmp_path / "pykafka.prom"
+    frame = streamed(session, tmp_path, files=1).selectExpr("value", "if(value < 3, 99, 0) AS partition")
+    with Listening(session, Prometheus(textfile=prometheus)) as told:
+        for query_name, options in (
+            ("drops", {"badRows": "drop"}),
+            ("keeps", {"badRows": "deadLetter", "deadLetterTopic": letters}),
+        ):
+            query = to_topic(frame, kafka, name, tmp_path / query_name, options).queryName(query_name).start()
+            assert query.awaitTermination(120)
+        wait_until(lambda: len(told) >= 2, 30, "the listener was told")
+    dropped, kept = told
+    assert dropped.written.bad_rows == {BadRows("dropped", "PartitionOutOfRange"): 2}
+    assert kept.written.bad_rows == {BadRows("dead_lettered", "PartitionOutOfRange"): 2}
+    assert dropped.topics[name].row_count == kept.topics[name].row_count == 3
+    assert kept.topics[letters].row_count == 2
+    said = prometheus.read_text()
+    assert 'bad_rows_total{outcome="dropped",query="drops",reason="PartitionOutOfRange"} 2.0' in said
+    assert 'bad_rows_total{outcome="dead_lettered",query="keeps",reason="PartitionOutOfRange"} 2.0' in said
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_quota_that_holds_tasks_back_is_counted(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, guarantee: str
+) -> None:
+    session, name = spark.newSession(), topic(1)
+    bytes_per_s, value_bytes = 50_000, 10_000
+    kafka.run_tool(
+        "kafka.admin.ConfigCommand", "--bootstrap-server", kafka.bootstrap_servers, "--alter",
+        "--entity-type", "clients", "--entity-name", name, "--add-config", f"producer_byte_rate={bytes_per_s}",
+    )  # fmt: skip
+    # Brokers let ten seconds' worth pass before they throttle.
+    count = 13 * bytes_per_s // value_bytes
+    session.range(0, count, 1, 1).write.parquet(str(tmp_path / "incoming"))
+    frame = session.readStream.schema("id BIGINT").parquet(str(tmp_path / "incoming"))
+    slow = {"deliveryGuarantee": guarantee, "kafka.client.id": name, "kafka.batch.size": "65536"}
+    slow |= {"kafka.max.request.size": "65536", "kafka.compression.type": "none"}
+    with Listening(session) as told:
+        rows = frame.selectExpr(f"lpad(id, {value_bytes}, '0') AS value")
+        query = to_topic(rows, kafka, name, tmp_path / "checkpoint", slow).start()
+        assert query.awaitTermination(120)
+        wait_until(lambda: told, 30, "the listener was told")
+    assert told[0].total.row_count == count
+    assert told[0].written.throttled_ms is not None and told[0].written.throttled_ms > 1_000
+    assert "; tasks throttled for " in str(told[0])
+
+
+class WithOffsets(DataSource):
+    """A source that tells offsets as Kafka's does: it has 9 rows, and gives 5."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "with-offsets"
+
+    def schema(self) -> str:
+        return "value STRING"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return Offsets()
+
+
+class Offsets(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, Any]:
+        return {"t": {"0": 0}}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
+        return {"t": {"0": 5}}
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return {"t": {"0": 9}}
+
+    def partitions(self, start: Any, end: Any) -> list[InputPartition]:
+        return [InputPartition(range(start["t"]["0"], end["t"]["0"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        return ((str(number),) for number in partition.value)
+
+    def commit(self, end: Any) -> None:
+        pass
+
+
+@pytest.mark.skipif(not hasattr(DataSourceStreamReader, "reportLatestOffset"), reason="Spark 4.2 has it first")
+def test_the_lag_is_what_the_source_had_and_did_not_give(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, name = spark.newSession(), topic(1)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    try:
+        session.dataSource.register(WithOffsets)
+        with Listening(session) as told:
+            frame = session.readStream.format("with-offsets").load()
+            query = to_topic(frame, kafka, name, tmp_path / "checkpoint").trigger(processingTime="0 seconds").start()
+            wait_until(lambda: told or query.exception(), 60, "the listener was told")
+            query.stop()
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    assert (told[0].total.row_count, told[0].lag) == (5, {"0": 4})
+
+
+def held(until: Path) -> kafka_sink.Interceptor:
+    """Holds a task's second Arrow batch back until a file is there. A class of a function travels with its object."""
+
+    class Held(kafka_sink.Interceptor):
+        seen = 0
+
+        def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
+            self.seen += 1
+            if self.seen == 2:
+                wait_until(until.exists, 120, "leave to go on")
+            return arrow_batch
+
+    return Held()
+
+
+def test_a_micro_batch_that_is_stuck_is_seen_by_its_open_transaction(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    session, name, go, textfile = spark.newSession(), topic(1), tmp_path / "go", tmp_path / "pykafka.prom"
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    kafka_sink.register(session, interceptors=[held(go)])
+    options = {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": name, "kafka.linger.ms": "0"}
+    frame = streamed(session, tmp_path, files=1)
+    query = to_topic(frame, kafka, name, tmp_path / "checkpoint", options).start()
+    of_watch = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "transactionalIdPrefix": name}
+    seen: list[OpenTransactions] = []
+    watcher: Any = SimpleNamespace(open_transactions=seen.append)
+    try:
+        with TransactionWatch(of_watch, watcher, Prometheus(textfile=textfile), every_s=0.05):
+            wait_until(lambda: any(found.by_sink for found in seen) or query.exception(), 60, "an open transaction")
+            (sink,) = seen[-1].by_sink
+            assert (sink, seen[-1].by_sink[sink].count) == (name, 1)
+            older = seen[-1].by_sink[sink].oldest_age_s
+            wait_until(lambda: seen[-1].by_sink[sink].oldest_age_s > older, 30, "it to grow older")
+            wait_until(textfile.exists, 10, "the metrics")
+            go.touch()
+            assert query.awaitTermination(120)
+            ended = len(seen)
+            wait_until(lambda: len(seen) > ended + 1, 30, "another answer")
+            assert seen[-1].by_sink == {}
+    finally:
+        go.touch()
+        query.stop()
+    said = textfile.read_text()
+    assert "pykafka_open_transactions{" not in said
+    assert f'transactions_seen_timestamp_seconds{{prefix="{name}"}}' in said
+
+
+def test_docs_watch_transactions_as_they_say(kafka: LocalKafka) -> None:
+    registry = CollectorRegistry()
+    told = Prometheus(registry=registry)
+    labels = {"prefix": "pykafka"}
+
+    def asked() -> float | None:
+        return registry.get_sample_value("pykafka_transactions_seen_timestamp_seconds", labels)
+
+    query = SimpleNamespace(awaitTermination=lambda: wait_until(asked, 30, "an answer of the brokers"))
+    given: dict[str, Any] = {"prometheus": told, "query": query}
+    run_python("docs/operations.md", "Metrics", 0, {"localhost:9092": kafka.bootstrap_servers}, given)
+    assert asked()

@@ -352,7 +352,7 @@ def receipt_failures(path: str) -> Iterator[BaseException | str]:
     with redirect_stdout(out):
         tell_receipt(path, "q")
     yield out.getvalue()
-    ReceiptTotals(path).topics_of(Run("q", "r", 0))
+    ReceiptTotals(path).written_in(Run("q", "r", 0))
     leave_receipt([message], sleep=lambda _: None)
     for write in (lambda: make_folder(path), lambda: write_receipt([message], sleep=lambda _: None)):
         try:

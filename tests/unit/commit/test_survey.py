@@ -105,6 +105,37 @@ def test_of_a_sink_that_nobody_used_there_is_nothing() -> None:
     assert (found.decision, found.open, found.hanging, found.unknown, found.missing) == (None, (), (), (), ())
 
 
+def test_what_is_open_now_is_told_without_asking_leaders() -> None:
+    cluster = Cluster()
+    assert cluster.run(by_hand.open_now("ord")) == {}
+    facts, done = cluster.prepare()
+    cluster.asked.clear()
+    found = cluster.run(by_hand.open_now("ord"))
+    assert {name: each.state for name, each in found.items()} == {"orders.0": "Ongoing", "orders.1": "Ongoing"}
+    assert set(cluster.asked) == {"ListTransactions", "DescribeTransactions"}
+    cluster.run(cluster.commit(facts, done))
+    assert cluster.run(by_hand.open_now("ord")) == {}
+
+
+def test_brokers_that_do_not_list_are_an_error_and_not_nothing() -> None:
+    cluster = Cluster()
+    cluster.answer = lambda request: (
+        [ListTransactionsResponse(0, ErrorCode.UNKNOWN_SERVER_ERROR, ())]
+        if isinstance(request, ListTransactionsRequest)
+        else None
+    )
+    with pytest.raises(TransactionRefused, match="ListTransactions"):
+        cluster.run(by_hand.open_now("ord"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sink"),
+    [("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None)],
+)
+def test_a_transactional_id_tells_its_sink(name: str, sink: str | None) -> None:
+    assert by_hand.sink_named(name) == sink
+
+
 @VERSIONS
 def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_it(version: int) -> None:
     cluster = Cluster(version)

@@ -19,8 +19,9 @@ from kafka_sink.monitoring.listener import (
     RecentParam,
     StreamTally,
 )
-from kafka_sink.monitoring.micro_batch import MicroBatch, Run, Totals
+from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Written
 from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.statistics import WriteStatistics
 
 RECEIPTS = (
     PartitionReceipt("t", 0, 2, 3, 4, 1, 50),
@@ -54,21 +55,22 @@ def event(batch_id: int = 7, rows: int = 8, name: str | None = "orders") -> Any:
     durations = {"triggerExecution": 90, "addBatch": 60}
     return SimpleNamespace(
         progress=SimpleNamespace(
-            runId="run", id="query", name=name, batchId=batch_id, numInputRows=rows, durationMs=durations
+            runId="run", id="query", name=name, batchId=batch_id, numInputRows=rows, durationMs=durations,
+            sources=[SimpleNamespace(endOffset='{"t":{"0":5}}', latestOffset='{"t":{"0":9}}')],
         )
-    )
+    )  # fmt: skip
 
 
 def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None:
     tally = make_tally()
     tally.on_acknowledgement(RECEIPTS, None)
-    assert tally.topics_of(Run("query", "run", 7)) == TOPICS
+    assert tally.written_in(Run("query", "run", 7)) == Written(TOPICS)
     tally.on_acknowledgement(RECEIPTS[:1], None)
-    assert tally.topics_of(Run("query", "run", 7)) == {"t": Totals(5, 3, 110), "u": Totals(5, 2, 70)}
+    assert tally.written_in(Run("query", "run", 7)).topics == {"t": Totals(5, 3, 110), "u": Totals(5, 2, 70)}
     in_task["spark.jobGroup.id"] = "another run"
     tally.on_acknowledgement(RECEIPTS[:1], None)
-    assert tally.topics_of(Run("query", "another run", 7)) == {"t": Totals(2, 1, 50)}
-    assert tally.topics_of(Run("query", "run", 8)) == {}
+    assert tally.written_in(Run("query", "another run", 7)).topics == {"t": Totals(2, 1, 50)}
+    assert tally.written_in(Run("query", "run", 8)) == Written()
 
 
 def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
@@ -89,12 +91,12 @@ def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None
     param, kept = RecentParam(), {}
     for batch_id in range(KEPT_MICRO_BATCHES + 5):
         before = dict(kept)
-        after = param.addInPlace(kept, {Run("query", "run", batch_id): {"t": Totals(1, 1, 1)}})
+        after = param.addInPlace(kept, {Run("query", "run", batch_id): Written({"t": Totals(1, 1, 1)})})
         assert kept == before
         kept = dict(after)
     assert [run.batch_id for run in kept] == list(range(5, KEPT_MICRO_BATCHES + 5))
-    again = param.addInPlace(kept, {Run("query", "run", 5): {"t": Totals(1, 1, 1)}})
-    assert again[Run("query", "run", 5)] == {"t": Totals(2, 2, 2)}
+    again = param.addInPlace(kept, {Run("query", "run", 5): Written({"t": Totals(1, 1, 1)})})
+    assert again[Run("query", "run", 5)].topics == {"t": Totals(2, 2, 2)}
     assert len(again) == KEPT_MICRO_BATCHES
     assert param.zero(kept) == {}
     assert pickle.loads(pickle.dumps(again)) == again
@@ -106,9 +108,51 @@ def test_a_watcher_is_told_what_spark_and_the_leaders_say(in_task: dict[str, str
     ProgressListener(tally, told.append, clock_s=lambda: 12.5).onQueryProgress(event())
     assert told == [
         MicroBatch(
-            query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5, topics=TOPICS
+            query="orders", batch_id=7, input_row_count=8, duration_ms=90, write_ms=60, ended_s=12.5,
+            written=Written(TOPICS), lag={"0": 4},
         )
-    ]
+    ]  # fmt: skip
+
+
+def test_what_a_task_took_is_counted_with_what_was_acknowledged(in_task: dict[str, str]) -> None:
+    tally = make_tally()
+    for _ in range(2):
+        tally.on_acknowledgement(RECEIPTS[:1], None)
+        tally.on_statistics(WriteStatistics({"t": 3}, 40, {"KeyNull": 1}, {"TopicNull": 2}))
+        tally.on_statistics(WriteStatistics())
+    assert tally.written_in(Run("query", "run", 7)) == Written(
+        {"t": Totals(4, 2, 100, 6)},
+        {BadRows("dropped", "KeyNull"): 2, BadRows("dead_lettered", "TopicNull"): 4},
+        throttled_ms=80,
+    )
+
+
+class Idling(Attentive):
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def __call__(self, micro_batch: MicroBatch) -> None:
+        self.told.append((micro_batch.query, "micro-batch"))
+
+    def idle(self, query: str, seen_s: float) -> None:
+        self.told.append((query, "idle", seen_s))
+
+
+def test_who_asks_is_told_that_a_query_runs_and_has_no_rows() -> None:
+    idling, told = Idling(), list[MicroBatch]()
+    watching = ProgressListener(make_tally(), told.append, idling, clock_s=lambda: 12.5)
+    idle: Any = SimpleNamespace(id="query")
+    watching.onQueryIdle(idle)
+    watching.onQueryStarted(SimpleNamespace(id="query", name="orders"))  # type: ignore[arg-type]
+    watching.onQueryIdle(idle)
+    watching.onQueryProgress(event(rows=0))
+    watching.onQueryProgress(event())
+    watching.onQueryTerminated(SimpleNamespace(id="query", exception=None))  # type: ignore[arg-type]
+    assert watching._names == {}
+    assert idling.told == [
+        ("query", "idle", 12.5), ("orders", "idle", 12.5), ("orders", "idle", 12.5), ("orders", "micro-batch"),
+    ]  # fmt: skip
+    assert len(told) == 1
 
 
 def test_a_trigger_that_found_nothing_is_not_told() -> None:

@@ -7,13 +7,30 @@ from typing import Any
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from kafka_sink.monitoring.micro_batch import MicroBatch, Totals
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Totals, Written
 from kafka_sink.monitoring.opentelemetry import OpenTelemetry
+from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
 ONE = MicroBatch(
     query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
-    topics={"t": Totals(20, 2, 500), "u": Totals(10, 1, 100)},
+    written=Written(
+        {"t": Totals(20, 2, 500, 7), "u": Totals(10, 1, 100)},
+        {BadRows("dropped", "KeyNull"): 3},
+        throttled_ms=250,
+    ),
+    lag={"0": 5_000},
 )  # fmt: skip
+
+
+def read(reader: InMemoryMetricReader) -> dict[tuple[str, str], Any]:
+    found: Any = reader.get_metrics_data()
+    return {
+        (metric.name, "/".join(str(text) for name, text in sorted(point.attributes.items()) if name != "query")): point
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    }
 
 
 def test_counters_add_up_and_durations_are_a_histogram() -> None:
@@ -21,14 +38,8 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
     watcher = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
     watcher(ONE)
     watcher(ONE)
-    read: Any = reader.get_metrics_data()
-    points = {
-        (metric.name, point.attributes.get("topic", "")): point
-        for resource in read.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        for point in metric.data.data_points
-    }
+    watcher.idle("orders", 1_700_000_090.0)
+    points = read(reader)
     assert all(point.attributes["query"] == "orders" for point in points.values())
     counted = {key: point.value for key, point in points.items() if hasattr(point, "value")}
     assert counted == {
@@ -38,8 +49,26 @@ def test_counters_add_up_and_durations_are_a_histogram() -> None:
         ("pykafka.bytes", "u"): 200,
         ("pykafka.record_batches", "t"): 4,
         ("pykafka.record_batches", "u"): 2,
+        ("pykafka.retried_rows", "t"): 14,
+        ("pykafka.retried_rows", "u"): 0,
+        ("pykafka.bad_rows", "dropped/KeyNull"): 6,
+        ("pykafka.throttled", ""): 0.5,
+        ("pykafka.source.lag", "0"): 5_000,
+        ("pykafka.query.seen", ""): 1_700_000_090,
         ("pykafka.input_rows", ""): 80,
     }
     duration = points["pykafka.micro_batch.duration", ""]
     assert (duration.count, duration.sum) == (2, 3.0)
     assert points["pykafka.write.duration", ""].sum == 2.0
+
+
+def test_a_sink_is_there_while_it_has_a_transaction_open() -> None:
+    reader = InMemoryMetricReader()
+    watcher = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
+    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5), "p-b": OpenOfSink(1, 0.5)}, 100.0))
+    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(1, 22.5)}, 115.0))
+    assert {key: point.value for key, point in read(reader).items()} == {
+        ("pykafka.open_transactions", "p-a"): 1,
+        ("pykafka.open_transactions.oldest_age", "p-a"): 22.5,
+        ("pykafka.transactions.seen", "p"): 115,
+    }

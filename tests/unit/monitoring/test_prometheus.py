@@ -16,19 +16,30 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafka_sink.monitoring.micro_batch import MicroBatch, Totals
+from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
+from kafka_sink.monitoring.micro_batch import BadRows, MicroBatch, Totals, Written
 from kafka_sink.monitoring.prometheus import Prometheus
+from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana.json"
 ONE = MicroBatch(
     query="orders", batch_id=3, input_row_count=40, duration_ms=1_500, write_ms=1_000, ended_s=1_700_000_000.0,
-    topics={"t": Totals(20, 2, 500), "u": Totals(10, 1, 100)},
+    written=Written(
+        {"t": Totals(20, 2, 500, 7), "u": Totals(10, 1, 100)},
+        {BadRows("dropped", "KeyNull"): 3, BadRows("dead_lettered", "TopicNull"): 2},
+        throttled_ms=250,
+    ),
+    lag={"0": 5_000},
 )  # fmt: skip
 
 
 def samples(text: str) -> dict[tuple[str, str, str], float]:
     return {
-        (sample.name, sample.labels["query"], sample.labels.get("topic", "")): sample.value
+        (
+            sample.name,
+            sample.labels.get("query", ""),
+            "/".join(value for name, value in sorted(sample.labels.items()) if name != "query"),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if not sample.name.endswith("_created")
@@ -39,7 +50,13 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
     file = tmp_path / "pykafka.prom"
     watcher = Prometheus(textfile=file)
     watcher(ONE)
-    watcher(replace(ONE, batch_id=4, topics={"t": Totals(5, 1, 50)}, ended_s=1_700_000_060.0))
+    watcher(
+        replace(
+            ONE, batch_id=4, written=Written({"t": Totals(5, 1, 50)}, throttled_ms=None), lag={"0": 40},
+            ended_s=1_700_000_060.0,
+        )
+    )  # fmt: skip
+    watcher.idle("orders", 1_700_000_090.0)
     assert samples(file.read_text()) == {
         ("pykafka_rows_total", "orders", "t"): 25,
         ("pykafka_rows_total", "orders", "u"): 10,
@@ -47,6 +64,13 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
         ("pykafka_bytes_total", "orders", "u"): 100,
         ("pykafka_record_batches_total", "orders", "t"): 3,
         ("pykafka_record_batches_total", "orders", "u"): 1,
+        ("pykafka_retried_rows_total", "orders", "t"): 7,
+        ("pykafka_retried_rows_total", "orders", "u"): 0,
+        ("pykafka_bad_rows_total", "orders", "dropped/KeyNull"): 3,
+        ("pykafka_bad_rows_total", "orders", "dead_lettered/TopicNull"): 2,
+        ("pykafka_throttled_seconds_total", "orders", ""): 0.25,
+        ("pykafka_source_lag_records", "orders", "0"): 40,
+        ("pykafka_query_seen_timestamp_seconds", "orders", ""): 1_700_000_090,
         ("pykafka_input_rows_total", "orders", ""): 80,
         ("pykafka_micro_batches_total", "orders", ""): 2,
         ("pykafka_micro_batch_seconds_total", "orders", ""): 3,
@@ -54,6 +78,33 @@ def test_a_file_has_what_was_counted_so_far(tmp_path: Path) -> None:
         ("pykafka_last_micro_batch", "orders", ""): 4,
         ("pykafka_last_micro_batch_timestamp_seconds", "orders", ""): 1_700_000_060,
     }
+
+
+def test_a_sink_has_series_while_it_has_a_transaction_open(tmp_path: Path) -> None:
+    file = tmp_path / "pykafka.prom"
+    watcher = Prometheus(textfile=file)
+    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5), "p-b": OpenOfSink(1, 0.5)}, 100.0))
+    watcher.open_transactions(OpenTransactions("q", {"q-a": OpenOfSink(1, 1.0)}, 110.0))
+    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(1, 22.5)}, 115.0))
+    assert samples(file.read_text()) == {
+        ("pykafka_open_transactions", "", "p-a"): 1,
+        ("pykafka_open_transactions", "", "q-a"): 1,
+        ("pykafka_oldest_open_transaction_age_seconds", "", "p-a"): 22.5,
+        ("pykafka_oldest_open_transaction_age_seconds", "", "q-a"): 1,
+        ("pykafka_transactions_seen_timestamp_seconds", "", "p"): 115,
+        ("pykafka_transactions_seen_timestamp_seconds", "", "q"): 110,
+    }
+
+
+def test_a_stream_that_names_ever_new_topics_has_a_bounded_number_of_series() -> None:
+    registry = CollectorRegistry()
+    watcher = Prometheus(registry=registry)
+    for number in range(2 * MOST_NAMED):
+        watcher(replace(ONE, written=Written({f"t{number}": Totals(1, 1, 1)})))
+    of_rows = next(family for family in registry.collect() if family.name == "pykafka_rows")
+    rows = {each.labels["topic"]: each.value for each in of_rows.samples if each.name.endswith("_total")}
+    assert len(rows) == MOST_NAMED + 1
+    assert rows[OTHER] == MOST_NAMED
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -99,7 +150,9 @@ def test_the_dashboard_is_one_to_grafana_and_shows_metrics_that_exist() -> None:
     register_default_plugins()
     dashboard = Dashboard.from_json(json.loads(DASHBOARD.read_text(encoding="utf-8")))
     registry = CollectorRegistry()
-    Prometheus(registry=registry)(ONE)
+    watcher = Prometheus(registry=registry)
+    watcher(ONE)
+    watcher.open_transactions(OpenTransactions("p", {"p-a": OpenOfSink(2, 7.5)}, 100.0))
     exported = {sample.name for family in registry.collect() for sample in family.samples}
     shown = set[str]()
     for panel in dashboard.panels or ():
@@ -107,4 +160,6 @@ def test_the_dashboard_is_one_to_grafana_and_shows_metrics_that_exist() -> None:
         for target in panel.targets:
             shown |= set(re.findall(r"pykafka_\w+", target.expr))
     assert shown <= exported
+    places = [(panel.grid_pos.x, panel.grid_pos.y) for panel in dashboard.panels or () if panel.grid_pos]
+    assert len(set(places)) == len(places) == len(dashboard.panels or ())
     assert {name for name in exported if not name.endswith("_created")} <= shown
