@@ -1,0 +1,58 @@
+"""What docs/faq.md says that Spark or the sink does, where no other test has shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import kafka_sink
+from code_blocks import ROOT
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import WriteModeUnsupported, WriteWouldFail
+
+FAQ = " ".join((ROOT / "docs" / "faq.md").read_text(encoding="utf-8").split())
+DEADLINE_S = 120
+ROWS = 10
+
+
+def options(kafka: LocalKafka, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+
+
+def test_spark_refuses_a_write_without_a_mode(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
+) -> None:
+    writer = spark.sql("SELECT 'a' AS value").write.format("pykafka").options(**options(kafka, topic(1)))
+    with pytest.raises(AnalysisException) as refused:
+        writer.save()
+    assert kafka_sink.error_of(refused.value) is None
+    for piece in ("UNSUPPORTED_DATA_SOURCE_SAVE_MODE", 'cannot be written in the "ErrorIfExists" mode'):
+        assert piece in FAQ and piece in str(refused.value)
+    with pytest.raises(AnalysisException) as overwritten:
+        writer.mode("overwrite").save()
+    assert isinstance(kafka_sink.error_of(overwritten.value), WriteModeUnsupported)
+
+
+def test_an_export_to_a_missing_topic_fails_before_it_writes(spark: SparkSession, kafka: LocalKafka) -> None:
+    with pytest.raises(WriteWouldFail, match="createTopics=true"):
+        kafka_sink.export(spark.sql("SELECT 'a' AS value"), "faq-missing", bootstrap_servers=kafka.bootstrap_servers)
+
+
+def test_sparks_progress_has_the_rows_that_it_handed_over(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    rows = spark.range(ROWS).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.json(str(tmp_path / "incoming"))
+    query = (
+        spark.readStream.schema(rows.schema).json(str(tmp_path / "incoming")).writeStream.format("pykafka")
+        .options(**options(kafka, topic(1))).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(DEADLINE_S)
+    written = [progress.sink.numOutputRows for progress in query.recentProgress if progress.numInputRows]
+    assert "`sink.numOutputRows` is the number of rows" in FAQ
+    assert written == [ROWS]
