@@ -64,7 +64,13 @@ def add_sink(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         help="one topic's name, or an expression for each row's: whatever cannot be a name is one, "
         '"concat(\'orders-\', region)"; a column alone goes in parentheses, "(region)"',
     )
-    sink.add_argument("--create-topics", action="store_true", help="make the topic if it is missing: createTopics=true")
+    sink.add_argument(
+        "--create-topics",
+        nargs="?",
+        const="true",
+        metavar="partitions=12,replicas=3",
+        help="make the topic if it is missing, as said or with the brokers' defaults: the option createTopics",
+    )
     add_options(sink, example="kafka.security.protocol=SSL")
     return sink
 
@@ -76,7 +82,7 @@ def sink_options(args: argparse.Namespace) -> dict[str, str]:
     """The sink's options: the preset's, over them those of --option, and over both the command line's own."""
     over = {
         "kafka.bootstrap.servers": args.bootstrap_servers,
-        "createTopics": "true" if args.create_topics else None,
+        "createTopics": args.create_topics,
         "topic": args.topic if TOPIC_NAME.fullmatch(args.topic) else None,
     }
     options = options_of(args, over)

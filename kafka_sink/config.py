@@ -13,10 +13,11 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import metadata
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kafka_sink.errors import MissingOption, RefusedOption
 from kafka_sink.jaas import JaasLogin
+from kafka_sink.new_topic import NewTopic
 from kafka_sink.options import KIB, OPTIONS, REQUIRED, Secret, option_named
 from kafka_sink.quoting import shell_command
 from kafka_sink.redaction import Discreet, redacted
@@ -206,7 +207,7 @@ class SinkConfig(Discreet):
 
     producer: ProducerConfig
     topic: str | None
-    create_topics: bool
+    create_topics: NewTopic | Literal[False]
     delivery_guarantee: str
     receipts_path: str | None
     receipt_name: str | None

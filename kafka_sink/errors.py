@@ -779,14 +779,14 @@ class TopicNotFound(ClusterError):
 
 
 class TopicNotCreated(ClusterError):
-    """With createTopics=true."""
+    """With createTopics."""
 
     def __init__(self, *, topic: str, reason: str, remedy: str) -> None:
         self.topic = topic
         self.reason = reason
         self.remedy = remedy
         super().__init__(
-            f"createTopics=true, and topic {topic!r} is not there: {reason}. To mend it: {remedy}. {NOTHING_SENT}"
+            f"createTopics is set, and topic {topic!r} was not created: {reason}. To mend it: {remedy}. {NOTHING_SENT}"
         )
 
 

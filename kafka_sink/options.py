@@ -20,11 +20,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.jaas import JaasProblem, parse_jaas
+from kafka_sink.new_topic import EXAMPLE, NewTopic, NewTopicProblem, parse_new_topic
 from kafka_sink.quoting import shell_command
 from kafka_sink.redaction import redacted
 from kafka_sink.topic_name import is_topic_name
@@ -130,6 +131,15 @@ def _topic(text: str) -> str:
     if not is_topic_name(text):
         raise ValueError
     return text
+
+
+def _create_topics(text: str) -> NewTopic | Literal[False]:
+    if text.lower() in ("true", "false"):
+        return NewTopic() if text.lower() == "true" else False
+    try:
+        return parse_new_topic(text)
+    except NewTopicProblem as problem:
+        raise Problem(str(problem)) from None
 
 
 # A topic's characters; shorter, as a slot's number follows in a group's name.
@@ -425,9 +435,11 @@ SECTIONS: tuple[Section, ...] = (
         Option("topic", "topic",
                Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic), None,
                "topic of every row; wins over a `topic` column, and is required without one"),
-        Option("createTopics", "create_topics", BOOLEAN, False,
-               "true: a missing `topic` is made, with the brokers' defaults for partitions and replicas, by the start "
-               "of a write, kafka_sink.validate and pykafka check; topics that rows name are not"),
+        Option("createTopics", "create_topics",
+               Kind(f"true, false, or what the topic is to have: {EXAMPLE}", _create_topics), False,
+               "creates a missing `topic` at the start of a write, in kafka_sink.validate and in pykafka check. Names: "
+               "partitions, replicas, and the topic settings of Kafka; what is left out, and all with true, is the "
+               "brokers' default. A topic that exists is left as it is. Topics that rows name are not created"),
         Option("partitioner", "partitioner",
                _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
                "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; "

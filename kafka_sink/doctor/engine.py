@@ -6,7 +6,7 @@
 and which a write runs whose brokers were not reached. Hosts are connected to at the same time, the rest is asked over
 the connections that came of it. The judgments are `reaching` and `judging`; here is only what is asked, and of whom.
 
-What it leaves behind: with `createTopics=true` the topic. A producer id without a transactional id is a number that
+What it leaves behind: with `createTopics` the topic. A producer id without a transactional id is a number that
 nobody keeps. What is asked of a transactional id is to end a transaction that never was, under a name nobody has:
 brokers say whether that is allowed before they look (KafkaApis.handleEndTxnRequest), and create nothing.
 """
@@ -44,7 +44,6 @@ from kafka_sink.protocol.requests import (
     TopicMetadata,
 )
 from kafka_sink.protocol.transactions import (
-    BROKERS_DEFAULT,
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -287,8 +286,15 @@ class _Examination:
         return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
 
     def _make(self, name: str) -> Finding:
-        response = self._create(name, BROKERS_DEFAULT, validate_only=False)
-        finding = judging.created(response, name, self._config)
+        wanted = self._config.create_topics
+        assert wanted, "asked for by createTopics"
+        timeout_ms = self._config.producer.request_timeout_ms
+        response = self._create(
+            CreateTopicsRequest(
+                name, wanted.partitions, timeout_ms, replication_factor=wanted.replicas, settings=wanted.settings
+            )
+        )
+        finding = judging.created(response, name, wanted, self._config)
         if finding.status is Status.FAILED:
             return finding
         for _ in _tries():
@@ -298,9 +304,8 @@ class _Examination:
                 break
         return finding if said.partitions else judging.topic(said, self._config)
 
-    def _create(self, name: str, partition_count: int, *, validate_only: bool) -> CreateTopicsResponse:
-        timeout_ms = self._config.producer.request_timeout_ms
-        response = self._ask(CreateTopicsRequest(name, partition_count, timeout_ms, validate_only))
+    def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        response = self._ask(request)
         assert isinstance(response, CreateTopicsResponse)
         return response
 
@@ -329,7 +334,8 @@ class _Examination:
         said = self._metadata_of(self._config.commit_topic)
         made = None
         if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            made = self._create(said.name, COMMIT_TOPIC_PARTITIONS, validate_only=True)
+            timeout_ms = self._config.producer.request_timeout_ms
+            made = self._create(CreateTopicsRequest(said.name, COMMIT_TOPIC_PARTITIONS, timeout_ms, validate_only=True))
         return judging.commit_topic(said, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:

@@ -30,6 +30,7 @@ from kafka_sink.config import (
 )
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
 from kafka_sink.errors import PRINCIPAL
+from kafka_sink.new_topic import NewTopic
 from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows, number_in
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import MetadataResponse, PartitionMetadata, TopicMetadata
@@ -121,18 +122,33 @@ def missing(name: str, auto_create: str | None, config: SinkConfig, *, option: s
             return failed("there is no such topic", remedy)
 
 
-def created(said: CreateTopicsResponse, name: str, config: SinkConfig) -> Finding:
+def created(said: CreateTopicsResponse, name: str, wanted: NewTopic, config: SinkConfig) -> Finding:
     """What became of the request to make a topic that is missing."""
-    if said.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        return ok("made, with the brokers' defaults (createTopics=true)")
-    remedy = "create it by hand, or correct what the broker refuses"
-    if said.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
-        remedy = f"create it by hand, or {acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
-    return failed(f"there is no such topic, and it was not made: {_with_message(said)}", remedy)
+    if said.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return ok("made by another at the same time, and left as it is")
+    if said.error_code == ErrorCode.NONE:
+        what = "the brokers' defaults" if wanted == NewTopic() else wanted.shown
+        return ok(f"made, with {what} (createTopics)")
+    create = f"create it ({topics_command(config.producer, {'--create': None, '--topic': name})})"
+    match said.error_code:
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED | ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            remedy = f"{create}, or {acl_remedy(f'TOPIC {name} CREATE', config.producer)}"
+        case ErrorCode.INVALID_REPLICATION_FACTOR:
+            remedy = "ask for as many replicas as there are brokers, or fewer: createTopics=replicas=1 for one broker"
+        case ErrorCode.INVALID_CONFIG:
+            remedy = "correct the topic settings in createTopics (kafka.apache.org/documentation/#topicconfigs)"
+        case ErrorCode.INVALID_PARTITIONS | ErrorCode.POLICY_VIOLATION:
+            remedy = f"ask in createTopics for what the cluster allows, or have who runs the cluster {create}"
+        case _:
+            remedy = f"{create}, or correct what the broker refuses"
+    asked = "" if wanted == NewTopic() else f" with {wanted.shown}"
+    # A broker's message quotes the setting that it refuses.
+    why = _with_message(said) if wanted.shown == str(wanted) else named(said.error_code)
+    return failed(f"there is no such topic, and it was not made{asked}: {why}", remedy)
 
 
 def _with_message(said: CreateTopicsResponse) -> str:
-    return named(said.error_code) + (f": {said.error_message}" if said.error_message else "")
+    return named(said.error_code) + (f": {said.error_message.rstrip('.')}" if said.error_message else "")
 
 
 def leaders(said: TopicMetadata) -> Finding:

@@ -5,6 +5,7 @@ docs/options.md spell it, in any case:
 
     linger_ms=5, bad_rows="drop"                           Kafka's or Spark's name in snake case, without `kafka.`
     options={"kafka.linger.ms": 5, "badRows": "drop"}
+    create_topics={"partitions": 12, "retention.ms": 86_400_000}      as partitions=12,retention.ms=86400000
 
 An option that is said twice is an error, whether or not the two agree. Nothing here is read but names: values are
 judged where those of any write are (config.py).
@@ -44,7 +45,7 @@ def sink_options(
     said: list[tuple[str, object]] = [("topic", topic), ("deliveryGuarantee", EXACTLY_ONCE if exactly_once else None)]
     said += [(_name_of(word), value) for word, value in words.items()]
     said += [(_name(name), value) for name, value in options.items()]
-    return dict(_once((name, option_text(value)) for name, value in said if value is not None))
+    return dict(_once((name, _text(value)) for name, value in said if value is not None))
 
 
 def _name_of(word: str) -> str:
@@ -62,6 +63,13 @@ def _name(said: str) -> str:
     """Raises UnknownOption, RefusedOption."""
     option = option_named(said)
     return _SPARKS_OWN.get(said.lower(), said) if option is None else option.name
+
+
+def _text(value: object) -> str:
+    """A mapping as `name=value,...`: what create_topics takes."""
+    if not isinstance(value, Mapping):
+        return option_text(value)
+    return ",".join(f"{name}={option_text(each)}" for name, each in value.items() if each is not None) or "true"
 
 
 def _once(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:

@@ -34,6 +34,7 @@ from datetime import timedelta
 from typing import Any
 
 from kafka_sink.errors import ProtocolError
+from kafka_sink.new_topic import BROKERS_DEFAULT
 from kafka_sink.protocol.error_codes import ErrorCode
 
 TopicAndPartition = tuple[str, int]
@@ -761,13 +762,15 @@ def check_write_txn_markers_response(request: WriteTxnMarkersRequest, response: 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsRequest:
-    """One topic, with the brokers' default replication factor. `partition_count`: BROKERS_DEFAULT (KIP-464) or 1 and
-    more. `timeout_ms`: how long the broker waits for it. `validate_only`: to hear whether it would be made."""
+    """One topic. `partition_count`, `replication_factor`: BROKERS_DEFAULT (KIP-464) or 1 and more. `timeout_ms`: how
+    long the broker waits for it. `validate_only`: to hear whether it would be made. `settings`: (name, value) each."""
 
     topic: str
     partition_count: int
     timeout_ms: int
     validate_only: bool = False
+    replication_factor: int = BROKERS_DEFAULT
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -777,16 +780,13 @@ class CreateTopicsResponse:
     error_message: str | None
 
 
-BROKERS_DEFAULT = -1
-
-
 def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> Any:
     topic = kio.CreatableTopic(
         name=request.topic,
         num_partitions=request.partition_count,
-        replication_factor=BROKERS_DEFAULT,
+        replication_factor=request.replication_factor,
         assignments=(),
-        configs=(),
+        configs=tuple(kio.CreatableTopicConfig(name=name, value=value) for name, value in request.settings),
     )
     return kio.CreateTopicsRequest(
         topics=(topic,), timeout=timedelta(milliseconds=request.timeout_ms), validate_only=request.validate_only

@@ -38,7 +38,8 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(
             {"backoff", "config", "errors", "errors_page", "exhaustion", "jaas", "metrics", "options", "options_page"}
-            | {"command_line", "deadline", "failures", "quoting", "receipt_file", "redaction", "table", "topic_name"}
+            | {"command_line", "deadline", "failures", "new_topic", "quoting", "receipt_file", "redaction", "table"}
+            | {"topic_name"}
         ),
         "neighbours",
     ),

@@ -8,6 +8,7 @@ import pytest
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
+from kafka_sink.new_topic import NewTopic
 from kafka_sink.protocol.describing import NOT_TOLD, AclOperation, TopicConfigs
 from kafka_sink.protocol.requests import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from kafka_sink.protocol.transactions import CreateTopicsResponse
@@ -15,6 +16,8 @@ from kafka_sink.protocol.transactions import CreateTopicsResponse
 OK, WARNING, FAILED, SKIPPED = Status
 NONE, UNKNOWN, TOPIC_DENIED, GROUP_DENIED, ID_DENIED, CLUSTER_DENIED = 0, 3, 29, 30, 53, 31
 INVALID_NAME, LOADING, NO_MAPPING, EXISTS, BAD_FACTOR = 17, 14, 49, 36, 38
+BAD_CONFIG, POLICY = 40, 44
+CREATED = CreateTopicsResponse(0, 0, None)
 
 
 def config(**more: str) -> SinkConfig:
@@ -83,12 +86,25 @@ def test_a_topic_that_brokers_may_make(auto_create: str | None, status: Status, 
         (EXISTS, OK, ""),
         (TOPIC_DENIED, FAILED, "the ACL TOPIC t CREATE"),
         (CLUSTER_DENIED, FAILED, "the ACL TOPIC t CREATE"),
-        (BAD_FACTOR, FAILED, "by hand"),
+        (BAD_FACTOR, FAILED, "replicas=1"),
+        (BAD_CONFIG, FAILED, "correct the topic settings"),
+        (POLICY, FAILED, "what the cluster allows"),
+        (BAD_FACTOR + 1, FAILED, "--create --topic t"),
     ],
 )
 def test_a_topic_that_was_to_be_made(code: int, status: Status, words: str) -> None:
-    finding = judging.created(CreateTopicsResponse(0, code, "the broker's words" if code else None), "t", config())
+    said = CreateTopicsResponse(0, code, "the broker's words" if code else None)
+    finding = judging.created(said, "t", NewTopic(replicas=9), config())
+    assert status is OK or "it was not made with replicas=9" in finding.found
     judged(finding, status, "the broker's words" if status is FAILED else "made", words)
+
+
+def test_a_secret_among_the_settings_is_shown_by_neither_side() -> None:
+    wanted = NewTopic(settings=(("retention.ms", "password=hunter2"),))
+    said = CreateTopicsResponse(0, BAD_CONFIG, "Invalid value password=hunter2 for configuration retention.ms")
+    for finding in (judging.created(said, "t", wanted, config()), judging.created(CREATED, "t", wanted, config())):
+        assert "hunter2" not in finding.found and "retention.ms=password=***" in finding.found
+    assert "hunter2" not in repr(wanted)
 
 
 def test_leaders() -> None:

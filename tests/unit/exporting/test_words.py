@@ -50,6 +50,13 @@ def test_values_are_texts_and_none_says_nothing() -> None:
     assert said(None) == {}
 
 
+def test_a_topic_to_be_created_is_a_mapping() -> None:
+    asked = {"partitions": 12, "retention.ms": 86_400_000, "unclean.leader.election.enable": False, "replicas": None}
+    text = "partitions=12,retention.ms=86400000,unclean.leader.election.enable=false"
+    assert said(create_topics=asked)["createTopics"] == text
+    assert said(create_topics={})["createTopics"] == "true"
+
+
 def test_exactly_once_is_a_word() -> None:
     assert said(exactly_once=True)["deliveryGuarantee"] == "exactly-once"
 

@@ -130,3 +130,5 @@ def test_options_of_the_command_line_win_over_the_preset(tmp_path: Path) -> None
     preset = written(tmp_path, "kafka.linger.ms = 5\ncreateTopics = false")
     args = parse("--topic", "t", "--preset", preset, "--option", "kafka.linger.ms=7", "--create-topics")
     assert job_support.sink_options(args) == {"kafka.linger.ms": "7", "createtopics": "true", "topic": "t"}
+    asked = parse("--topic", "t", "--create-topics", "partitions=12,replicas=3", "--preset", preset)
+    assert job_support.sink_options(asked)["createtopics"] == "partitions=12,replicas=3"

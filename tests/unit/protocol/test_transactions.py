@@ -215,6 +215,10 @@ class TestEncode:
         (topic,) = message.topics
         assert (topic.name, topic.num_partitions, topic.replication_factor) == ("state", 1, -1)
         assert (topic.assignments, topic.configs, message.timeout_ms, message.validate_only) == ([], [], 30_000, False)
+        asked = replace(CREATE, replication_factor=3, settings=(("retention.ms", "5"), ("cleanup.policy", "compact")))
+        (topic,) = as_they_read(asked, 7).topics
+        assert topic.replication_factor == 3
+        assert [(each.name, each.value) for each in topic.configs] == list(asked.settings)
 
     def test_describe_configs(self) -> None:
         message = as_they_read(CONFIGS, 4)
