@@ -167,7 +167,7 @@ def test_interceptors(
 ) -> None:
     name, counts = topic(1), tmp_path / "counts"
     # What it prints in a worker's process, nobody sees.
-    replaced = {"print(": f"open({str(counts)!r}, 'a').write('%s\\n' % ("}
+    replaced = {"print(error or": f"open({str(counts)!r}, 'a').write('%s\\n' % (error or"}
     replaced["for receipt in receipts))"] = "for receipt in receipts)))"
     run_python("docs/rows.md", "Interceptors", 0, replaced, names(own_session.range(1)))
     frame = own_session.sql("SELECT 'from ann@example.org' AS value")
