@@ -22,10 +22,10 @@ the topic has when the job starts. Options of the sink come from a preset, a fil
 (conf/*.conf), and from --option; spark-submit keeps the name --conf for itself. The job looks at the cluster first, as
 `pykafka check` does, and ends with status 1 where the write would fail.
 
-A line is printed for every micro-batch, and a total. With --available-now the job ends when the rows that
-were there at its start are written; otherwise it runs on. It fails with the sink's error, or else the query's. On
-SIGTERM, to spark-submit or to the job, it ends after the micro-batch that is running, with status 0, and leaves none
-half written: the next start goes on behind it.
+A line is printed for every micro-batch, with the rows that leaders acknowledged, and a total. With --available-now the
+job ends when the rows that were there at its start are written; otherwise it runs on. It fails with the sink's error,
+or else the query's. On SIGTERM, to spark-submit or to the job, it ends after the micro-batch that is running, with
+status 0, and leaves none half written: the next start goes on behind it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,6 +44,8 @@ import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.command_line import parser_of
 from kafka_sink.failures import told_by_spark
+from kafka_sink.monitoring.listener import Acknowledged, StreamTally, micro_batch_of
+from kafka_sink.monitoring.micro_batch import MicroBatch
 
 PROGRESS_POLL_SECONDS = 1
 LOCK_POLL_SECONDS = 0.01
@@ -56,7 +57,9 @@ def main(arguments: Sequence[str]) -> None:
     spark = session(f"stream to {args.topic}", terminate)
     try:
         with told_by_spark():
-            follow(start(read(spark, args), args), terminate)
+            tally = StreamTally(spark)
+            kafka_sink.register(spark, interceptors=[tally])
+            follow(start(read(spark, args), args), terminate, tally)
         if terminate.is_set():
             print("ended by SIGTERM, between two micro-batches", flush=True)
     finally:
@@ -104,7 +107,7 @@ def start(rows: DataFrame, args: argparse.Namespace) -> StreamingQuery:
     return writer.start()
 
 
-def follow(query: StreamingQuery, terminate: threading.Event) -> None:
+def follow(query: StreamingQuery, terminate: threading.Event, acknowledged: Acknowledged) -> None:
     """Prints a line for each micro-batch until the query ends or is held, then a total; raises the query's error."""
     total = Total()
     ended = False
@@ -120,8 +123,10 @@ def follow(query: StreamingQuery, terminate: threading.Event) -> None:
             query.awaitTermination()
         for progress in query.recentProgress:
             # Spark also reports while it waits for files, under the number of the micro-batch to come.
-            if progress["batchId"] > total.last_batch_id and progress["numInputRows"]:
-                print(total.add(progress), flush=True)
+            if progress.batchId > total.last_batch_id and progress.numInputRows:
+                micro_batch = micro_batch_of(progress, acknowledged, ended_s=time.time())
+                total.add(micro_batch)
+                print(replace(micro_batch, query="micro-batch"), flush=True)
         ended |= held
     print(total, flush=True)
 
@@ -153,22 +158,18 @@ def hold_between_micro_batches(query: StreamingQuery) -> None:
 
 @dataclass(slots=True)
 class Total:
-    """What the micro-batches seen so far add up to; Spark keeps the progress of the last hundred only."""
+    """What was acknowledged of the micro-batches seen so far; Spark keeps the progress of the last hundred only."""
 
     last_batch_id: int = -1
     micro_batches: int = 0
     rows: int = 0
     seconds: float = 0.0
 
-    def add(self, progress: Any) -> str:
-        """Counts a micro-batch in and returns its line."""
-        rows, seconds = progress["numInputRows"], max(progress["batchDuration"], 1) / 1000
-        self.last_batch_id = progress["batchId"]
+    def add(self, micro_batch: MicroBatch) -> None:
+        self.last_batch_id = micro_batch.batch_id
         self.micro_batches += 1
-        self.rows += rows
-        self.seconds += seconds
-        rate = rows / seconds
-        return f"micro-batch {self.last_batch_id:>4} {rows:>10,} rows {seconds:7.2f} s {rate:>10,.0f} rows/s"
+        self.rows += micro_batch.total.row_count
+        self.seconds += micro_batch.duration_ms / 1000
 
     def __str__(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0

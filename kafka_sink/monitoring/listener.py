@@ -34,6 +34,7 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 
 from kafka_sink.command_line import tell
@@ -114,6 +115,20 @@ class Acknowledged(Protocol):
     def written_in(self, run: Run) -> Written: ...
 
 
+def micro_batch_of(progress: StreamingQueryProgress, acknowledged: Acknowledged, *, ended_s: float) -> MicroBatch:
+    """What Spark tells of a micro-batch, or of a trigger that found none, and what was acknowledged of it."""
+    return MicroBatch(
+        query=progress.name or str(progress.id),
+        batch_id=progress.batchId,
+        input_row_count=progress.numInputRows,
+        duration_ms=progress.durationMs.get("triggerExecution", 0),
+        write_ms=progress.durationMs.get("addBatch", 0),
+        ended_s=ended_s,
+        written=acknowledged.written_in(Run(str(progress.id), str(progress.runId), progress.batchId)),
+        lag=lag_of(progress.sources),
+    )
+
+
 class ProgressLine(Attentive):
     """Prints a line for each micro-batch, and the sink's error when a query ends with one."""
 
@@ -156,21 +171,11 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         query = self._names[str(progress.id)] = progress.name or str(progress.id)
-        written = self._acknowledged.written_in(Run(str(progress.id), str(progress.runId), progress.batchId))
-        if not written.topics and progress.numInputRows == 0:
-            seen_s = self._clock_s()
+        micro_batch = micro_batch_of(progress, self._acknowledged, ended_s=self._clock_s())
+        if not micro_batch.topics and progress.numInputRows == 0:
+            seen_s = micro_batch.ended_s
             self._tell(f"that query {query} is idle", lambda watcher: watcher.idle(query, seen_s))
             return
-        micro_batch = MicroBatch(
-            query=query,
-            batch_id=progress.batchId,
-            input_row_count=progress.numInputRows,
-            duration_ms=progress.durationMs.get("triggerExecution", 0),
-            write_ms=progress.durationMs.get("addBatch", 0),
-            ended_s=self._clock_s(),
-            written=written,
-            lag=lag_of(progress.sources),
-        )
         for watcher in self._watchers:
             with _logged(watcher, f"of micro-batch {micro_batch.batch_id}"):
                 watcher(micro_batch)

@@ -24,6 +24,7 @@ import stream_to_kafka
 from code_blocks import ROOT, blocks, run_bash, run_python, words_of
 from committed_rows import read_values
 from kafka_sink.broker import LocalKafka
+from kafka_sink.monitoring.listener import StreamTally
 from read_back import read_topic
 from waiting import wait_until
 
@@ -384,7 +385,8 @@ def test_jobs(
     submit, job, *words = words_of("docs/operations.md", "Jobs", 0, here | {"--topic people": f"--topic {people}"})
     assert [submit, job] == ["spark-submit", "jobs/stream_to_kafka.py"]
     args = stream_to_kafka.parse(words)
-    stream_to_kafka.follow(stream_to_kafka.start(stream_to_kafka.read(own_session, args), args), threading.Event())
+    query = stream_to_kafka.start(stream_to_kafka.read(own_session, args), args)
+    stream_to_kafka.follow(query, threading.Event(), StreamTally(own_session))
     ((_, _, record),) = read_topic(kafka.bootstrap_servers, people, DEADLINE_S)
     assert (record.key, json.loads(record.value or b"")["name"]) == (b"7", "Ann")
 

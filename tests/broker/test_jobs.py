@@ -98,7 +98,7 @@ def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
         "--topic", name, "--bootstrap-servers", kafka.bootstrap_servers, "--value", SLEEPY,
     ]  # fmt: skip
     with running(command, tmp_path) as process:
-        lines_until(process.stdout, "micro-batch    0")
+        lines_until(process.stdout, "micro-batch #0")
         process.send_signal(signal.SIGTERM)
         said = rest(process)
         assert process.wait() == 0, said

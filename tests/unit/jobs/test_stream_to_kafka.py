@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import stream_to_kafka as job
+from kafka_sink.monitoring.micro_batch import BadRows, Run, Totals, Written
 
 NEEDED = ["--source", "in", "--schema", "id INT", "--topic", "t", "--checkpoint", "c", "--available-now"]
 
@@ -40,10 +42,10 @@ class Query:
     """A streaming query as `follow` sees it: some progress at each look; at the last look no more will begin, and
     what was running then shows when its end has been waited for."""
 
-    def __init__(self, looks: list[list[dict[str, Any]]], running: list[dict[str, Any]]) -> None:
+    def __init__(self, looks: list[list[Any]], running: list[Any]) -> None:
         self.looks = looks
         self.running = running
-        self.recentProgress: list[dict[str, Any]] = []
+        self.recentProgress: list[Any] = []
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         if timeout is None:
@@ -57,20 +59,34 @@ class Query:
         return bool(self.looks)
 
 
-def progress(batch_id: int, rows: int, duration_ms: int = 500) -> dict[str, Any]:
-    return {"batchId": batch_id, "numInputRows": rows, "batchDuration": duration_ms}
+def progress(batch_id: int, rows: int, duration_ms: int = 500) -> Any:
+    durations = {"triggerExecution": duration_ms, "addBatch": duration_ms}
+    of_query = {"id": "q", "runId": "r", "name": None, "sources": []}
+    return SimpleNamespace(batchId=batch_id, numInputRows=rows, durationMs=durations, **of_query)
+
+
+class AllButOne:
+    """Leaders have all rows of a micro-batch but a bad one."""
+
+    def __init__(self, *rows: int) -> None:
+        self.rows = rows
+
+    def written_in(self, run: Run) -> Written:
+        count = self.rows[run.batch_id]
+        return Written({"t": Totals(count - 1, 1, 100_000)}, {BadRows("dropped", "KeyNull"): 1})
 
 
 def test_every_micro_batch_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     first, second, last = progress(0, 2000), progress(1, 1000, 1000), progress(2, 10)
     waiting_for_files = progress(1, 0)
     looks = [[], [first, waiting_for_files], [first, waiting_for_files, second]]
-    job.follow(Query(looks, [last]), threading.Event())  # type: ignore[arg-type]
-    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
-        "micro-batch 0 2,000 rows 0.50 s 4,000 rows/s",
-        "micro-batch 1 1,000 rows 1.00 s 1,000 rows/s",
-        "micro-batch 2 10 rows 0.50 s 20 rows/s",
-        "3,010 rows in 3 micro-batches, 2.00 s, 1,505 rows/s",
+    job.follow(Query(looks, [last]), threading.Event(), AllButOne(2000, 1000, 10))  # type: ignore[arg-type]
+    wrote = "(0.1 MB, 1 batches) by t in"
+    assert capsys.readouterr().out.splitlines() == [
+        f"micro-batch #0: 2,000 rows in, 1,999 acknowledged {wrote} 0.50 s, 3,998 rows/s; 1 bad rows dropped",
+        f"micro-batch #1: 1,000 rows in, 999 acknowledged {wrote} 1.00 s, 999 rows/s; 1 bad rows dropped",
+        f"micro-batch #2: 10 rows in, 9 acknowledged {wrote} 0.50 s, 18 rows/s; 1 bad rows dropped",
+        "3,007 rows in 3 micro-batches, 2.00 s, 1,504 rows/s",
     ]
 
 
@@ -152,5 +168,5 @@ def test_a_query_that_is_held_is_followed_no_further(
     terminate = threading.Event()
     terminate.set()
     monkeypatch.setattr(job, "hold_between_micro_batches", lambda _: query.recentProgress.append(progress(0, 7)))
-    job.follow(query, terminate)  # type: ignore[arg-type]
-    assert "7 rows in 1 micro-batches" in capsys.readouterr().out
+    job.follow(query, terminate, AllButOne(7))  # type: ignore[arg-type]
+    assert "6 rows in 1 micro-batches" in capsys.readouterr().out
