@@ -1,0 +1,237 @@
+"""The lines of docs/deploying.md that bring the package to Spark, each run: which Python writes, and its rows.
+
+The cluster's own Python has neither the package nor what it needs. The environments here have links to the packages of
+the tests' environment; the package itself is the wheel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from code_blocks import run_bash
+from kafka_sink.broker import LocalKafka
+from spark_writes import numbers_in
+from standalone_spark import SHORT_LIVED, SPARK_HOME, StandaloneSpark, bare_environment, standalone_spark
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATION = ROOT / "tests" / "support" / "deploying_app.py"
+DEADLINE_S = 240
+# Half of what a short application costs is the compiler of its two JVMs.
+CONF = {
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false",
+}
+OURS = ("kafka_sink", "pyspark_pykafka", "__editable__", "__pycache__")
+LOST = "this package is in a zip"
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """The package in the forms that it is shipped in. `bare`: a Python with all but the package."""
+
+    wheel: Path
+    installed: Path
+    bare: Path
+    kernel: str
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    with standalone_spark(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shipment(tmp_path_factory: pytest.TempPathFactory) -> Shipment:
+    folder = tmp_path_factory.mktemp("shipment")
+    wheel = built_wheel(folder)
+    installed, bare = (environment(folder / name) for name in ("installed", "bare"))
+    pip("--python", str(installed), "install", "--no-deps", "--no-index", str(wheel))
+    return Shipment(wheel, installed, bare, "compiled" if "abi3" in wheel.name else "vectorised")
+
+
+def built_wheel(folder: Path) -> Path:
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_pykafka.py"):
+        shutil.copy(ROOT / name, sources)
+    shutil.copytree(ROOT / "kafka_sink", sources / "kafka_sink", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(sources))
+    return next(folder.glob("*.whl"))
+
+
+def environment(folder: Path) -> Path:
+    """The Python of a new virtual environment, which has the packages of this one but ours."""
+    links = folder.with_name(f"{folder.name}-packages")
+    links.mkdir()
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not package.name.startswith(OURS) and package.suffix != ".pth":
+            (links / package.name).symlink_to(package)
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "links.pth").write_text(f"{links}\n")
+    return folder / "bin" / "python"
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", *arguments]
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an application printed: whether Spark itself found the format, and by process status and text."""
+
+    found: bool
+    at: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of the application, in `folder` as `app.py`: `replaced` is what it takes to run a line of the page here."""
+
+    folder: Path
+    topic: str
+    kafka: LocalKafka
+    replaced: dict[str, str]
+
+    def told(self, ended: subprocess.CompletedProcess[str]) -> Told:
+        """Asserts that it succeeded, and that its rows are in the topic."""
+        assert ended.returncode == 0, ended.stdout[-4_000:]
+        assert sorted(numbers_in(self.kafka, self.topic)) == list(range(1_000))
+        (line,) = (line for line in ended.stdout.splitlines() if line.startswith('{"found"'))
+        told = json.loads(line)
+        return Told(told["found"], {where: (status, text) for where, status, text in told["verdicts"]})
+
+
+@pytest.fixture
+def run(
+    kafka: LocalKafka, topic: Callable[..., str], shipment: Shipment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """In an environment that names no Python, as that of a user who has activated nothing."""
+    for name in os.environ.keys() - bare_environment().keys():
+        monkeypatch.delenv(name)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in CONF.items()))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(conf))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    name = topic(2)
+    arguments = " ".join(map(shlex.quote, (str(APPLICATION), kafka.bootstrap_servers, name)))
+    return Run(tmp_path, name, kafka, {"app.py": arguments})
+
+
+@pytest.fixture
+def at(run: Run, cluster: StandaloneSpark) -> Run:
+    """The same on the cluster."""
+    return replace(run, replaced={**run.replaced, "spark://master:7077": cluster.master})
+
+
+def test_local_spark_in_an_environment_that_is_not_activated(run: Run, shipment: Shipment) -> None:
+    (run.folder / "venv").symlink_to(shipment.installed.parents[1])
+    told = run.told(run_bash("docs/deploying.md", "Local", 0, run.replaced, run.folder))
+    assert told.found
+    assert told.at["tasks"][0] == "OK"
+
+
+def test_a_wheel_in_the_python_that_pyspark_python_names(at: Run, shipment: Shipment) -> None:
+    replaced = {**at.replaced, "/opt/venv/bin/python": str(shipment.installed)}
+    told = at.told(run_bash("docs/deploying.md", "Installed on every host", 0, replaced, at.folder))
+    assert told.found
+    for where in ("driver", "planner", "tasks"):
+        status, text = told.at[where]
+        assert status == "OK", text
+        assert text.startswith(f"{shipment.installed}, ")
+        assert f"{shipment.kernel} kernel" in text
+
+
+def test_spark_pyspark_python_reaches_the_writer_by_register_only(at: Run, shipment: Shipment) -> None:
+    told = at.told(submit(at, "--conf", f"spark.pyspark.python={shipment.installed}", SPARK_HOME=str(SPARK_HOME)))
+    assert not told.found
+    assert told.at["tasks"][1].startswith(f"{shipment.installed}, ")
+
+
+def test_a_driver_python_is_the_writers_in_the_tasks_too(at: Run, shipment: Shipment) -> None:
+    told = at.told(submit(at, PYSPARK_DRIVER_PYTHON=str(shipment.installed), PYSPARK_PYTHON=str(shipment.bare)))
+    assert told.found
+    assert told.at["tasks"][1].startswith(f"{shipment.installed}, ")
+
+
+def submit(at: Run, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What the page has no line for."""
+    command = [SPARK_HOME / "bin" / "spark-submit", "--master", at.replaced["spark://master:7077"], *options]
+    return subprocess.run(
+        [*command, *shlex.split(at.replaced["app.py"])], env=os.environ | variables, cwd=at.folder,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+
+
+def test_a_zip_by_py_files_after_register_without_the_kernel(
+    at: Run, shipment: Shipment, cluster: StandaloneSpark
+) -> None:
+    shutil.copy(shipment.wheel, at.folder)
+    replaced = {**at.replaced, "/opt/venv/bin/python": str(shipment.bare)}
+    told = at.told(run_bash("docs/deploying.md", "A zip", 0, replaced, at.folder))
+    assert not told.found
+    status, text = told.at["tasks"]
+    assert status == "WARNING"
+    assert f"in pykafka.zip, vectorised kernel: {LOST}" in text
+    warned = cluster.stderr_of_executors().count(f"the compiled kernel is not in use: {LOST}")
+    assert 1 <= warned <= 2, "once in each Python worker that wrote"
+
+
+def test_a_packed_environment_by_archives(at: Run, shipment: Shipment, cluster: StandaloneSpark) -> None:
+    (at.folder / "venv").symlink_to(shipment.installed.parents[1])
+    told = at.told(run_bash("docs/deploying.md", "A packed environment", 0, at.replaced, at.folder))
+    assert told.found
+    assert told.at["planner"][1].startswith(str(at.folder / "environment"))
+    status, text = told.at["tasks"]
+    assert status == "OK", text
+    assert text.startswith(str(cluster.folder)), "it runs what the Spark worker has unpacked"
+    assert f"{shipment.kernel} kernel" in text
+
+
+def test_a_zip_as_an_artifact_of_spark_connect(run: Run, shipment: Shipment) -> None:
+    archive = run.folder / "pykafka.zip"
+    shutil.copy(shipment.wheel, archive)
+    # The client starts a server, with its environment.
+    variables = {"SPARK_REMOTE": "local[2]", "PYSPARK_PYTHON": str(shipment.bare)}
+    ended = subprocess.run(
+        [shipment.installed, *shlex.split(run.replaced["app.py"]), archive], env=os.environ | variables,
+        cwd=run.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    told = run.told(ended)
+    assert not told.found
+    assert LOST in told.at["planner"][1]
+    assert LOST in told.at["tasks"][1]
+
+
+def test_the_check_names_the_python_of_each_process(
+    run: Run, kafka: LocalKafka, cluster: StandaloneSpark, shipment: Shipment
+) -> None:
+    replaced = {
+        "/opt/venv/bin/python": str(shipment.installed),
+        "pykafka check": str(shipment.installed.with_name("pykafka")) + " check",
+        "localhost:9092": kafka.bootstrap_servers,
+        "orders": run.topic,
+        "spark://master:7077": cluster.master,
+    }
+    ended = run_bash("docs/deploying.md", "Which Python is it?", 0, replaced, run.folder)
+    assert ended.returncode == 0, ended.stdout[-4_000:]
+    found = re.findall(r"^OK +\S+ +python +(\w+) +(\S+), ", ended.stdout, re.MULTILINE)
+    assert found == [(process, str(shipment.installed)) for process in ("driver", "planner", "tasks")]
