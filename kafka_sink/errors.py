@@ -8,7 +8,8 @@
     │   ├── InvalidOption
     │   ├── InvalidArgument          ... of kafka_sink.export or to_kafka
     │   ├── NotPlanned
-    │   └── ReceiptsPathUnusable
+    │   ├── ReceiptsPathUnusable
+    │   └── CheckpointUnusable
     ├── SchemaError                  a column is wrong; nothing was sent
     │   ├── MissingColumn
     │   ├── UnexpectedColumn
@@ -72,6 +73,8 @@
     │   ├── DriverFenced
     │   ├── AttemptFenced
     │   ├── CommittedDataMissing
+    │   ├── WrittenOtherwise
+    │   ├── AnotherCheckpoint
     │   ├── CheckpointBehind
     │   ├── TransactionTimedOut
     │   ├── RateOutlastsTransaction
@@ -335,6 +338,19 @@ class ReceiptsPathUnusable(ConfigError):
         self.path = path = redacted(path)
         super().__init__(
             f"option 'receiptsPath' is {path!r}, which cannot be made a folder by the driver: {reason}. {NOTHING_SENT}"
+        )
+
+
+class CheckpointUnusable(ConfigError):
+    """`file`: of a stream's checkpoint, which the name of its sink is read from or written to."""
+
+    def __init__(self, *, file: str, reason: str) -> None:
+        self.file = file
+        self.reason = reason
+        super().__init__(
+            f"{file!r} cannot be used: {reason}. It is part of the stream's checkpoint, and tells under which name an "
+            f"exactly-once stream commits. {NOTHING_SENT} Make the folder readable and writable for the user that the "
+            "driver runs as, or restore the file from a copy of the checkpoint."
         )
 
 
@@ -1238,6 +1254,38 @@ class CommittedDataMissing(ExactlyOnceError):
         super().__init__(f"{happened} {advice}")
 
 
+class WrittenOtherwise(ExactlyOnceError):
+    """The last decision, `micro_batch_id`, is whole, and Spark has recorded micro-batches between it and the next."""
+
+    def __init__(self, *, sink: str, micro_batch_id: int, next_micro_batch_id: int) -> None:
+        self.sink = sink
+        self.micro_batch_id = micro_batch_id
+        self.next_micro_batch_id = next_micro_batch_id
+        super().__init__(
+            f"{_run(sink, next_micro_batch_id, False)} is not written: exactly-once decided {micro_batch_id} last, and "
+            "the checkpoint says that more were written since. They were written otherwise: at least once, by another "
+            f"format, or as another sink; or the brokers' state is an older copy. {STOPPED} Do not go back to an older "
+            "checkpoint: what those micro-batches wrote would be in the topics twice. If their rows are there, go on "
+            f"from micro-batch {next_micro_batch_id} with allowLostState=true for one start."
+        )
+
+
+class AnotherCheckpoint(ExactlyOnceError):
+    """`found_query_id`: the query's whose checkpoint is in the folder of the driver's host that the option
+    checkpointLocation names."""
+
+    def __init__(self, *, sink: str, query_id: str, found_query_id: str) -> None:
+        self.sink = sink
+        self.query_id = query_id
+        self.found_query_id = found_query_id
+        super().__init__(
+            f"query {query_id} was planned as sink {sink!r}, which belongs to query {found_query_id}: that one's "
+            "checkpoint is in the folder of the driver's host that checkpointLocation names, and Spark has this one's "
+            f"on another file system. {STOPPED} Name checkpointLocation with its scheme (hdfs://..., s3a://...), or "
+            "set transactionalIdPrefix."
+        )
+
+
 class CheckpointBehind(ExactlyOnceError):
     def __init__(
         self, *, sink: str, micro_batch_id: int, committed_micro_batch_id: int, versioned: bool = False
@@ -1330,6 +1378,7 @@ class StateExpired(ExactlyOnceError):
         query_id: str,
         decided_query_id: str | None = None,
         versioned: bool = False,
+        is_derived: bool = False,
     ) -> None:
         self.sink = sink
         self.micro_batch_id = micro_batch_id
@@ -1351,9 +1400,12 @@ class StateExpired(ExactlyOnceError):
         else:
             reason = f"{gone}, or the transactionalIdPrefix is a new one"
             if decided_query_id is not None:
+                named = "transactionalIdPrefix is not set, and the name was derived from the checkpoint; both have it"
                 reason = (
-                    f"the last that was committed under this transactionalIdPrefix is query {decided_query_id}'s. Two "
-                    "queries need two prefixes; if that one has ended, this one's checkpoint is from before it"
+                    f"the last that was committed under this name is query {decided_query_id}'s. Two queries need two "
+                    f"names ({named if is_derived else 'transactionalIdPrefix; both have this one'}). Stop that query, "
+                    "or set a transactionalIdPrefix of its own for one of the two; if it has ended, this one's "
+                    "checkpoint is from before it"
                 )
             message = (
                 f"nothing is known of what query {query_id} committed as sink {sink!r} before micro-batch "

@@ -490,9 +490,9 @@ SECTIONS: tuple[Section, ...] = (
     Section("Exactly once", _EXACTLY_ONCE, (
         Option("transactionalIdPrefix", "transactional_id_prefix",
                Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
-               "name of the sink's transactional ids and consumer groups, one for each stream; derived from "
-               "checkpointLocation where that is an option of the write. A batch write has one of its own each "
-               "time, or txnAppId in its place"),
+               "name of the sink's transactional ids and consumer groups, one for each stream; by default "
+               "pykafka-<query id>, where checkpointLocation is an option of the write and a folder of the driver's "
+               "host, else made of its text. A batch write has one of its own each time, or txnAppId in its place"),
         Option("txnAppId", "txn_app_id", Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
                "for batch writes, also those of foreachBatch: name of the writer, one for each, and of its "
                "transactional ids and consumer groups. With txnVersion it names a write: one that was committed is not "

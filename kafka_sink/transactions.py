@@ -1,19 +1,19 @@
 """The transactions of an exactly-once sink, for who is on call: what is open, since when, what it holds back.
 
-    list      open transactions of every sink whose name begins with the prefix
+    list      every sink, or those whose names begin with the prefix: how far each has come, and what it has open
     describe  one sink: its decision, its slots, and what is open
     status    the same, held against the query's checkpoint and its receipts
     repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
     abort     end what is open and was not decided; stops a running query, so it wants --take-over
 
-`list`, `describe` and `status` change nothing. The prefix is the sink's name in Kafka, its option
-transactionalIdPrefix. Where that is derived from a checkpoint it begins with `pykafka-`, where it is a batch write's
-with `pykafka-batch.`: list tells the whole.
+`list`, `describe` and `status` change nothing. A sink's name in Kafka is its option transactionalIdPrefix, or is
+derived from the query's checkpoint: `pykafka-<query id>` as a rule. --checkpoint finds it, list tells all of them. A
+batch write's begins with its prefix or `pykafka-batch`, and ends with an id of its own.
 
 examples:
-    pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka-
+    pykafka transactions list --bootstrap-servers localhost:9092
     pykafka transactions describe --bootstrap-servers localhost:9092 --prefix orders
-    pykafka transactions status --bootstrap-servers localhost:9092 --prefix orders --checkpoint /data/o
+    pykafka transactions status --bootstrap-servers localhost:9092 --checkpoint /data/checkpoints/orders
     pykafka transactions repair --preset conf/production.conf --prefix orders --dry-run
     pykafka transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
     pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka- --json | jq '.sinks[].open[]'
@@ -40,7 +40,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -90,6 +90,7 @@ from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
 from kafka_sink.quoting import quoted
 from kafka_sink.redaction import reason_for, redacted
+from kafka_sink.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.table import table
 
 OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -130,7 +131,8 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         of.set_defaults(subcommand=subcommand)
-        of.add_argument("--prefix", help="the sink's transactionalIdPrefix, unless the preset has it")
+        prefix_help = "what the sinks' names begin with" if subcommand is list_ else "the sink's name"
+        of.add_argument("--prefix", metavar="NAME", help=prefix_help)
         of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
         of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
         add_options(of, example="kafka.max.block.ms=10000")
@@ -140,8 +142,12 @@ def parser() -> argparse.ArgumentParser:
                 "--topic", action="append", metavar="NAME",
                 help="look for what leaders have open on this topic only, repeatable; default: on every topic",
             )  # fmt: skip
+        if subcommand is not list_:
+            of.add_argument(
+                "--checkpoint", required=subcommand is status, metavar="LOCATION",
+                help="the query's checkpointLocation, as its option spells it; tells the sink's name",
+            )  # fmt: skip
         if subcommand is status:
-            of.add_argument("--checkpoint", required=True, metavar="LOCATION", help="the query's checkpointLocation")
             of.add_argument("--receipts", metavar="PATH", help="its receiptsPath, if it has one")
         if subcommand is repair:
             of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
@@ -161,9 +167,19 @@ def configuration(args: argparse.Namespace) -> SinkConfig:
         "transactionalIdPrefix": args.prefix,
     }
     config = sink_config(options_of(args, over))
-    if config.transactional_id_prefix is None:
-        raise MissingOption(option="transactionalIdPrefix", hint="--prefix says whose transactions are meant.")
-    return config
+    if config.transactional_id_prefix is not None or args.subcommand is list_:
+        return config
+    if args.checkpoint is None:
+        hint = "--prefix, or --checkpoint, says whose transactions are meant; list tells all names."
+        raise MissingOption(option="transactionalIdPrefix", hint=hint)
+    return replace(config, transactional_id_prefix=sink_of(args.checkpoint))
+
+
+def sink_of(location: str) -> str:
+    """The name of the sink whose query has its checkpoint there. Raises CheckpointUnusable."""
+    checkpoint = LocalCheckpoint.at(location)
+    # Elsewhere, and of a query that an earlier build ran last, it is made of the words.
+    return (checkpoint and checkpoint.name()) or spelled_name(location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +199,8 @@ class Session:
 
     @property
     def prefix(self) -> str:
-        assert self.config.transactional_id_prefix is not None
-        return self.config.transactional_id_prefix
+        """Of names; empty for that of every sink's."""
+        return self.config.transactional_id_prefix or ""
 
     def sink(self, name: str) -> Sink:
         return Sink(
@@ -230,12 +246,15 @@ class Session:
 
 
 def list_(session: Session) -> int:
-    """Lists the open transactions of every sink whose name begins with the prefix. Changes nothing."""
+    """Lists sinks: how far each has come, and what it has open. Changes nothing."""
     seen = session.look(session.sink(session.prefix), session.prefix, session.partitions())
-    found, unreadable = [], []
-    for name in seen.busy_sinks():
+    found, unreadable, busy = [], [], seen.busy_sinks()
+    for name in sorted({*busy, *seen.sinks()}):
         try:
-            found.append(run(session.client, by_hand.survey(session.sink(name), seen)))
+            of_sink = run(session.client, by_hand.survey(session.sink(name), seen))
+            # One that is quiet and has decided nothing is a batch write that is over, or another program's.
+            if name in busy or of_sink.decision is not None:
+                found.append(of_sink)
         except (TransactionRefused, UnreadableState) as error:
             # Whoever wrote under that name, the other sinks' are to be seen.
             unreadable.append(error)
@@ -248,6 +267,7 @@ def list_(session: Session) -> int:
             }
         )
     else:
+        tell_sinks(found)
         tell_open(found)
         for each in found:
             tell_what_to_do(each)
@@ -539,6 +559,21 @@ def tell_sink(found: Survey) -> None:
     tell("")
     tell_open([found])
     tell_what_to_do(found)
+
+
+def tell_sinks(found: Sequence[Survey]) -> None:
+    """How far each has come that has decided something."""
+    rows = [
+        (
+            each.sink.names.sink, decision.query_id, str(decision.micro_batch_id), at(decision.decided_ms),
+            str(len(decision.pinned)), "no" if each.missing else "yes",
+        )
+        for each in found
+        if (decision := each.decision) is not None
+    ]  # fmt: skip
+    if rows:
+        tell_table(("SINK", "QUERY", "MICRO-BATCH", "DECIDED (UTC)", "SLOTS", "VISIBLE"), rows)
+        tell("")
 
 
 def tell_slots(found: Survey) -> None:

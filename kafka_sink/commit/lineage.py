@@ -17,6 +17,7 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
+    WrittenOtherwise,
 )
 
 
@@ -42,8 +43,8 @@ def check_decision(
 ) -> None:
     """Whether these rows may follow upon the sink's last decision, as `plan` found it.
 
-    Raises StateExpired, MarkersLost, FingerprintsLost, TornBatch, NonDeterministicReplay, CommittedDataMissing or
-    CheckpointBehind.
+    Raises StateExpired, MarkersLost, FingerprintsLost, TornBatch, NonDeterministicReplay, CommittedDataMissing,
+    WrittenOtherwise or CheckpointBehind.
     """
     query_id, decision = prepared[0].query_id, facts.decision
     check_lineage(sink, facts, query_id=query_id, micro_batch_id=micro_batch_id, allow_lost_state=allow_lost_state)
@@ -81,7 +82,7 @@ def check_lineage(
 ) -> None:
     """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
 
-    Raises StateExpired, MarkersLost, CommittedDataMissing or CheckpointBehind.
+    Raises StateExpired, MarkersLost, CommittedDataMissing, WrittenOtherwise or CheckpointBehind.
     """
     sink_name, decision, versioned = sink.names.sink, facts.decision, sink.is_versioned
     if decision is None or decision.query_id != query_id:
@@ -95,6 +96,7 @@ def check_lineage(
                 query_id=query_id,
                 decided_query_id=None if decision is None else decision.query_id,
                 versioned=versioned,
+                is_derived=sink.is_derived,
             )
         return
     if decision.micro_batch_id > micro_batch_id:
@@ -116,7 +118,11 @@ def check_lineage(
     if decision.micro_batch_id == micro_batch_id:
         return
     is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
-    if (missing or not is_next) and not allow_lost_state:
+    if not missing and not is_next and not allow_lost_state:
+        raise WrittenOtherwise(
+            sink=sink_name, micro_batch_id=decision.micro_batch_id, next_micro_batch_id=micro_batch_id
+        )
+    if missing and not allow_lost_state:
         raise CommittedDataMissing(
             sink=sink_name,
             micro_batch_id=decision.micro_batch_id,

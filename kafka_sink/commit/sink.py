@@ -17,7 +17,7 @@ class Sink:
     (`offset.metadata.max.bytes`). `bootstrap_servers`: for the commands that errors tell. `is_versioned`: its
     micro-batches are the versions of batch writes (`txnVersion`). `cluster_id`: the cluster that was planned on, where
     tasks and commit must be too; None: not known. `comes_again`: a later run may write the same micro-batch; not so for
-    a batch write without a version."""
+    a batch write without a version. `is_derived`: the user did not set its name."""
 
     names: Names
     timeout_ms: int
@@ -27,6 +27,7 @@ class Sink:
     is_versioned: bool = False
     cluster_id: str | None = None
     comes_again: bool = True
+    is_derived: bool = False
 
 
 @dataclass(frozen=True, slots=True)

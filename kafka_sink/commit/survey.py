@@ -57,6 +57,8 @@ COMMITTED = "CompleteCommit"
 # Where groups keep their offsets, the slots' markers among them.
 OFFSETS_TOPIC = "__consumer_offsets"
 
+# What the transactional id of a sink's driver ends with.
+DRIVER = ".driver"
 # Also of other programs, whose names may have any character.
 _OF_A_SINK = re.compile(r"(.+)\.(?:[0-9]{1,10}|driver)", re.DOTALL)
 
@@ -90,6 +92,10 @@ class Seen:
             if each.state in OPEN or each.producer_id in producer_ids
         ]
         return sorted({sink for name in busy if (sink := sink_named(name)) is not None})
+
+    def sinks(self) -> list[str]:
+        """All that a driver has ever taken over, as long as its coordinator remembers."""
+        return sorted(name.removesuffix(DRIVER) for name in self.transactions if name.endswith(DRIVER))
 
     def of(self, sink: Sink) -> dict[str, TransactionDescription]:
         """The sink's own, the driver's first, then by slot."""

@@ -21,24 +21,24 @@ PythonBatchWriterFactory.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from kafka_sink.stream_name import local_folder
 
 PROC = Path("/proc")
 # "epoch update thread for <query>", of which Linux keeps 15 bytes.
 EPOCH_THREAD = "epoch update th"
-_LOCAL_PATH = re.compile(r"(?:file:(?://)?(?=/))?([^:]+)")
 
 
 def is_continuous(checkpoint_location: str | None, *, pid: int | None = None, proc: Path = PROC) -> bool:
     """`checkpoint_location`: the option, as the user wrote it. `pid`: a process started by the driver's JVM, by default
     this one."""
-    path = _LOCAL_PATH.fullmatch(checkpoint_location or "")
-    if path is None:
+    folder = None if checkpoint_location is None else local_folder(checkpoint_location)
+    if folder is None:
         return False
     try:
-        return not _awaits_commit(Path(path[1])) and EPOCH_THREAD in _threads_of_jvm(pid or os.getpid(), proc)
+        return not _awaits_commit(folder) and EPOCH_THREAD in _threads_of_jvm(pid or os.getpid(), proc)
     except OSError:
         return False
 

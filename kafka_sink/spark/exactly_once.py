@@ -17,7 +17,6 @@ Nothing here may come from Spark's conf but what only tasks need, as neither pla
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.coordinator_client import lease as lease_client
+from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.lineage import check_decision, check_replay
@@ -42,6 +42,7 @@ from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import EXACTLY_ONCE, FAIL, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import (
+    AnotherCheckpoint,
     ConfigError,
     DriverFenced,
     InvalidOption,
@@ -72,6 +73,8 @@ from kafka_sink.spark.last_run import recall, remember
 from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
 from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 from kafka_sink.spark.receipt_writer import write_receipt
+from kafka_sink.spark.stream_naming import name_stream, stream_name
+from kafka_sink.stream_name import StreamName
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +106,15 @@ class BatchWrite:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a micro-batch's tasks and its commit go by. `batch` is None for a stream, whose tasks know query and
-    micro-batch. `is_written`: the version is visible already, or a later one was decided: nothing is to be written."""
+    micro-batch. `is_written`: the version is visible already, or a later one was decided: nothing is to be written.
+    `query_id`: the query's whose checkpoint names the sink; None: not known."""
 
     sink: Sink
     facts: Facts
     allow_lost_state: bool
     batch: BatchWrite | None
     is_written: bool = False
+    query_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,19 +145,6 @@ def is_exactly_once(given: GivenOptions) -> bool:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-def stream_prefix(given: GivenOptions, checkpoint: str | None) -> str:
-    """The name of a stream's transactional ids. Raises MissingOption."""
-    prefix = given.get("transactional_id_prefix")
-    if prefix:
-        return str(prefix)
-    if checkpoint is None:
-        raise MissingOption(
-            option="transactionalIdPrefix",
-            hint="the stream's checkpointLocation is not an option of the write, so no name can be derived from it.",
-        )
-    return "pykafka-" + hashlib.sha256(checkpoint.encode()).hexdigest()[:16]
-
-
 @contextmanager
 def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None = None) -> Iterator[None]:
     """What errors say of the rows is made true of rows that nobody sees unless they are committed, and of who runs the
@@ -169,16 +161,23 @@ def told_of_a_transaction(batch: BatchWrite | None, *, committing: Sink | None =
 
 
 def make_plan(
-    given: GivenOptions, prefix: str, batch: BatchWrite | None = None, *, checkpoint: str | None = None
+    given: GivenOptions, prefix: str | None, batch: BatchWrite | None = None, *, checkpoint: str | None = None
 ) -> Plan:
-    """Asks the cluster, and leaves none of the sink's transactions open. Raises ExactlyOnceError, ClusterError."""
+    """Asks the cluster, and leaves none of the sink's transactions open. `prefix`: a batch write's; a stream's is that
+    of its `checkpoint`. Raises ConfigError, ExactlyOnceError, ClusterError."""
     config = _planned_config(given)
+    if prefix is None:
+        # What is wrong with it is said before the cluster is asked.
+        stream_name(given, checkpoint)
     with told_of_a_transaction(batch), lease_client(config.producer) as client:
         ensure_topic(config)
         client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
         is_versioned = batch is not None and batch.is_versioned
         comes_again = batch is None or is_versioned
-        sink = _sink(config, prefix, client, is_versioned=is_versioned, comes_again=comes_again)
+        name = StreamName(prefix) if prefix is not None else _name_stream(given, checkpoint, config, client)
+        sink = _sink(
+            config, name.sink, client, is_versioned=is_versioned, comes_again=comes_again, is_derived=name.is_derived
+        )
         facts = run(client, two_phase.plan(sink))
         if facts.decision is None and comes_again:
             _check_retention(client, config)
@@ -186,11 +185,12 @@ def make_plan(
             log.warning(
                 "consumer groups of %r were deleted or have expired: of slot %s the transactions' coordinators proved "
                 "that the last micro-batch is committed. Nothing is written again.",
-                prefix,
+                name.sink,
                 ", ".join(map(str, restored)),
             )
         if batch is None:
-            remember(prefix, facts.generation, checkpoint)
+            remember(name.sink, facts.generation, checkpoint)
+            _tell_of_another_query(name, facts.decision)
         is_written = batch is not None and is_versioned and run(
             client,
             two_phase.is_written(
@@ -203,7 +203,28 @@ def make_plan(
         )
         if not is_written and facts.decision is not None:
             run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
-    return Plan(sink, facts, config.allow_lost_state, batch, is_written)
+    return Plan(sink, facts, config.allow_lost_state, batch, is_written, name.query_id if name.is_derived else None)
+
+
+def _name_stream(
+    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: CoordinatorClient
+) -> StreamName:
+    def began(earlier: str, query_id: str) -> bool:
+        return run(client, began_as(_sink(config, earlier, client), query_id))
+
+    return name_stream(given, checkpoint, began)
+
+
+def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
+    """Of a query that begins under a name that another has used: if that still runs, they will stop each other."""
+    if decision is None or name.query_id in (None, decision.query_id):
+        return
+    log.warning(
+        "query %s begins as sink %r, under which query %s committed its micro-batch %d. If that query is to go on, "
+        "stop this one and set another transactionalIdPrefix for it: of two queries with one name each stops the "
+        "other.",
+        name.query_id, name.sink, decision.query_id, decision.micro_batch_id,
+    )  # fmt: skip
 
 
 def _check_retention(client: CoordinatorClient, config: SinkConfig) -> None:
@@ -252,7 +273,13 @@ def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
 
 
 def _sink(
-    config: SinkConfig, prefix: str, client: CoordinatorClient, *, is_versioned: bool = False, comes_again: bool = True
+    config: SinkConfig,
+    prefix: str,
+    client: CoordinatorClient,
+    *,
+    is_versioned: bool = False,
+    comes_again: bool = True,
+    is_derived: bool = False,
 ) -> Sink:
     return Sink(
         names=Names(prefix, config.commit_topic),
@@ -262,6 +289,7 @@ def _sink(
         is_versioned=is_versioned,
         cluster_id=client.cluster_id,
         comes_again=comes_again,
+        is_derived=is_derived,
     )
 
 
@@ -336,6 +364,8 @@ def _write_slot(
     # Of a batch write its own also in foreachBatch, where tasks know a stream's query and micro-batch.
     identity = stream_identity(conf) if plan.batch is None else plan.batch.identity
     query_id, micro_batch_id = identity.query_id, identity.batch_id
+    if plan.query_id not in (None, query_id):
+        raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
     with lease_client(config.producer, plan.sink.cluster_id) as client:
         begun = run(
@@ -624,17 +654,22 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
 
 def abort_micro_batch(
     given: GivenOptions,
-    prefix: str,
     messages: Sequence[WriterCommitMessage | None],
     *,
     checkpoint: str | None = None,
 ) -> None:
     """Ends what a stream's micro-batch has left open. Does nothing where neither a message nor this driver's processes
     know which run that was. Never raises, as `abort_run`."""
-    of_messages = (message.generation for message in messages if isinstance(message, PreparedReceipt))
-    generation = next(of_messages, None) or recall(prefix, checkpoint)
-    if generation is not None:
-        abort_run(given, prefix, generation)
+    prepared = next((message for message in messages if isinstance(message, PreparedReceipt)), None)
+    if prepared is not None:
+        abort_run(given, prepared.sink.names.sink, prepared.generation)
+        return
+    try:
+        name = stream_name(given, checkpoint)
+    except ConfigError:  # who planned has said so
+        return
+    if name is not None and (generation := recall(name.sink, checkpoint)) is not None:
+        abort_run(given, name.sink, generation)
 
 
 def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:

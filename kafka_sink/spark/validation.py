@@ -16,9 +16,10 @@ from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_strea
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.errors import NotPlanned
-from kafka_sink.spark.exactly_once import is_exactly_once, stream_prefix
+from kafka_sink.spark.exactly_once import is_exactly_once
 from kafka_sink.spark.executors import examine_from_executors
 from kafka_sink.spark.source import check_spark_schema, pickled
+from kafka_sink.spark.stream_naming import expected_name
 
 
 def check_frame(df: object) -> None:
@@ -64,5 +65,5 @@ def configuration(
     if config.delivery_guarantee == EXACTLY_ONCE and not is_exactly_once(given):
         raise NotPlanned(option="deliveryGuarantee=exactly-once")
     if df.isStreaming and is_exactly_once(given):
-        return replace(config, transactional_id_prefix=stream_prefix(given, texts.get("checkpointlocation")))
+        return replace(config, transactional_id_prefix=expected_name(given, texts.get("checkpointlocation")))
     return config

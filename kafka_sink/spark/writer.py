@@ -39,7 +39,6 @@ from kafka_sink.spark.exactly_once import (
     commit_micro_batch,
     is_exactly_once,
     make_plan,
-    stream_prefix,
     told_of_a_transaction,
     write_slot,
 )
@@ -223,16 +222,13 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Pickled by the process that plans a micro-batch; the one that commits it makes a writer and pickles none."""
         _check_receipts_path(self.options)
         if is_exactly_once(self.options) and self.plan is None:
-            self.plan = make_plan(self.options, self._prefix(), checkpoint=self.checkpoint)
+            self.plan = make_plan(self.options, None, checkpoint=self.checkpoint)
         spare_modules()
         return self.__dict__
 
     @told_to_spark()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
         return write_task(self.options, self.interceptors, iterator, self.plan)
-
-    def _prefix(self) -> str:
-        return stream_prefix(self.options, self.checkpoint)
 
     @told_to_spark()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -253,4 +249,4 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Rows that tasks had written stay, and are written again when the micro-batch runs again. Exactly-once ends
         the transactions that hold them, so that nobody ever sees them."""
         if is_exactly_once(self.options):
-            abort_micro_batch(self.options, self._prefix(), messages, checkpoint=self.checkpoint)
+            abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)

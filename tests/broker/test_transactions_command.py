@@ -235,7 +235,9 @@ def test_what_is_open_is_listed_and_looking_disturbs_nobody(query: Query, comman
     query.commit(facts, done)
     assert query.visible() == ["0/0", "0/1"]
     assert command("list") == DONE
-    assert command.said == "No transaction is open.\n"
+    sink, query_id, micro_batch_id, _decided, slots, visible = map(str.strip, command.row(name))
+    assert (sink, query_id, micro_batch_id, slots, visible) == (name, "q", "0", "2", "yes")
+    assert command.said.endswith("No transaction is open.\n")
     assert command("describe") == DONE
     assert "Decision: micro-batch 0 of query q, 2 slots" in command.said
     assert "carried out: every slot is visible" in command.said

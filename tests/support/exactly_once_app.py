@@ -1,7 +1,7 @@
 """A stream of files into Kafka, exactly once, that ends when all files are written. Run as a script:
 
     exactly_once_app.py <bootstrap servers> <topic> <folder of JSON files> <checkpoint> [<option>=<value> ...]
-        [--files 2] [--slots N] [--key EXPRESSION] [--prefix SINK]
+        [--files 2] [--slots N] [--key EXPRESSION] [--prefix SINK | --derived-name]
 
 Each file is a Spark partition, and so a slot, unless `--slots` says into how many their rows go.
 """
@@ -37,12 +37,13 @@ def start(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
         rows = rows.repartition(arguments.slots)
     if arguments.key:
         rows = rows.selectExpr("value", f"CAST({arguments.key} AS STRING) AS key")
+    named = {} if arguments.derived_name else {"transactionalIdPrefix": arguments.prefix or arguments.topic}
     return (
         rows.writeStream.format("pykafka")
         .option("kafka.bootstrap.servers", arguments.servers)
         .option("topic", arguments.topic)
         .option("deliveryGuarantee", "exactly-once")
-        .option("transactionalIdPrefix", arguments.prefix or arguments.topic)
+        .options(**named)
         .option("checkpointLocation", arguments.checkpoint)
         .options(**dict(option.split("=", 1) for option in arguments.options))
         .trigger(availableNow=True)
@@ -59,6 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--slots", type=int)
     parser.add_argument("--key")
     parser.add_argument("--prefix")
+    parser.add_argument("--derived-name", action="store_true", help="set no prefix")
     return parser.parse_args(arguments)
 
 

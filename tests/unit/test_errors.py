@@ -172,8 +172,9 @@ NOT_OF_A_NEW_NAME = {
     errors.TornBatch, errors.NonDeterministicReplay, errors.CommittedDataMissing, errors.CheckpointBehind,
     errors.StateExpired, errors.MarkersLost, errors.FingerprintsLost, errors.UnreadableState,
 }  # fmt: skip
-# But for the one that only `kafka_sink.transactions` raises.
-EXACTLY_ONCE = [cls for cls in RAISED if issubclass(cls, errors.ExactlyOnceError) and cls is not errors.DecisionPending]
+# What only `kafka_sink.transactions` raises, or only a stream.
+NEVER_OF_A_BATCH = {errors.DecisionPending, errors.WrittenOtherwise, errors.AnotherCheckpoint}
+EXACTLY_ONCE = [cls for cls in RAISED if issubclass(cls, errors.ExactlyOnceError) and cls not in NEVER_OF_A_BATCH]
 
 
 @pytest.mark.parametrize("committing", [False, True])

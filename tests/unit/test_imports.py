@@ -29,7 +29,8 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (
         frozenset(
-            {"checkpoint", "client", "clock", "commit", "doctor", "kept", "oauth", "security", "verification", "write"}
+            {"checkpoint", "client", "clock", "commit", "doctor", "kept", "oauth", "security", "stream_name"}
+            | {"verification", "write"}
         ),
         "neighbours",
     ),
@@ -51,7 +52,8 @@ BROKER_MAY_IMPORT = frozenset({"broker", "command_line", "errors", "exhaustion",
 # Components, or modules of one, that get time, sockets and threads handed in.
 PURE = frozenset({
     "producer", "protocol", "records", "metrics", "quoting", "exhaustion", "table",
-    "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers", "commit.sink",
+    "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
+    "commit.sink",
     "commit.survey", "commit.survey_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
 })  # fmt: skip

@@ -20,6 +20,7 @@ from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.protocol.requests import TopicMetadata
 from kafka_sink.protocol.transactions import TransactionDescription
+from kafka_sink.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.transactions import at, configuration, main, parser
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
@@ -65,7 +66,7 @@ def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
     ("arguments", "words"),
     [
         (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
-        (["list", *SERVERS], "--prefix says whose"),
+        (["describe", *SERVERS], "--prefix, or --checkpoint, says whose"),
         (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
         (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
     ],
@@ -89,6 +90,21 @@ def test_options_come_from_the_preset_then_from_options_then_from_the_line(tmp_p
     assert (config.producer.linger_ms, config.producer.max_block_ms) == (7, 6)
     over = configuration(parser().parse_args([*line, *SERVERS, "--prefix", "line"]))
     assert (over.producer.bootstrap_servers_text, over.transactional_id_prefix) == ("b:9092", "line")
+
+
+def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+
+    def name(*arguments: str) -> str | None:
+        return configuration(parser().parse_args(["describe", *SERVERS, *arguments])).transactional_id_prefix
+
+    location = str(tmp_path)
+    # Of a query that an earlier build ran last, or whose checkpoint is elsewhere.
+    assert name("--checkpoint", location) == spelled_name(location)
+    assert name("--checkpoint", "s3://bucket/checkpoint") == spelled_name("s3://bucket/checkpoint")
+    LocalCheckpoint(tmp_path, "q").give("orders")
+    assert name("--checkpoint", f"file:{location}") == "orders"
+    assert name("--checkpoint", location, "--prefix", "another") == "another"
 
 
 # --- what it does -----------------------------------------------------------------------------------------------------
@@ -173,6 +189,9 @@ def test_a_table_for_who_is_on_call(
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
     assert capsys.readouterr().out.splitlines() == [
         "Not looked at, as they have no leader now: t-1.",
+        "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
+        "orders  q      4            2025-10-09 08:53:20  2      no",
+        "",
         "TRANSACTION  STATE              SINCE (UTC)          FOR    DECIDED        READERS SEE NOTHING OF",
         "orders.0     Ongoing, prepared  2025-10-09 08:53:20  8 min  micro-batch 4  t-0 from offset 40, u-0",
         "orders.12    Ongoing, prepared  2025-10-09 08:53:20  8 min  no             t-12 from offset 52, u-0",
@@ -190,6 +209,24 @@ def test_a_table_for_who_is_on_call(
 FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
 
 
+def test_sinks_that_are_well_are_listed(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "sinks", lambda seen: ["orders"])
+    ran["survey"] = found(markers=WHOLE)
+    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
+        "orders  q      4            2025-10-09 08:53:20  2      yes",
+        "",
+        "No transaction is open.",
+    ]
+    # A batch write that is over, or another program's.
+    ran["survey"] = found(decided=False)
+    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[-1:] == ["No transaction is open."]
+
+
 def test_names_of_others_are_shown_as_they_print_and_get_no_command(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +238,7 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(
     said = capsys.readouterr().out
     assert said.replace("\n", "").isprintable()
     shown = r"ord$(touch x)\norders: \x1b[2J\u202e"
-    assert [line.split("  ")[0] for line in said.split("\n")[2:4]] == [f"{shown}.0", f"{shown}.1"]
+    assert [line.split("  ")[0] for line in said.split("\n")[5:7]] == [f"{shown}.0", f"{shown}.1"]
     assert said.endswith(
         f"\n{shown}: another program's, as no transactionalIdPrefix can be that. No command here ends it.\n"
     )

@@ -19,6 +19,7 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     StateExpired,
     TornBatch,
+    WrittenOtherwise,
 )
 
 
@@ -35,7 +36,8 @@ from kafka_sink.errors import (
         (facts(4, WHOLE), prepared("c"), 5, None),
         (facts(4, {0: "a"}), prepared("c", "d"), 5, CommittedDataMissing),
         (facts(4, {}), prepared("c", "d"), 5, CommittedDataMissing),
-        (facts(3, WHOLE), prepared("c", "d"), 5, CommittedDataMissing),
+        (facts(3, WHOLE), prepared("c", "d"), 5, WrittenOtherwise),
+        (facts(3, {0: "a"}), prepared("c", "d"), 5, CommittedDataMissing),
         # the last one again
         (facts(5, WHOLE), prepared("a", "b"), 5, None),
         (facts(5, {0: "a"}), prepared("a", "b"), 5, None),
@@ -61,6 +63,22 @@ def test_a_query_that_another_has_decided_after_is_told_whose_the_name_is() -> N
             SINK, facts(0, WHOLE, query_id="another"), prepared("a", "b"), micro_batch_id=1, allow_lost_state=False
         )
     assert (raised.value.query_id, raised.value.decided_query_id) == ("q", "another")
+
+
+def test_a_derived_name_that_another_query_has_too_is_told_as_one_that_was_not_set() -> None:
+    derived = replace(SINK, is_derived=True)
+    for sink, said in ((derived, "transactionalIdPrefix is not set"), (SINK, "transactionalIdPrefix; both have this")):
+        with pytest.raises(StateExpired, match=said):
+            check_decision(
+                sink, facts(0, WHOLE, query_id="another"), prepared("a"), micro_batch_id=1, allow_lost_state=False
+            )
+
+
+def test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction() -> None:
+    """To go back before them would write them twice."""
+    with pytest.raises(WrittenOtherwise, match="Do not go back") as raised:
+        check_decision(SINK, facts(3, WHOLE), prepared("c", "d"), micro_batch_id=5, allow_lost_state=False)
+    assert (raised.value.micro_batch_id, raised.value.next_micro_batch_id) == (3, 5)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ from kafka_sink.spark.exactly_once import (
     Plan,
     PreparedReceipt,
     batch_identity,
-    stream_prefix,
     write_slot,
 )
 from kafka_sink.spark.interceptor_chain import InterceptorChain
@@ -76,20 +75,6 @@ def receipt(slot: int, generation: Ids = PLAN.facts.generation) -> PreparedRecei
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_stream_is_named_by_its_option_else_by_its_checkpoint() -> None:
-    named = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
-    assert stream_prefix(named, "s3://bucket/checkpoint") == stream_prefix(named, None) == "orders"
-    derived = stream_prefix(GIVEN, "s3://bucket/checkpoint")
-    # Kept for ever: a release that derives another name loses the state of every stream.
-    assert derived == "pykafka-fed0669422493087"
-    assert stream_prefix(GIVEN, "s3://bucket/another") != derived
-
-
-def test_a_stream_without_either_has_no_name() -> None:
-    with pytest.raises(MissingOption, match="transactionalIdPrefix"):
-        stream_prefix(GIVEN, None)
 
 
 def test_every_batch_write_has_a_name_of_its_own() -> None:
@@ -123,9 +108,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
     def make_plan(
-        given: object, prefix: str, batch: BatchWrite | None = None, *, checkpoint: str | None = None
+        given: object, prefix: str | None, batch: BatchWrite | None = None, *, checkpoint: str | None = None
     ) -> Plan:
-        made.append((prefix, batch))
+        made.append((prefix, batch) if checkpoint is None else checkpoint)
         return PLAN
 
     monkeypatch.setattr(writer, "make_plan", make_plan)
@@ -133,11 +118,11 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_stream_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any]) -> None:
-    stream = KafkaStreamWriter(given_options({**OPTIONS, "transactionalIdPrefix": "orders"}))
+    stream = KafkaStreamWriter(given_options(OPTIONS), checkpoint="/data/checkpoint")
     assert plans == []
     again = pickle.loads(pickle.dumps(stream))
     pickle.dumps(stream)
-    assert plans == [("orders", None)]
+    assert plans == ["/data/checkpoint"]
     assert again.plan == PLAN
     # Who unpickles it runs tasks, and who pickles it on takes the plan along.
     pickle.dumps(again)
@@ -527,7 +512,7 @@ def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_tha
     KafkaStreamWriter(NAMED).abort([None, receipt(1)], 4)
     assert [(name, args["sink"].names, args["generation"]) for name, args in ran] == [
         ("abort", Names("orders", "pykafka-commits"), Ids(9, 7)),
-        ("abort", Names("orders", "pykafka-commits"), Ids(9, 1)),
+        ("abort", Names("sink", "pykafka-commits"), Ids(9, 1)),
     ]
 
 
@@ -563,8 +548,8 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     said = record.getMessage()
-    assert "of 'orders' has open could not be ended" in said
-    assert "transactions describe --prefix orders" in said
+    assert "of 'sink' has open could not be ended" in said
+    assert "transactions describe --prefix sink" in said
     assert "sink.decision" in said
 
 

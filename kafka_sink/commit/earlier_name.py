@@ -1,0 +1,38 @@
+"""Whether a query that has no name yet began under the one that earlier builds gave it.
+
+Asked once in a query's life, before anything is planned, and of a name that another query may use at this moment: so
+nothing is fenced, and nothing written that it could see. Only a sink that is there is asked for its decision behind a
+barrier (`exchanges`); a new query's costs two requests.
+"""
+
+from __future__ import annotations
+
+from kafka_sink.commit.effects import Steps
+from kafka_sink.commit.exchanges import described, read_decision
+from kafka_sink.commit.sink import Sink
+from kafka_sink.errors import TransactionRefused
+from kafka_sink.protocol.error_codes import ErrorCode
+
+_NOT_ALLOWED = frozenset({
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+})  # fmt: skip
+
+
+def began_as(sink: Sink, query_id: str) -> Steps[bool]:
+    """Whether `sink` is the query's: it was the last to decide there, or nobody ever did, and it may have been about
+    to. Raises TransactionRefused, UnreadableState."""
+    try:
+        decision = yield from read_decision(sink)
+        if decision is not None and decision.query_id == query_id:
+            return True
+        (driver,) = yield from described(sink, [sink.names.driver])
+        if driver.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return False
+        decision = yield from read_decision(sink, barrier=f"name {query_id}")
+    except TransactionRefused as refused:
+        # Who may not ask there has not written there.
+        if refused.code in _NOT_ALLOWED:
+            return False
+        raise
+    return decision is None or decision.is_nothing or decision.query_id == query_id

@@ -1,0 +1,207 @@
+"""Whose state an exactly-once stream finds: its own, wherever its checkpoint lies and however that is spelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import exactly_once_app
+from committed_rows import read
+from exactly_once_runs import APP, DEADLINE_S, ROWS_A_FILE, add_file
+from kafka_sink import error_of, transactions
+from kafka_sink.broker import LocalKafka
+from kafka_sink.errors import StateExpired, WrittenOtherwise
+from kafka_sink.stream_name import FILE_NAME, query_name, spelled_name
+
+FILES = 3
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder with the first file of a stream's."""
+    (tmp_path / "incoming").mkdir()
+    add_file(tmp_path / "incoming", 0)
+    return tmp_path
+
+
+def rows(files: int) -> Counter[int]:
+    return Counter(range(files * ROWS_A_FILE))
+
+
+def run(spark: SparkSession, kafka: LocalKafka, topic: str, work: Path, checkpoint: object, *options: str) -> None:
+    """The stream until all files are written, named by its checkpoint."""
+    arguments = [kafka.bootstrap_servers, topic, str(work / "incoming"), str(checkpoint), *options]
+    query = exactly_once_app.start(spark, exactly_once_app.parse([*arguments, "--derived-name"]))
+    try:
+        assert query.awaitTermination(DEADLINE_S)
+    finally:
+        query.stop()
+
+
+def name_of(checkpoint: Path) -> str:
+    return str(json.loads((checkpoint / FILE_NAME).read_text())["transactionalIdPrefix"])
+
+
+def id_of(checkpoint: Path) -> str:
+    return str(json.loads((checkpoint / "metadata").read_text())["id"])
+
+
+def begin_by_an_earlier_build(
+    spark: SparkSession, kafka: LocalKafka, topic: str, work: Path, checkpoint: Path
+) -> None:
+    """Its first micro-batch, under the name that earlier builds gave."""
+    run(spark, kafka, topic, work, checkpoint, f"transactionalIdPrefix={spelled_name(str(checkpoint))}")
+    (checkpoint / FILE_NAME).unlink()
+
+
+def test_a_stream_goes_on_however_its_checkpoint_is_spelled_and_wherever_it_is_moved(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    name, first = topic(1), work / "checkpoint"
+    run(spark, kafka, name, work, first)
+    assert name_of(first) == query_name(id_of(first))
+    moved, copied = work / "moved", work / "copied"
+    add_file(work / "incoming", 1)
+    run(spark, kafka, name, work, f"file://{first}/")
+    add_file(work / "incoming", 2)
+    first.rename(moved)
+    run(spark, kafka, name, work, os.path.relpath(moved))
+    assert read(kafka, name, "read_committed") == rows(3)
+    # The last micro-batch is not recorded in the copy, and is not written again.
+    shutil.copytree(moved, copied)
+    last = max((copied / "commits").iterdir(), key=lambda file: int(file.name) if file.name.isdecimal() else -1)
+    last.unlink()
+    (copied / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
+    run(spark, kafka, name, work, copied)
+    assert read(kafka, name, "read_committed") == rows(3)
+
+
+def test_two_applications_whose_checkpoints_have_one_name_are_two_queries(
+    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Each in a folder of its own, as the quick start teaches."""
+    names = {}
+    for folder in ("one", "other"):
+        (tmp_path / folder / "incoming").mkdir(parents=True)
+        names[folder] = topic(1)
+
+    def start(folder: str) -> None:
+        command = [
+            sys.executable, str(APP), kafka.bootstrap_servers, names[folder], "incoming", "checkpoint",
+            "--derived-name",
+        ]  # fmt: skip
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+        done = subprocess.run(
+            command, cwd=tmp_path / folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+        assert done.returncode == 0, done.stderr
+
+    for file, folder in enumerate(("one", "other", "one")):
+        add_file(tmp_path / folder / "incoming", file // 2)
+        start(folder)
+    assert read(kafka, names["one"], "read_committed") == rows(2)
+    assert read(kafka, names["other"], "read_committed") == rows(1)
+
+
+def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    name, checkpoint = topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(spark, kafka, name, work, checkpoint)
+    add_file(work / "incoming", 1)
+    run(spark, kafka, name, work, checkpoint)
+    assert name_of(checkpoint) == spelled_name(str(checkpoint))
+    add_file(work / "incoming", 2)
+    run(spark, kafka, name, work, f"file:{checkpoint}")
+    assert read(kafka, name, "read_committed") == rows(3)
+
+
+def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    name, checkpoint = topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(spark, kafka, name, work, checkpoint)
+    shutil.rmtree(checkpoint / "commits")
+    run(spark, kafka, name, work, checkpoint)
+    assert read(kafka, name, "read_committed") == rows(1)
+
+
+def test_another_query_in_the_folder_of_one_of_an_earlier_build_has_a_name_of_its_own(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    one, other, checkpoint = topic(1), topic(1), work / "checkpoint"
+    begin_by_an_earlier_build(spark, kafka, one, work, checkpoint)
+    checkpoint.rename(work / "kept")
+    run(spark, kafka, other, work, checkpoint)
+    assert name_of(checkpoint) == query_name(id_of(checkpoint))
+    # The first one was disturbed by nobody.
+    shutil.rmtree(checkpoint)
+    (work / "kept").rename(checkpoint)
+    add_file(work / "incoming", 1)
+    run(spark, kafka, one, work, checkpoint)
+    assert read(kafka, one, "read_committed") == rows(2)
+
+
+def test_two_queries_with_one_prefix_are_told_of_each_other(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    name = topic(1)
+    prefix = f"transactionalIdPrefix={name}"
+    run(spark, kafka, name, work, work / "one", prefix)
+    run(spark, kafka, name, work, work / "other", prefix)
+    add_file(work / "incoming", 1)
+    with pytest.raises(StreamingQueryException) as raised:
+        run(spark, kafka, name, work, work / "one", prefix)
+    error = error_of(raised.value)
+    assert isinstance(error, StateExpired)
+    assert (error.query_id, error.decided_query_id) == (id_of(work / "one"), id_of(work / "other"))
+    assert "Two queries need two names" in str(error)
+
+
+def test_micro_batches_between_that_were_written_at_least_once(
+    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
+) -> None:
+    name, checkpoint = topic(1), work / "checkpoint"
+    run(spark, kafka, name, work, checkpoint)
+    add_file(work / "incoming", 1)
+    run(spark, kafka, name, work, checkpoint, "deliveryGuarantee=at-least-once")
+    add_file(work / "incoming", 2)
+    with pytest.raises(StreamingQueryException) as raised:
+        run(spark, kafka, name, work, checkpoint)
+    error = error_of(raised.value)
+    assert isinstance(error, WrittenOtherwise)
+    assert (error.micro_batch_id, error.next_micro_batch_id) == (0, 2)
+    assert read(kafka, name, "read_committed") == rows(2)
+    # As it says.
+    run(spark, kafka, name, work, checkpoint, "allowLostState=true")
+    assert read(kafka, name, "read_committed") == rows(3)
+
+
+def test_operators_find_a_sink_by_its_checkpoint_and_in_the_list(
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    work: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, checkpoint = topic(1), work / "checkpoint"
+    run(spark, kafka, name, work, checkpoint)
+    servers = ("--bootstrap-servers", kafka.bootstrap_servers, "--topic", name)
+    capsys.readouterr()
+    assert transactions.main(["status", *servers, "--checkpoint", str(checkpoint)]) == 0
+    said = capsys.readouterr().out
+    assert f"Sink {name_of(checkpoint)}, " in said
+    assert "in step with the sink" in said
+    assert transactions.main(["list", *servers]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{name_of(checkpoint)} ")]
+    assert line.split()[1:3] == [id_of(checkpoint), "0"]
