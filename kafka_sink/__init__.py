@@ -57,8 +57,9 @@ def register(
     interceptors: Sequence[Interceptor] = (),
     token: Callable[[], tuple[str, float]] | None = None,
 ) -> None:
-    """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped with
-    `--py-files`, a Spark Connect session, or a session in which another `pyspark_*` module breaks the look-up.
+    """Makes `format("pykafka")` known to `spark`, where the automatic look-up cannot: a package that was shipped as a
+    zip, with `--py-files` or as an artifact of Spark Connect; a Python that only `spark.pyspark.python` names; or
+    another `pyspark_*` module that breaks the look-up. The package itself must be where workers can import it.
 
     Every later write of the session goes through `interceptors`, in their order; another `register` replaces them.
     `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, in place of `kafka.sasl.oauthbearer.token.endpoint.url`: it

@@ -64,13 +64,13 @@ def examine_interpreters(spark: SparkSession) -> Report:
         return Report((driver, *_asked(spark, here)))
     except Exception as failure:
         if not _is_not_found(failure):
-            return Report((driver, _unusable(failure, here)))
+            return Report((driver, _unusable(failure, spark, here)))
     try:
         register_source(spark, KafkaDataSource)
         asked = _asked(spark, here)
     except Exception as failure:
-        return Report((driver, _unusable(failure, here)))
-    return Report((driver, Verdict(STEP, "format", _only_registered(here)), *asked))
+        return Report((driver, _unusable(failure, spark, here)))
+    return Report((driver, Verdict(STEP, "format", _only_registered(spark, here)), *asked))
 
 
 def telling(failure: Exception) -> str:
@@ -91,33 +91,42 @@ def _is_not_found(failure: Exception) -> bool:
     return "[DATA_SOURCE_NOT_FOUND]" in str(failure)
 
 
-def _only_registered(driver: Interpreter) -> Finding:
+def _only_registered(spark: SparkSession, driver: Interpreter) -> Finding:
     return warning(
-        f'Spark finds format("pykafka") only after kafka_sink.register(spark): {_which_python()} has no installed '
-        "kafka_sink",
-        f"call kafka_sink.register(spark) in each application, or {_set_python(driver)}",
+        f'Spark finds format("pykafka") only after kafka_sink.register(spark): by itself it finds '
+        f"no kafka_sink that is installed in {_python_of(spark)}",
+        f"call kafka_sink.register(spark) in each application, or {_set_python(spark, driver)}",
     )
 
 
-def _unusable(failure: Exception, driver: Interpreter) -> Verdict:
+def _unusable(failure: Exception, spark: SparkSession, driver: Interpreter) -> Verdict:
     return Verdict(
         STEP,
         f"{_PLANNER}, {_TASK}",
         failed(
-            f"format(\"pykafka\") cannot run in Spark's workers: {telling(failure)}. They run {_which_python()}",
-            _set_python(driver),
+            f"format(\"pykafka\") cannot run in Spark's workers: {telling(failure)}. They run {_python_of(spark)}",
+            _set_python(spark, driver),
         ),
     )
 
 
-def _which_python() -> str:
-    """As the JVM of the driver chooses, where it has this process's environment."""
+def _python_of(spark: SparkSession) -> str:
+    """What the session's JVM starts; one of this host has this process's environment."""
+    if _is_remote(spark):
+        return "the Python that the Spark Connect server starts, by the server's environment"
     said = " and ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in _VARIABLES)
     return f"the Python that the driver's JVM starts ({said})"
 
 
-def _set_python(driver: Interpreter) -> str:
-    where = "where Spark's driver, or the Spark Connect server, starts"
-    if not os.path.isdir(driver.folder):
-        return f"install the package in a Python that every host has, and set PYSPARK_PYTHON to that Python {where}"
-    return f"set PYSPARK_PYTHON={shlex.quote(driver.executable)} in the environment {where}"
+def _set_python(spark: SparkSession, driver: Interpreter) -> str:
+    if not _is_remote(spark) and os.path.isdir(driver.folder):
+        return f"set PYSPARK_PYTHON={shlex.quote(driver.executable)} in the environment where Spark's driver starts"
+    where = "Spark Connect server" if _is_remote(spark) else "driver"
+    return (
+        "install the package in a Python that every host has, and set PYSPARK_PYTHON to that Python in the environment "
+        f"where the {where} starts"
+    )
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect.")

@@ -104,6 +104,15 @@ def test_workers_without_the_package_are_a_failure(
     assert f"set PYSPARK_PYTHON={this_interpreter().executable} " in failure.finding.remedy
 
 
+def test_a_connect_server_does_not_have_the_environment_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "__module__", "pyspark.sql.connect.session")
+    report, _ = examined(NO_MODULE)
+    (failure,) = report.failures
+    assert "by the server's environment" in failure.finding.found
+    assert "PYSPARK_PYTHON" not in failure.finding.found
+    assert "where the Spark Connect server starts" in failure.finding.remedy
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
