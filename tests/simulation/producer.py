@@ -17,7 +17,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,8 @@ from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer
 
 SPOILED = 0xDD
+# The package's own version depends on how it is installed, and its length would make a seed another run.
+SOFTWARE_VERSION = "0.0.0"
 # Turns of the Sender thread before the clock moves, without a new batch: wake-ups of writers are among them. With new
 # batches it may go on for long, where a network takes no time and a throttle has just ended.
 MAX_IDLE_TURNS = 200
@@ -226,7 +228,7 @@ class SimulatedProducer:
             clock_ms=scheduler.clock_ms,
             rng=rng,
             metrics=self.metrics,
-            settings=network_settings(config),
+            settings=replace(network_settings(config), client_software_version=SOFTWARE_VERSION),
             resolve=network.resolve,
             config=config,
         )
