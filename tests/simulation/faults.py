@@ -103,6 +103,9 @@ class Plan:
 REPLACEMENT_MS = 1_500
 REPLACED_RATE = 0.15
 
+# The least `max.block.ms` of a writer.
+SHORTEST_BLOCK_MS = 3_000
+
 NODES = ((1,), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3, 4))
 BASE_CONFIG = sink_config({"kafka.bootstrap.servers": "bootstrap:9092"}).producer
 
@@ -233,8 +236,8 @@ def _of_quotas(plan: Plan, rng: random.Random) -> Plan:
     def hurried(config: ProducerConfig) -> ProducerConfig:
         return replace(
             config, acks="all", enable_idempotence=rng.random() < 0.9, linger_ms=rng.choice((0, 100, 2_000)),
-            max_block_ms=3_000, request_timeout_ms=rng.choice((500, 2_000)), delivery_timeout_ms=delivery_timeout_ms,
-            compression_type=rng.choice(("none", "lz4")),
+            max_block_ms=SHORTEST_BLOCK_MS, request_timeout_ms=rng.choice((500, 2_000)),
+            delivery_timeout_ms=delivery_timeout_ms, compression_type=rng.choice(("none", "lz4")),
         )  # fmt: skip
 
     def large(write: WritePlan) -> WritePlan:
@@ -303,7 +306,7 @@ def _config(rng: random.Random, nodes: tuple[int, ...]) -> ProducerConfig:
         buffer_memory=max(4_096, batch_size * rng.choice((2, 3, 4, 8, 32))),
         linger_ms=rng.choice((0, 0, 5, 100, 1_000, 300_000)),
         max_request_size=rng.choice((4_096, 16_384, 65_536)),
-        max_block_ms=rng.choice((3_000, 10_000, 40_000)),
+        max_block_ms=rng.choice((SHORTEST_BLOCK_MS, 10_000, 40_000)),
         request_timeout_ms=rng.choice((500, 2_000, 10_000)),
         delivery_timeout_ms=rng.choice((5_000, 12_000, 40_000, 120_000)),
         retry_backoff_ms=rng.choice((100, 100, 20)),

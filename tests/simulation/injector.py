@@ -14,7 +14,7 @@ from dataclasses import replace
 from model.cluster import Cluster
 from model.record_batches import RecordBatch, decode_records
 from model.settings import INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
-from simulation.faults import Fault, Plan, TopicPlan
+from simulation.faults import SHORTEST_BLOCK_MS, Fault, Plan, TopicPlan
 from simulation.network import Network, Weather, Wire
 from simulation.outcome import LogKey, Record, read_log
 from simulation.producer import SimulatedProducer
@@ -84,8 +84,12 @@ class Injector:
         )
 
     def stop(self) -> None:
-        """The last fault is over: all brokers are up and the network is well."""
-        self._network.weather = self._calm()
+        """The last fault is over: all brokers are up and the network is well.
+
+        A lost packet may take longer than `request.timeout.ms`. Reconnecting after that takes several packets. If they
+        were lost too, `max.block.ms` would end a write that no client can save. So no wait meets more than one.
+        """
+        self._network.weather = replace(self._calm(), losses_apart_ms=SHORTEST_BLOCK_MS)
         self._network.reset_impaired()
         for node_id in self._plan.nodes:
             self._network.heal(node_id)

@@ -71,7 +71,8 @@ class BufferChanged(AssertionError):
 class Weather:
     """How the network is now. `latency_ms`: the mean of one way. `cut_rate`: of all sends, those that break their
     connection. `connect_failures`: of all attempts to connect. `close_loses`: of all connections that a client closes,
-    those whose bytes under way are lost."""
+    those whose bytes under way are lost. `losses_apart_ms`: after one lost packet a client loses no other for so long.
+    """
 
     latency_ms: float = 2.0
     pieces_rate: float = 0.2
@@ -79,13 +80,15 @@ class Weather:
     cut_rate: float = 0.0
     connect_failures: float = 0.0
     close_loses: float = 0.3
+    losses_apart_ms: int = 0
 
 
 class Pipe:
-    """One direction of a wire. `deliver` takes the bytes, and None at their end."""
+    """One direction of a wire of `client`. `deliver` takes the bytes, and None at their end."""
 
-    def __init__(self, network: Network, deliver: Callable[[bytes | None], None]) -> None:
+    def __init__(self, network: Network, client: str, deliver: Callable[[bytes | None], None]) -> None:
         self._network = network
+        self._client = client
         self._deliver = deliver
         self._last_ms = 0
         self._ended = False
@@ -131,7 +134,7 @@ class Pipe:
 
     def _plan(self, piece: bytes | None) -> None:
         scheduler = self._network.scheduler
-        self._last_ms = max(self._last_ms, scheduler.now_ms + self._network.delay_ms())
+        self._last_ms = max(self._last_ms, scheduler.now_ms + self._network.delay_ms(self._client))
         scheduler.at(self._last_ms, self._arrive, piece)
 
     def _arrive(self, piece: bytes | None) -> None:
@@ -202,17 +205,24 @@ class Network:
         self._unreachable: set[int] = set()
         # One direction is lost; some of them the broker has forgotten already.
         self._impaired: list[Wire] = []
+        # By client: when it lost a packet last.
+        self._lost_ms: dict[str, int] = {}
         self._digest = hashlib.sha256()
 
     # --- the weather --------------------------------------------------------------------------------------------------
 
-    def delay_ms(self) -> int:
+    def delay_ms(self, client: str) -> int:
         """One way, with a tail: now and then a packet is lost, and repeated."""
         mean = self.weather.latency_ms
         delay = self._rng.expovariate(1 / mean) if mean else 0.0
-        if self._rng.random() < 0.01:
+        if self._rng.random() < 0.01 and self._may_lose(client):
+            self._lost_ms[client] = self.scheduler.now_ms
             delay += 20 * mean
         return int(delay)
+
+    def _may_lose(self, client: str) -> bool:
+        last_ms = self._lost_ms.get(client)
+        return last_ms is None or self.scheduler.now_ms - last_ms >= self.weather.losses_apart_ms
 
     def pieces(self, data: bytes) -> list[bytes]:
         if len(data) < 2 or self._rng.random() >= self.weather.pieces_rate:
@@ -319,10 +329,10 @@ class Network:
         node_id = self._addresses[address.sockaddr[0], address.sockaddr[1]]
         wire = Wire(key, self._next_connection_id, node_id, transport)
         self._next_connection_id += 1
-        wire.to_broker = Pipe(self, lambda data: self._at_broker(wire, data))
-        wire.to_client = Pipe(self, lambda data: self._at_client(wire, data))
+        wire.to_broker = Pipe(self, transport.name, lambda data: self._at_broker(wire, data))
+        wire.to_client = Pipe(self, transport.name, lambda data: self._at_client(wire, data))
         self._wires[wire.connection_id] = wire
-        self.scheduler.after(self.delay_ms(), self._accept, wire)
+        self.scheduler.after(self.delay_ms(transport.name), self._accept, wire)
         return wire
 
     def _accept(self, wire: Wire) -> None:
@@ -330,10 +340,10 @@ class Network:
             return
         if not self._cluster.is_alive(wire.node_id) or self._rng.random() < self.weather.connect_failures:
             if self._rng.random() < 0.7:
-                self.scheduler.after(self.delay_ms(), self._refuse, wire)
+                self.scheduler.after(self.delay_ms(wire.transport.name), self._refuse, wire)
             return
         wire.broker_open = True
-        self.scheduler.after(self.delay_ms(), self._connected, wire)
+        self.scheduler.after(self.delay_ms(wire.transport.name), self._connected, wire)
 
     def _refuse(self, wire: Wire) -> None:
         if wire.client_open:
@@ -372,7 +382,7 @@ class Network:
         self._note(wire, b">", bytes(data))
         wire.to_broker.push(bytes(data))
         if wire.unsent:
-            self._plan_write(wire, self.delay_ms())
+            self._plan_write(wire, self.delay_ms(wire.transport.name))
         if self._rng.random() < self.weather.cut_rate:
             self.cut(wire)
 

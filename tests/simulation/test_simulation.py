@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink import client
 from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.net.transport import Address, Connected, Received, Sent
 from kafka_sink.producer import sequences
@@ -28,8 +30,8 @@ from model.settings import ClusterSettings
 from reliability.campaign import Campaign
 from simulation import __main__ as command
 from simulation import reached, seeds
-from simulation.faults import BASE_CONFIG, make_plan
-from simulation.network import BufferChanged, Network
+from simulation.faults import BASE_CONFIG, SHORTEST_BLOCK_MS, make_plan
+from simulation.network import BufferChanged, Network, Weather
 from simulation.oracles import ORACLES, PROGRESS_MS, judge
 from simulation.outcome import LogKey, Outcome, PoolState, Record, WriteOutcome
 from simulation.producer import SimulatedProducer, Violation, WatchedPool
@@ -92,6 +94,11 @@ def test_a_seed_is_a_run_to_the_byte_in_any_process(hash_seed: str) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == f"digest {run(6).digest}"
+
+
+def test_a_seed_is_the_same_run_in_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "VERSION", "10.20.30.dev40")
+    assert run_seed(5).digest == run(5).digest
 
 
 def test_another_seed_is_another_run() -> None:
@@ -467,6 +474,39 @@ def test_sent_is_told_when_all_bytes_are_taken_and_bytes_keep_their_order() -> N
     answer = b"".join(event.data for event in events if isinstance(event, Received))
     assert int.from_bytes(answer[:4], "big") == len(answer) - 4
     assert answer[4:8] == b"\0\0\0\7"
+
+
+def losses(network: Network, scheduler: Scheduler, client_names: Sequence[str]) -> dict[str, list[int]]:
+    """When each client lost a packet, in 200 s with a packet each 10 ms."""
+    lost_ms: dict[str, list[int]] = {name: [] for name in client_names}
+    for scheduler.now_ms in range(0, 200_000, 10):
+        for name, lost in lost_ms.items():
+            if network.delay_ms(name) >= 20 * network.weather.latency_ms:
+                lost.append(scheduler.now_ms)
+    return lost_ms
+
+
+def test_a_client_of_a_well_network_loses_packets_but_none_in_a_row() -> None:
+    scheduler, network = _network()
+    network.weather = Weather(latency_ms=1.0, losses_apart_ms=SHORTEST_BLOCK_MS)
+    lost_ms = losses(network, scheduler, ["w0", "w1"])
+    for lost in lost_ms.values():
+        assert len(lost) > 25
+        assert all(later - earlier >= SHORTEST_BLOCK_MS for earlier, later in itertools.pairwise(lost))
+    together = sorted(itertools.chain(*lost_ms.values()))
+    assert min(later - earlier for earlier, later in itertools.pairwise(together)) < SHORTEST_BLOCK_MS
+
+
+def test_while_faults_last_packets_are_lost_in_a_row() -> None:
+    scheduler, network = _network()
+    network.weather = Weather(latency_ms=1.0)
+    (lost,) = losses(network, scheduler, ["w0"]).values()
+    assert any(later - earlier <= 100 for earlier, later in itertools.pairwise(lost))
+
+
+def test_every_writer_blocks_for_as_long_as_losses_are_apart() -> None:
+    blocked_ms = {writer.config.max_block_ms for seed in range(100) for writer in make_plan(seed).writers}
+    assert min(blocked_ms) == SHORTEST_BLOCK_MS
 
 
 def _network() -> tuple[Scheduler, Network]:
