@@ -117,11 +117,6 @@ def check_lineage(
         )
     if decision.micro_batch_id == micro_batch_id:
         return
-    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
-    if not missing and not is_next and not allow_lost_state:
-        raise WrittenOtherwise(
-            sink=sink_name, micro_batch_id=decision.micro_batch_id, next_micro_batch_id=micro_batch_id
-        )
     if missing and not allow_lost_state:
         raise CommittedDataMissing(
             sink=sink_name,
@@ -130,4 +125,9 @@ def check_lineage(
             missing=missing,
             next_micro_batch_id=micro_batch_id,
             versioned=versioned,
+        )
+    is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
+    if not is_next and not allow_lost_state:
+        raise WrittenOtherwise(
+            sink=sink_name, micro_batch_id=decision.micro_batch_id, next_micro_batch_id=micro_batch_id
         )

@@ -1665,15 +1665,8 @@ COMMIT: tuple[Mutant, ...] = (
     Mutant(
         "a micro-batch goes on where the one before is not whole",
         LINEAGE,
-        "    if (missing or not is_next) and not allow_lost_state:\n",
-        "    if not is_next and not allow_lost_state:\n",
-        f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
-    ),
-    Mutant(
-        "a micro-batch goes on where the one before is not known",
-        LINEAGE,
-        "    if (missing or not is_next) and not allow_lost_state:\n",
         "    if missing and not allow_lost_state:\n",
+        "    if False:\n",
         f"{TESTS_LINEAGE}::test_what_may_follow_upon_the_last_decision",
     ),
     Mutant(
@@ -2324,8 +2317,8 @@ BATCH_VERSIONS = (
     Mutant(
         "batch versions: an earlier one that is torn is passed over",
         LINEAGE,
-        "    if (missing or not is_next) and not allow_lost_state:\n",
-        "    if ((missing and not versioned) or not is_next) and not allow_lost_state:\n",
+        "    if missing and not allow_lost_state:\n",
+        "    if missing and not versioned and not allow_lost_state:\n",
         f"{TESTS_EXACTLY_ONCE}::test_no_version_that_is_visible_in_part_is_passed_over",
     ),
     Mutant(
@@ -2977,8 +2970,56 @@ PYTHON_API: tuple[Mutant, ...] = (
     ),
 )
 
+STREAM_NAMES = (
+    Mutant(
+        "names: a query inherits the name of another that was in its folder",
+        "kafka_sink/stream_name.py",
+        "        return str(sink) if query_id == self.query_id else None\n",
+        "        return str(sink)\n",
+        "tests/unit/test_stream_name.py::"
+        "test_a_query_that_begins_in_the_folder_of_another_does_not_inherit_its_name",
+    ),
+    Mutant(
+        "names: a file that cannot be read is taken for one that is not there",
+        "kafka_sink/stream_name.py",
+        "        except (OSError, ValueError, LookupError, TypeError) as error:\n"
+        "            raise CheckpointUnusable(file=str(file), reason=_reason(error)) from error\n"
+        "        if version",
+        "        except (OSError, ValueError, LookupError, TypeError):\n            return None\n        if version",
+        "tests/unit/test_stream_name.py::test_a_file_that_is_not_what_was_written_is_no_missing_one",
+    ),
+    Mutant(
+        "names: a stale answer hides that a query began under its earlier name",
+        "kafka_sink/commit/earlier_name.py",
+        '        decision = yield from read_decision(sink, barrier=f"name {query_id}")\n',
+        "        decision = yield from read_decision(sink)\n",
+        "tests/unit/commit/test_earlier_name.py::test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision",
+    ),
+    Mutant(
+        "names: a query that may be about to decide under its earlier name gets another",
+        "kafka_sink/commit/earlier_name.py",
+        "    return decision is None or decision.is_nothing or decision.query_id == query_id\n",
+        "    return decision is not None and decision.query_id == query_id\n",
+        "tests/unit/commit/test_earlier_name.py::test_a_sink_that_has_decided_nothing_may_be_about_to",
+    ),
+    Mutant(
+        "names: a task writes as the sink of another query's checkpoint",
+        SPARKS_PART,
+        "    if plan.query_id not in (None, query_id):\n",
+        "    if False:\n",
+        f"{TESTS_SPARKS_PART}::test_a_task_of_another_query_than_was_planned_for_asks_nobody",
+    ),
+    Mutant(
+        "names: micro-batches that were written otherwise are followed as if exactly-once",
+        LINEAGE,
+        "    if not is_next and not allow_lost_state:\n",
+        "    if False:\n",
+        f"{TESTS_LINEAGE}::test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *FROM_HISTORY, *ACCUMULATOR, *SPLIT, *SENDER, *METADATA, *NETWORK, *SECURITY, *WRITE, *FINGERPRINT, *COMMIT,
     *BY_HAND, *TOPIC_IDS, *FORGETTING, *EXHAUSTION, *BATCH_VERSIONS, *BAD_ROWS_AND_RECEIPTS, *RATE, *ROW_IDENTITY,
-    *PEERS, *PYTHON_API,
+    *PEERS, *PYTHON_API, *STREAM_NAMES,
 )  # fmt: skip

@@ -64,10 +64,15 @@ def test_a_sink_that_has_decided_nothing_may_be_about_to(planned: bool) -> None:
     assert exchange.run(began_as(exchange.sink, "q"))
 
 
+@pytest.mark.parametrize("changes", range(1, 16))
 @pytest.mark.parametrize("reads", [1, 2, 3])
-def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads: int) -> None:
-    exchange = committed()
-    exchange.kafka.stand_still(changes=10, reads=reads)
+def test_a_coordinator_that_stood_still_does_not_hide_the_querys_decision(reads: int, changes: int) -> None:
+    """Another query decided before it."""
+    exchange = Exchange(is_new=True)
+    for query_id in ("another", "q"):
+        facts = exchange.run(two_phase.plan(exchange.sink))
+        exchange.commit(facts, [exchange.task(facts, 0, slot, query_id) for slot in range(2)])
+    exchange.kafka.stand_still(changes, reads)
     assert exchange.run(began_as(exchange.sink, "q"))
 
 

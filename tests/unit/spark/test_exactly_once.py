@@ -17,6 +17,7 @@ from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
 from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
     AbortedRowsOpen,
+    AnotherCheckpoint,
     AttemptFenced,
     BrokersUnreachable,
     ClusterChanged,
@@ -689,6 +690,30 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, _localProperties=conf)
     monkeypatch.setattr(exactly_once.TaskContext, "get", lambda: context)
     return conf
+
+
+def test_a_task_of_another_query_than_was_planned_for_asks_nobody(
+    task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system."""
+    monkeypatch.setattr(exactly_once, "lease_client", lambda config, cluster_id: pytest.fail("asked somebody"))
+    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
+    with pytest.raises(AnotherCheckpoint) as raised:
+        write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
+    assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
+
+
+def test_a_query_that_begins_under_anothers_name_is_told_of_it(
+    found: list[Facts], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    found.append(after(7, "x", query_id="another"))
+    pickle.dumps(KafkaStreamWriter(NAMED, checkpoint=str(tmp_path)))
+    assert "query q begins as sink 'orders', under which query another committed" in caplog.text
+    caplog.clear()
+    found[:] = [after(7, "x", query_id="q")]
+    pickle.dumps(KafkaStreamWriter(NAMED, checkpoint=str(tmp_path)))
+    assert "begins as" not in caplog.text
 
 
 def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
