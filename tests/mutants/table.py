@@ -714,7 +714,7 @@ NETWORK: tuple[Mutant, ...] = (
         f"{PRODUCER}/sender.py",
         "            batch.throttled_ms += more_ms\n",
         "            pass\n",
-        80,
+        140,
     ),
     Mutant(
         "a broker that throttles excuses one that hangs",
