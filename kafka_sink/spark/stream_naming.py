@@ -8,10 +8,7 @@ from dataclasses import replace
 
 from kafka_sink.config import GivenOptions
 from kafka_sink.errors import CheckpointUnusable, MissingOption
-from kafka_sink.stream_name import LocalCheckpoint, StreamName, local_folder, query_name, spelled_name
-
-# As long as a query's id.
-_ANY_ID = "0" * 36
+from kafka_sink.stream_name import DERIVED, LocalCheckpoint, StreamName, local_folder, query_name, spelled_name
 
 
 def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
@@ -59,10 +56,10 @@ def _recorded(name: StreamName, location: str | None) -> StreamName:
 
 
 def expected_name(given: GivenOptions, location: str | None) -> str:
-    """The one that a stream has or, as far as can be told before its start, will have. Raises MissingOption,
+    """The one that a stream has or, before its start, what it will begin with. Raises MissingOption,
     CheckpointUnusable."""
     name = stream_name(given, location)
     is_to_come = location is not None and local_folder(location) is not None and LocalCheckpoint.at(location) is None
     if name is None or (name.is_derived and is_to_come):
-        return query_name(_ANY_ID)
+        return DERIVED
     return name.sink

@@ -539,7 +539,7 @@ def test_validate_a_stream(spark: SparkSession, kafka: LocalKafka, topic: Callab
     once = at(kafka.bootstrap_servers, topic=topic(), deliveryGuarantee="exactly-once", checkpointLocation="/c")
     report = kafka_sink.validate(rows, options=once)
     assert report.ok, report
-    assert re.fullmatch(r"pykafka-[0-9a-f]{16}\*", verdict_of(report, "group acl").where)
+    assert verdict_of(report, "group acl").where == "pykafka-*"
     with pytest.raises(MissingColumn):
         kafka_sink.validate(frame.drop("value"), options=once)
     with pytest.raises(UnknownOption):

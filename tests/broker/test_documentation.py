@@ -364,10 +364,10 @@ def test_transactions_are_looked_at_repaired_and_aborted(
     )  # fmt: skip
     assert query.awaitTermination(DEADLINE_S)
     replaced = {"localhost:9092": kafka.bootstrap_servers, "--prefix orders": f"--prefix {name}"}
-    more = {"/data/orders": f"{tmp_path}/checkpoint", "--prefix pykafka-": f"--prefix {name}"}
+    more = {"/data/checkpoints/orders": f"{tmp_path}/checkpoint"}
     looked = run_bash("docs/operations.md", "When a transaction is left open", 0, replaced | more, tmp_path)
     assert looked.returncode == 0, looked.stdout
-    assert "in step" in looked.stdout
+    assert f"\n{name} " in looked.stdout and "in step" in looked.stdout
     ended = run_bash("docs/operations.md", "When a transaction is left open", 1, replaced, tmp_path)
     assert ended.returncode == 0, ended.stdout
     assert committed(kafka, name) == ALL_ONCE

@@ -75,9 +75,8 @@ def test_a_stream_without_a_name_and_a_checkpoint_is_refused() -> None:
 
 
 def test_before_its_start_a_stream_is_expected_to_be_named_by_its_query(location: str, tmp_path: Path) -> None:
-    length = len(query_name(QUERY))
     for to_come in (location, str(tmp_path / "not yet there")):
-        assert expected_name(GIVEN, to_come).startswith("pykafka-0") and len(expected_name(GIVEN, to_come)) == length
+        assert expected_name(GIVEN, to_come) == "pykafka-"
     assert expected_name(GIVEN, "s3://bucket/checkpoint") == spelled_name("s3://bucket/checkpoint")
     assert expected_name(NAMED, location) == "orders"
     name_stream(GIVEN, location, lambda earlier, query_id: False)
