@@ -141,7 +141,7 @@ COMMITS_THE_REST = (
 )
 # Of one fact: beyond what any text of this package's own takes.
 MAX_FACT_CHARACTERS = 4_000
-NOT_BEGUN = "No row is lost, and none of this run was written: once that is mended, run it again."
+NOT_BEGUN = "No row is lost, and none of this run was written: once that is fixed, run it again."
 STOPPED = "No row of this run becomes visible, and the query's offsets do not advance."
 WRITE_STOPPED = "No row of this run becomes visible."
 LASTS_TOO_LONG = "If micro-batches take that long, make them smaller, or raise"
@@ -180,13 +180,13 @@ _SAID_OF_A_BATCH = {
         "would be another write. This finishes it if it was decided, and says so if it was not: {repair}.",
     },
     NOT_RECORDED: {
-        WriteKind.VERSION: "No row is lost; for Spark the write has failed: once that is mended, run it again with the "
+        WriteKind.VERSION: "No row is lost; for Spark the write has failed: once that is fixed, run it again with the "
         "same txnAppId and txnVersion, which writes nothing again.",
         WriteKind.BATCH: "No row is lost, though for Spark the write has failed: do not run it again, that would be "
         "another write and double every row. This ends what hides them: {repair}.",
     },
     NOT_BEGUN: {
-        WriteKind.VERSION: "No row is lost, and none of this version was written: once that is mended, run it again "
+        WriteKind.VERSION: "No row is lost, and none of this version was written: once that is fixed, run it again "
         "with the same txnAppId and txnVersion.",
     },
     COMMITS_THE_REST: {
@@ -448,7 +448,7 @@ class WriteWouldFail(KafkaSinkError):
         self.failures = failures
         more = f" It is the first of {failures} failures." if failures > 1 else ""
         super().__init__(
-            f"the write would fail: step {step!r} of {where}: {found}. To mend it: {remedy}.{more} "
+            f"the write would fail: step {step!r} of {where}: {found}. To fix it: {remedy}.{more} "
             f"kafka_sink.validate shows all steps. {NOTHING_SENT}"
         )
 
@@ -544,7 +544,7 @@ class ValueNotInSchema(BadRow):
         self.column = column
         self.problem = problem
         super().__init__(
-            f"a row does not fit its schema: column {column!r} {problem}. Mend or filter such rows, or change the "
+            f"a row does not fit its schema: column {column!r} {problem}. Correct or filter such rows, or change the "
             f"schema; the option badRows does not see them, as they never reach the sink. {REPLAY}"
         )
 
@@ -580,7 +580,7 @@ class TooManyBadRows(KafkaSinkError):
         )
         super().__init__(
             f"{sum(self.counts.values())} of {rows} rows cannot be written to Kafka ({reasons}); {limit} allows "
-            f"{allowed}.{which} Mend the rows, or raise {limit}. {after}"
+            f"{allowed}.{which} Correct the rows, or raise {limit}. {after}"
         )
 
 
@@ -655,7 +655,7 @@ class RegistryRefused(RegistryError):
 _REGISTRY_HINTS = {
     401: "Check basic.auth.user.info, or whatever else the registry's conf has to show who you are.",
     403: "Have this user be allowed to read and write the subject; with auto.register.schemas=false to read it.",
-    422: "The registry cannot read the schema: mend it.",
+    422: "The registry cannot read the schema: correct it.",
 }
 
 
@@ -721,7 +721,7 @@ class BrokersUnreachable(ClusterError):
         self.step, self.where, self.remedy = (quoted(text, MAX_FACT_CHARACTERS) for text in (step, where, remedy))
         self._replace(
             _REACH,
-            f"Looked at from this host, step {step!r} of {self.where} fails: {quoted(found)}. To mend it: "
+            f"Looked at from this host, step {step!r} of {self.where} fails: {quoted(found)}. To fix it: "
             f"{self.remedy}. {command}",
         )
 
@@ -749,7 +749,7 @@ class TlsFailed(ClusterError):
         self.step = step
         self.advice = advice
         super().__init__(
-            f"no secure connection to {broker}: {step}. To mend it: {advice}. Neither credentials nor rows went over "
+            f"no secure connection to {broker}: {step}. To fix it: {advice}. Neither credentials nor rows went over "
             f"it. {REPLAY}"
         )
 
@@ -802,7 +802,7 @@ class TopicNotCreated(ClusterError):
         self.reason = reason
         self.remedy = remedy
         super().__init__(
-            f"createTopics is set, and topic {topic!r} was not created: {reason}. To mend it: {remedy}. {NOTHING_SENT}"
+            f"createTopics is set, and topic {topic!r} was not created: {reason}. To fix it: {remedy}. {NOTHING_SENT}"
         )
 
 
@@ -893,7 +893,7 @@ class RecordsUnreadable(ClusterError):
         self.what = what
         super().__init__(
             f"{what} cannot be read: {reason}. Nothing is lost by that, and what was not read is not proven: once it "
-            "is mended, verify again."
+            "is fixed, verify again."
         )
 
 
@@ -1641,8 +1641,8 @@ class ReceiptNotWritten(ExactlyOnceError):
         self.path = path = redacted(path)
         self.reason = reason
         super().__init__(
-            f"the receipt {path} cannot be written, and nothing becomes visible without one: {reason}. Mend that, or "
-            f"remove receiptsPath. {NOTHING_VISIBLE}"
+            f"the receipt {path} cannot be written, and nothing becomes visible without one: {reason}. Correct "
+            f"that, or remove receiptsPath. {NOTHING_VISIBLE}"
         )
 
 

@@ -59,8 +59,8 @@ _OF_DATA = re.compile(
     r"|Spark does not record|would leave the micro-batch visible in part"
 )
 _ADVICE = re.compile(
-    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Mend|Name|Never|Or|Put|"
-    r"Raise|Read|Register|Rename|Run|Set|Stop|Write with|To go on|To mend it|To write|Use|Exactly-once writes need|"
+    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Name|Never|Or|Put|"
+    r"Raise|Read|Register|Rename|Run|Set|Stop|Write with|To go on|To fix it|To write|Use|Exactly-once writes need|"
     r"Idempotent writes need|It holds no records|Options of the Kafka client|This is a defect|They are needed|"
     r"A continuous trigger|set|use|install|try)\b|<(instead|hint|advice)>"
 )
@@ -74,10 +74,10 @@ _DO = {
     "InvalidArgument": "As the reason says.",
     "RegistryExtraMissing": "That, or send the packages along with the job. If an executor lacks it, the message "
     "says *sent again*.",
-    "SchemaUnreadable": "Mend the schema that was given; without one it is derived from the columns.",
+    "SchemaUnreadable": "Correct the schema that was given; without one it is derived from the columns.",
     "ReceiptsPathUnusable": "Name a folder that the driver can make.",
     "HeaderKeyNull": "Give the header a key, or filter such rows out.",
-    "RecordsUnreadable": "Mend what the reason names.",
+    "RecordsUnreadable": "Correct what the reason names.",
     "TopicRecreated": "Write the rows of earlier writes again, if they are needed.",
     "ProducerClosed": "Nothing, if it comes once: the next attempt has a new producer.",
     "CommitOutcomeUnknown": "Restart the stream. A batch write without `txnAppId`: run the command in the message; "

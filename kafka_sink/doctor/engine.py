@@ -412,5 +412,5 @@ def _tries() -> Iterator[None]:
 
 
 def first_failure(report: Report) -> Verdict | None:
-    """That which a user has to mend first, as seen from here."""
+    """What a user has to fix first, as seen from here."""
     return next((verdict for verdict in report.failures if verdict.seen_from == DRIVER), None)

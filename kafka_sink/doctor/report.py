@@ -2,7 +2,7 @@
 
     VERDICT  STEP      WHERE                 FOUND
     FAILED   tcp       kafka-1:9092          nothing listens there (Connection refused)
-                                             to mend it: ...
+                                             to fix it: ...
 
 Pure. A finding's texts come from verdicts, never from options, so that no secret can be in them.
 """
@@ -114,7 +114,7 @@ class Report:
         heads, rows = self._cells()
         for row, verdict in zip(rows, self.verdicts, strict=True):
             if verdict.finding.remedy:
-                row[-1] += f"\nto mend it: {verdict.finding.remedy}"
+                row[-1] += f"\nto fix it: {verdict.finding.remedy}"
         return "\n".join([*table(heads, rows, width, TEXT_CHARACTERS), "", self.summary])
 
     def document(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_warnings_are_no_failure(found: list[Verdict], capsys: pytest.CaptureFix
     assert "1 OK, 1 WARNING" in capsys.readouterr().out
     found.append(Verdict("tcp", "b:9092", failed("refused", "check the port")))
     assert main(SERVERS) == FAILED
-    assert "to mend it: check the port" in capsys.readouterr().out
+    assert "to fix it: check the port" in capsys.readouterr().out
 
 
 def test_a_document_for_scripts(found: list[Verdict], capsys: pytest.CaptureFixture[str]) -> None:

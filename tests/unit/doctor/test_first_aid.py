@@ -39,7 +39,7 @@ def test_the_first_failure_is_in_the_error(examined: list[Verdict]) -> None:
     error = unreachable()
     look_at_hosts(error, config().producer)
     assert (error.step, error.where, error.remedy) == ("tcp", "b:9092", "check the port")
-    assert "step 'tcp' of b:9092 fails: nothing listens. To mend it: check the port. All steps, " in str(error)
+    assert "step 'tcp' of b:9092 fails: nothing listens. To fix it: check the port. All steps, " in str(error)
     assert "`pykafka check --bootstrap-servers b:9092`. Rows" in str(error)
     assert "Check kafka.bootstrap.servers, and" not in str(error)
     assert str(error).endswith(REPLAY)
@@ -117,7 +117,7 @@ def test_what_was_refused_is_an_error_and_what_was_not_reached_is_the_writes_aff
     asked, findings = made
     findings += [skipped("because of cluster"), failed("not allowed", "add the ACL"), ok("made")]
     ensure_topic(config(createTopics="true"))
-    with pytest.raises(TopicNotCreated, match=r"not allowed\. To mend it: add the ACL") as refused:
+    with pytest.raises(TopicNotCreated, match=r"not allowed\. To fix it: add the ACL") as refused:
         ensure_topic(config(createTopics="true"))
     assert (refused.value.topic, refused.value.reason, refused.value.remedy) == ("t", "not allowed", "add the ACL")
     ensure_topic(config(createTopics="true"))

@@ -27,10 +27,10 @@ def test_the_table() -> None:
         "VERDICT  STEP         WHERE         FOUND\n"
         "OK       dns          kafka-1:9092  10.0.0.1\n"
         "FAILED   tcp          kafka-1:9092  refused\n"
-        "                                    to mend it: check the <port>\n"
+        "                                    to fix it: check the <port>\n"
         "SKIPPED  tls          kafka-1:9092  because of tcp\n"
         "WARNING  replication  topic t       replication factor 1\n"
-        "                                    to mend it: raise it\n"
+        "                                    to fix it: raise it\n"
         "\n"
         "1 OK, 1 WARNING, 1 FAILED, 1 SKIPPED"
     )
