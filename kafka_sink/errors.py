@@ -280,13 +280,21 @@ class ConfigError(KafkaSinkError):
 
 
 class UnknownOption(ConfigError):
-    def __init__(self, *, option: str, nearest: Sequence[str] = ()) -> None:
+    """`spelling`: how names are spelled where this one was given."""
+
+    def __init__(
+        self,
+        *,
+        option: str,
+        nearest: Sequence[str] = (),
+        spelling: str = "Options of the Kafka client start with 'kafka.'",
+    ) -> None:
         self.option = option = redacted(option)
         self.nearest = tuple(nearest)
         hint = f" Did you mean {' or '.join(repr(name) for name in self.nearest)}?" if self.nearest else ""
         super().__init__(
-            f"unknown option {option!r}.{hint} Options of the Kafka client start with 'kafka.'; "
-            f"the command `pykafka explain` lists all options. {NOTHING_SENT}"
+            f"unknown option {option!r}.{hint} {spelling}; the command `pykafka explain` lists all options. "
+            f"{NOTHING_SENT}"
         )
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from kafka_sink.config import EXACTLY_ONCE
-from kafka_sink.errors import InvalidArgument
+from kafka_sink.errors import InvalidArgument, UnknownOption
 from kafka_sink.options import OPTIONS, SPARK_OPTIONS, option_named
 from kafka_sink.spark.validation import option_text
 
@@ -31,6 +32,7 @@ def _snake(name: str) -> str:
 ARGUMENTS = ("exactly_once", "co_partition", "order_by", "output_mode")
 # test_words.py: no two options have the same word.
 NAME_OF_WORD = {_snake(name): name for name in (*(option.name for option in OPTIONS), *SPARK_OPTIONS)}
+_SPELLING = "As an argument an option is in snake case, without 'kafka.'"
 _SPARKS_OWN = {name.lower(): name for name in SPARK_OPTIONS}
 
 
@@ -53,7 +55,12 @@ def _name_of(word: str) -> str:
         return NAME_OF_WORD[word]
     if word not in ARGUMENTS and _snake(word) in ARGUMENTS:
         raise InvalidArgument(argument=word, reason=f"it is spelled {_snake(word)}.")
-    name = _name(word)
+    try:
+        name = _name(word)
+    except UnknownOption as unknown:
+        nearest = get_close_matches(word, (*NAME_OF_WORD, *ARGUMENTS), n=2, cutoff=0.75)
+        nearest = nearest or [_snake(each) for each in unknown.nearest]
+        raise UnknownOption(option=word, nearest=nearest, spelling=_SPELLING) from None
     raise InvalidArgument(
         argument=word, reason=f"it is spelled {_snake(name)}; options={{{name!r}: ...}} takes the option's own name."
     )

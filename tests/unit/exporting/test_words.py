@@ -104,9 +104,26 @@ def test_options_have_their_own_names_in_any_case() -> None:
             said(options={word: "x"})
 
 
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [
+        ("bootstrap_server", ("bootstrap_servers",)),
+        ("checkpoint_locaton", ("checkpoint_location",)),
+        ("exactly_onse", ("exactly_once",)),
+        ("kafka_linger_ms", ("linger_ms",)),
+    ],
+)
+def test_a_misspelled_argument_is_told_the_nearest(word: str, nearest: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownOption, match="As an argument an option is in snake case") as unknown:
+        sink_options("orders", exactly_once=False, options={}, words={word: "x"})
+    assert (unknown.value.option, unknown.value.nearest) == (word, nearest)
+    with pytest.raises(UnknownOption, match="Options of the Kafka client start with"):
+        sink_options("orders", exactly_once=False, options={"kafka.lingerms": 5}, words={})
+
+
 def test_what_no_write_takes_no_export_takes() -> None:
     with pytest.raises(UnknownOption) as unknown:
         said(lingerms=5)
-    assert unknown.value.nearest == ("kafka.linger.ms",)
+    assert unknown.value.nearest == ("linger_ms",)
     with pytest.raises(RefusedOption):
         said(options={"kafka.interceptor.classes": "x"})
