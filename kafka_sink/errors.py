@@ -464,24 +464,77 @@ class WriteWouldFail(KafkaSinkError):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
+_LEAVE_OUT = "Or set badRows=drop or deadLetter, which leave such rows out and write the others."
+_LEAVE_OUT_LARGE = (
+    f"{_LEAVE_OUT[:-1]}; they know the topic's own limit with the ACL TOPIC DESCRIBE_CONFIGS for {PRINCIPAL}."
+)
+
+
 class BadRow(KafkaSinkError):
-    """One row cannot become a Kafka record. It was not sent; rows before it may have been."""
+    """One row cannot become a Kafka record. It was not sent; rows before it may have been.
+
+    `row`: its number among the rows that its task was given, from 0; `spark_partition`: the task's; `key_bytes`: the
+    length of its key. Each is None where nobody knows, the last one also where the row has no key.
+    """
+
+    topic: str | None = None
+    row: int | None = None
+    spark_partition: int | None = None
+    key_bytes: int | None = None
+
+    def located(self, *, row: int, topic: str | None, key_bytes: int | None) -> None:
+        """Takes in which row it is. The key itself is not told: what is in rows is in no message."""
+        self.row = row
+        self.key_bytes = key_bytes
+        of = ""
+        if self.topic is None and topic is not None:
+            self.topic = topic
+            of = f" for topic {topic!r}"
+        self.args = (f"row {row} (from 0) of {_ITS_TASK}{of}, {_key_of(key_bytes)}: {self}",)
+
+    def in_spark_partition(self, number: int) -> None:
+        self.spark_partition = number
+        self._replace(_ITS_TASK, f"Spark partition {number}")
+
+
+_ITS_TASK = "its task's input"
+
+
+def _key_of(key_bytes: int | None) -> str:
+    return "without a key" if key_bytes is None else f"with a key of {key_bytes} bytes"
 
 
 class RecordTooLarge(BadRow):
     """`limit`: the setting that is in the way. `max_bytes` is None for one of the brokers', as a refusal does not tell
-    it; `size_bytes` is then with compression, as it was sent."""
+    it; `size_bytes` is then with compression, as it was sent. `partition`, `timestamp_ms`: of a row that was sent,
+    whose number is not known any more."""
 
-    def __init__(self, *, topic: str, size_bytes: int, max_bytes: int | None, limit: str) -> None:
+    def __init__(
+        self,
+        *,
+        topic: str,
+        size_bytes: int,
+        max_bytes: int | None,
+        limit: str,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        key_bytes: int | None = None,
+    ) -> None:
         self.topic = topic
         self.size_bytes = size_bytes
         self.max_bytes = max_bytes
-        what = f"a row for topic {topic!r} takes {size_bytes} bytes as a record batch of its own"
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.key_bytes = key_bytes
+        which = f"a row for topic {topic!r}"
+        if partition is not None:
+            which += f" partition {partition}, {_key_of(key_bytes)} and of timestamp {timestamp_ms} ms from 1970,"
+        what = f"{which} takes {size_bytes} bytes as a record batch of its own"
         if max_bytes is None:
             happened = f"{what}, and the partition's leader refused it: {limit} allows less. Raise that setting"
         else:
             happened = f"{what}; {limit} allows {max_bytes}. Raise {limit} (and the topic's max.message.bytes)"
-        super().__init__(f"{happened}, or make the row smaller. {REPLAY}")
+        super().__init__(f"{happened}, or make the row smaller. {_LEAVE_OUT_LARGE} {REPLAY}")
 
 
 class PartitionOutOfRange(BadRow):
@@ -491,7 +544,8 @@ class PartitionOutOfRange(BadRow):
         self.partition_count = partition_count
         super().__init__(
             f"a row names partition {partition} of topic {topic!r}, which has partitions 0 to {partition_count - 1}. "
-            f"Correct the 'partition' column, or leave it null to let the partitioner decide. {REPLAY}"
+            f"Correct the 'partition' column, or leave it null to let the partitioner decide. "
+            f"{_LEAVE_OUT} {REPLAY}"
         )
 
 
@@ -499,8 +553,7 @@ class TopicNull(BadRow):
     def __init__(self) -> None:
         super().__init__(
             "a row has no topic: its 'topic' column is null or empty and the 'topic' option is not set. Set the "
-            "option, or filter "
-            f"such rows out. {REPLAY}"
+            f"option, or filter such rows out. {_LEAVE_OUT} {REPLAY}"
         )
 
 
@@ -511,7 +564,8 @@ class TopicNameInvalid(BadRow):
         self.topic = topic[:LONGEST]
         super().__init__(
             f"{self.topic!r} is not a name a Kafka topic can have: 1 to {LONGEST} letters, digits, '.', '_' or '-', "
-            f"and not '.' or '..'. Correct the 'topic' column, or filter such rows out. {REPLAY}"
+            f"and not '.' or '..'. Correct the 'topic' column, or filter such rows out. {_LEAVE_OUT} "
+            f"{REPLAY}"
         )
 
 
@@ -519,8 +573,7 @@ class HeaderKeyNull(BadRow):
     def __init__(self) -> None:
         super().__init__(
             "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
-            "header "
-            f"values are fine. {REPLAY}"
+            f"header values are fine. Give the header a key, or filter such rows out. {_LEAVE_OUT} {REPLAY}"
         )
 
 
@@ -529,7 +582,7 @@ class HeaderKeyNotUtf8(BadRow):
         super().__init__(
             "a row has a header whose key is not UTF-8. Kafka's header keys are text, and some consumers cannot read "
             "past a record whose keys are not; header values may be any bytes. Make the key of text, or filter such "
-            f"rows out. {REPLAY}"
+            f"rows out. {_LEAVE_OUT} {REPLAY}"
         )
 
 
@@ -541,7 +594,7 @@ class TimestampOutOfRange(BadRow):
             f"a row's timestamp is {timestamp} {unit} from 1970. Kafka's timestamps are milliseconds since 1970 in 64 "
             f"bits and not negative: brokers cannot compact or recompress such records, and -1 means that there is "
             f"none. Put the time into the value and leave the 'timestamp' column null, for the time of the write. "
-            f"{REPLAY}"
+            f"{_LEAVE_OUT} {REPLAY}"
         )
 
 

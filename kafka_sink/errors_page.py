@@ -45,6 +45,12 @@ _SECTIONS = (
     ("Other", KafkaSinkError),
     ("The local broker", errors.LocalKafkaError),
 )
+_WHICH_ROW = """\
+A message names the row in front: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
+It is counted among the rows that the task was given, behind interceptors. The key itself is in no message. To see the
+row, when the DataFrame gives the same rows in the same order again: `df.withColumn("at",
+F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`; with `badRows=deadLetter` it is in the dead letter
+topic. A row that only its leader found too large is named by partition and timestamp."""
 # What many messages say alike is said once, above the tables.
 _OFTEN = (
     ("Nothing sent", NOTHING_SENT),
@@ -76,7 +82,6 @@ _DO = {
     "says *sent again*.",
     "SchemaUnreadable": "Correct the schema that was given; without one it is derived from the columns.",
     "ReceiptsPathUnusable": "Name a folder that the driver can make.",
-    "HeaderKeyNull": "Give the header a key, or filter such rows out.",
     "RecordsUnreadable": "Correct what the reason names.",
     "TopicRecreated": "Write the rows of earlier writes again, if they are needed.",
     "ProducerClosed": "Nothing, if it comes once: the next attempt has a new producer.",
@@ -108,6 +113,8 @@ def page() -> str:
     parts = ["# Errors", _INTRODUCTION, "## Is the data safe?", _what_is_often_said()]
     for title, classes in by_section():
         parts += [f"## {title}", _table(classes)]
+        if issubclass(classes[0], errors.BadRow):
+            parts.append(_WHICH_ROW)
         if issubclass(classes[0], errors.ExactlyOnceError):
             parts += [_of_batch_writes(), _of_refusals()]
     return "\n\n".join(parts) + "\n"

@@ -24,6 +24,7 @@ from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import (
     BadRow,
     DeadLetterTopicNamed,
+    KafkaSinkError,
     PartitionOutOfRange,
     RecordTooLarge,
     TopicRecreated,
@@ -31,7 +32,7 @@ from kafka_sink.errors import (
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRowTally
 from kafka_sink.producer.core import codec_of
-from kafka_sink.producer.judgement import TopicLimits
+from kafka_sink.producer.judgement import TopicLimits, TopicRules
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import RateLimit
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
@@ -39,7 +40,17 @@ from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router, RowTopics
 from kafka_sink.producer.runs import PackedRuns, Runs
 from kafka_sink.producer.statistics import WriteStatistics
-from kafka_sink.records.bad_rows import GOOD, Reason, Reasons, columns_for_fingerprint, judge_values, plain
+from kafka_sink.records.bad_rows import (
+    GOOD,
+    Reason,
+    Reasons,
+    columns_for_fingerprint,
+    judge_values,
+    key_bytes,
+    named_topics,
+    plain,
+    topic_of,
+)
 from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, dead_letters
@@ -151,8 +162,9 @@ class Write:
             self._check_sizes(rows, self._limits.least)
             # Nothing is known of topics where a bad row ends the write.
             is_refused = self._limits.refuses_any(columns, topics.names, topics.index, wall_clock_ms())
-        except BadRow:
+        except BadRow as error:
             if self._bad_rows is None:
+                self._locate(error, arrow_batch, started_ms)
                 raise
             is_refused = True
         if is_refused and self._bad_rows is not None:
@@ -216,6 +228,30 @@ class Write:
                 max_bytes=max_bytes,
                 limit="kafka.max.request.size",
             )
+
+    def _locate(self, error: BadRow, arrow_batch: pa.RecordBatch, started_ms: int) -> None:
+        """Says in `error`, which ends the write, which row of the slice it is about."""
+        batch, reason = plain(arrow_batch), Reason[type(error).__name__]
+        reasons, sizes = judge_values(batch, topic_option=self._topic is not None), None
+        try:
+            if reason not in reasons:
+                names = named_topics(arrow_batch) if self._topic is None else {self._topic}
+                # Of topics' own limits nothing is known here.
+                self._limits.learn(dict.fromkeys(self._limits.unknown(names), TopicRules()))
+                reasons, sizes = self._judge(batch, started_ms)
+        except KafkaSinkError:
+            # The cluster's; the row's came first.
+            return
+        bad = np.flatnonzero(reasons == reason)
+        if not bad.size:
+            return
+        # The error about sizes is of the largest row, any other of the first.
+        place = int(bad[0] if sizes is None or reason != Reason.RecordTooLarge else bad[sizes[bad].argmax()])
+        error.located(
+            row=self.record_count + place,
+            topic=self._topic or topic_of(batch, place),
+            key_bytes=key_bytes(batch, place),
+        )
 
     # --- bad rows -----------------------------------------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ from kafka_sink.protocol.requests import (
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at
+from kafka_sink.records.sent_rows import key_bytes_of
 
 # The option's value -> what a Produce request says.
 ACKS = {"all": -1, "1": 1, "0": 0}
@@ -702,11 +703,16 @@ def _refusal(
     if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailed(topic=topic)
     if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+        # Alone, as a batch of several is split.
+        ((timestamp_ms, body),) = records_at(batch.records(codec), batch.base_timestamp, [0])
         return RecordTooLarge(
             topic=topic,
             size_bytes=batch.size_bytes,
             max_bytes=None,
             limit="the topic's max.message.bytes (where it has none, the brokers' message.max.bytes)",
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            key_bytes=key_bytes_of(body),
         )
     first = next((each for each in result.refused if 0 <= each.place < batch.record_count), None)
     return ProduceRejected(

@@ -117,6 +117,20 @@ def named_topics(batch: pa.RecordBatch) -> set[str]:
     return set(rows.column("topic").filter(pa.array(good)).unique().to_pylist())
 
 
+def topic_of(rows: pa.RecordBatch, row: int) -> str | None:
+    """What the row (of `plain` rows) names as its topic. None: nothing that can be one."""
+    topic = _column(rows, "topic")
+    name = None if topic is None else as_binary(topic)[row].as_py()
+    return name.decode() if name is not None and is_utf8(name) and is_topic_name(name.decode()) else None
+
+
+def key_bytes(rows: pa.RecordBatch, row: int) -> int | None:
+    """How long the key of the row (of `plain` rows) is. None: it has no key."""
+    key = _column(rows, "key")
+    length: int | None = None if key is None else pc.binary_length(key)[row].as_py()
+    return length
+
+
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     """None also where it has no types to look at."""
     place = rows.schema.get_field_index(name)

@@ -43,6 +43,12 @@ def rows_before(sent: Iterable[SentRow], *, added_headers: int) -> pa.RecordBatc
     )
 
 
+def key_bytes_of(body: bytes) -> int | None:
+    """How long the key is. None: there is none."""
+    key = _Reader(body).text()
+    return None if key is None else len(key)
+
+
 def _entries(headers: list[tuple[bytes | None, bytes | None]]) -> list[dict[str, bytes | None]]:
     return [{"key": key, "value": value} for key, value in headers]
 

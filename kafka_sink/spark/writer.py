@@ -25,7 +25,7 @@ from kafka_sink.client import lease
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, complete, over_conf
 from kafka_sink.doctor.first_aid import ensure_topic
-from kafka_sink.errors import NotPlanned, TableUnsupported, WriteKind
+from kafka_sink.errors import BadRow, NotPlanned, TableUnsupported, WriteKind
 from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.failures import told_to_spark
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows, finish
@@ -73,6 +73,8 @@ def write_task(
                 receipt = write_slot(options, plan, chain, arrow_batches)
     # Whatever it was, also Spark's own: interceptors are told and the task fails with it.
     except Exception as error:
+        if isinstance(error, BadRow) and (context := TaskContext.get()) is not None:
+            error.in_spark_partition(context.partitionId())
         chain.on_acknowledgement((), error)
         raise
     else:

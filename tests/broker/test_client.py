@@ -219,12 +219,15 @@ def test_a_row_over_a_topics_limit_names_the_setting(
     name = topic(1, config={"max.message.bytes": "1000"})
     write = producer.begin(topic=name)
     large = random.Random(1).randbytes(3_000)
+    before_ms = time.time() * 1000
     write.append(rows([b"%064d" % n for n in range(100)] + [large] + [b"%064d" % n for n in range(100)]))
     with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes") as failure:
         write.finish()
     assert failure.value.topic == name
     assert 3_000 < failure.value.size_bytes < 3_100
     assert failure.value.max_bytes is None
+    assert (failure.value.partition, failure.value.key_bytes) == (0, None)
+    assert before_ms - 1 <= (failure.value.timestamp_ms or 0) <= time.time() * 1000
 
 
 def test_the_first_batches_of_a_new_producer_to_a_new_topic_arrive_in_order(

@@ -322,12 +322,14 @@ def test_a_row_that_is_too_large_is_an_error_with_its_size_and_without_its_paylo
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
-    frame = spark.range(1).selectExpr("repeat('secret', 300000) AS value")
+    large = "if(id = 7, repeat('secret', 300000), 'small')"
+    frame = spark.range(0, 10, 1, 2).selectExpr("concat('alice-', id) AS key", f"{large} AS value")
     message = failure_of(frame, **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name})
     assert "RecordTooLarge" in message
     assert "kafka.max.request.size" in message
-    assert "secretsecret" not in message
-    assert in_topic(spark, kafka, name).count() == 0
+    assert "row 2 (from 0) of Spark partition 1, with a key of 7 bytes: a row for topic" in message
+    assert "badRows=drop or deadLetter" in message
+    assert "secretsecret" not in message and "alice" not in message
 
 
 def test_an_explicit_partition_that_does_not_exist_is_a_bad_row(

@@ -15,7 +15,14 @@ import pytest
 
 from given_rows import ALL, PLAIN_TYPES, Given, batch_of
 from kafka_sink import write as write_module
-from kafka_sink.errors import PartitionOutOfRange, RecordTooLarge, TooManyBadRows, TopicRecreated
+from kafka_sink.errors import (
+    BadRow,
+    BrokersUnreachable,
+    PartitionOutOfRange,
+    RecordTooLarge,
+    TooManyBadRows,
+    TopicRecreated,
+)
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
 from kafka_sink.producer.judgement import TopicRules
@@ -114,6 +121,78 @@ def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
         write.append(pa.record_batch({"value": pa.array([b"small", bytes(2_000)])}))
     assert failure.value.size_bytes > 2_000
     assert write.finish() == ()
+
+
+# --- which row it was -------------------------------------------------------------------------------------------------
+
+KEY = b"alice@example.com"
+
+
+def failing(batch: pa.RecordBatch, *, topic: str | None = "t") -> BadRow:
+    """The error of a write that had 3 rows before."""
+    write = Write(GrowingTopic(2, then=2), topic=topic, partitioner="murmur2", fingerprint=None)  # type: ignore[arg-type]
+    write.append(pa.record_batch({"value": pa.array([b""] * 3), "topic": pa.array(["t"] * 3)}))
+    with pytest.raises(BadRow) as failure:
+        write.append(batch)
+    assert KEY.decode() not in str(failure.value)
+    return failure.value
+
+
+def test_the_largest_row_is_named() -> None:
+    values, keys = [b"", bytes(2_000_000), bytes(3_000_000), b""], [None, b"k", KEY, None]
+    error = failing(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}))
+    assert isinstance(error, RecordTooLarge) and error.size_bytes > 3_000_000
+    assert (error.row, error.topic, error.key_bytes) == (5, "t", len(KEY))
+    said = "row 5 (from 0) of its task's input, with a key of 17 bytes: a row for topic 't' takes"
+    assert str(error).startswith(said)
+    error.in_spark_partition(7)
+    assert str(error).startswith("row 5 (from 0) of Spark partition 7, with")
+    assert error.spark_partition == 7 and "badRows=drop or deadLetter" in str(error)
+
+
+def test_the_first_row_whose_partition_is_not_there_is_named() -> None:
+    error = failing(explicit(1, 9, 0, 9))
+    assert isinstance(error, PartitionOutOfRange)
+    assert (error.row, error.key_bytes) == (4, None)
+    assert "input, without a key: a row names partition 9" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("topic", "columns", "row"),
+    [
+        ("t", {"timestamp": pa.array([None, 5, -1], pa.timestamp("us"))}, 2),
+        (None, {"topic": pa.array(["t", None, "t"])}, 1),
+        (None, {"topic": pa.array(["t", "no topic", ""])}, 1),
+    ],
+)
+def test_a_row_is_named_by_its_values_alone(topic: str | None, columns: dict[str, pa.Array], row: int) -> None:
+    rows = {"value": pa.array([b"v"] * 3), "key": pa.array([b"a", b"bc", KEY]), **columns}
+    error = failing(pa.record_batch(rows), topic=topic)
+    assert (error.row, error.key_bytes) == (3 + row, [1, 2, len(KEY)][row])
+
+
+def test_a_row_with_a_topic_of_its_own_is_named_with_it() -> None:
+    timestamp = pa.array([None, -1], pa.timestamp("us"))
+    rows = pa.record_batch({"value": pa.array([b"v"] * 2), "topic": pa.array(["t", "u"]), "timestamp": timestamp})
+    error = failing(rows, topic=None)
+    assert (error.row, error.topic) == (4, "u")
+    assert str(error).startswith("row 4 (from 0) of its task's input for topic 'u', without a key: a row's timestamp")
+
+
+def test_a_cluster_that_does_not_answer_again_leaves_the_error_as_it_was() -> None:
+    topic = GrowingTopic(2, then=2)
+    write = write_to(topic)
+    asked = iter([topic.await_topics])
+
+    def once(*arguments: Any, **named: Any) -> Any:
+        for answer in asked:
+            return answer(*arguments, **named)
+        raise BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error="")
+
+    topic.await_topics = once  # type: ignore[method-assign]
+    with pytest.raises(PartitionOutOfRange) as failure:
+        write.append(explicit(0, -1))
+    assert (failure.value.row, str(failure.value)[:21]) == (None, "a row names partition")
 
 
 def test_a_partition_that_is_not_known_is_asked_about_before_the_row_is_bad() -> None:

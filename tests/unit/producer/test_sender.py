@@ -1178,6 +1178,8 @@ def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
     assert failure.topic == "t"
     assert failure.max_bytes is None
     assert failure.size_bytes == len(wire(request)[0])
+    assert (failure.row, failure.partition, failure.key_bytes) == (None, 0, None)
+    assert f"partition 0, without a key and of timestamp {failure.timestamp_ms} ms from 1970, takes" in str(failure)
     for words in ("max.message.bytes", "message.max.bytes", str(failure.size_bytes)):
         assert words in str(failure)
     assert "AAA" not in str(failure)
