@@ -55,7 +55,7 @@ test-all: test test-long  ## run all tests, and those that show the same over an
 
 .PHONY: test-long
 test-long: java $(WHEEL)  ## run security, commands and rates over an older broker too, and for longer
-	$(BIN)/pytest -m long tests/broker $(ARGS)
+	$(BIN)/pytest -m long tests/integration $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
@@ -80,7 +80,7 @@ sanitize: $(DEPS)  ## run the kernel's tests under AddressSanitizer and Undefine
 # Hostile bytes for every decoder; hostile offsets and lengths for the kernel are `make sanitize`.
 .PHONY: fuzz
 fuzz: $(FUZZER)  ## fuzz all that reads a peer's bytes, guided by coverage; INPUTS=1000000 SEED=1 ARGS="--only Metadata"
-	PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
 
 .PHONY: kernel-instructions
 kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind and compare with the committed figures
@@ -89,33 +89,33 @@ kernel-instructions: $(WHEEL)  ## count the kernel's instructions with valgrind 
 # The installed wheel, with tests/ on the path and the working directory not: the sources stay out of the way.
 .PHONY: simulate
 simulate: $(WHEEL)  ## write to model clusters and commit in two phases under SEEDS=1000 schedules of faults; ARGS="--seed 17 --trace" goes to it
-	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
 .PHONY: explore
 explore: $(WHEEL)  ## take the two-phase commit through all schedules that its tests take some of; ARGS="--only zombies"
-	PYTHONPATH=tests $(BIN)/python -m model.explorations $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m model.explorations $(ARGS)
 
 .PHONY: fidelity
 fidelity: java $(WHEEL)  ## replay TRACES=500 random traces of the model on each of two real brokers; ARGS="--seed 17" goes to it
-	PYTHONPATH=tests $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m fidelity --traces $(TRACES) $(ARGS)
 
 # What is broken are copies of the sources, with the installed kernel; nothing of it stays.
 .PHONY: mutants
 mutants: $(WHEEL)  ## put known mistakes back, one at a time, each of which a test must find; ARGS="--simulate 1000"
-	PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m mutants $(ARGS)
 
 .PHONY: mutation
 mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tests find; ARGS="--sample 0 --only sender"
-	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
+	PYTHONPATH=tests/verification $(BIN)/python -m mutation $(ARGS)
 
 .PHONY: chaos
 chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
-	$(BIN)/pytest -m chaos --numprocesses 2 --dist loadfile tests/broker $(ARGS)
+	$(BIN)/pytest -m chaos --numprocesses 2 --dist loadfile tests/integration $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
 .PHONY: soak
 soak: java $(WHEEL)  ## stream 200 micro-batches while driver, workers and brokers are killed; BATCHES=210 SEED=1
-	PYTHONPATH=tests:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests/verification:tests/support $(BIN)/python -m soak --batches $(BATCHES) --seed $(SEED) $(ARGS)
 
 .PHONY: environment
 environment: $(WHEEL)  ## build .venv and install the wheel into it
@@ -132,11 +132,11 @@ site: $(DEPS)  ## build the documentation in build/site, strictly
 
 .PHONY: matrix
 matrix: java $(WHEEL)  ## try the wheel with each pyspark, pyarrow and Kafka, 20 minutes; writes the README's table
-	PYTHONPATH=tests $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
+	PYTHONPATH=tests/verification $(BIN)/python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
 
 .PHONY: reliability
 reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left in docs/reliability
-	PYTHONPATH=tests $(BIN)/python -m reliability > docs/reliability.md
+	PYTHONPATH=tests/verification $(BIN)/python -m reliability > docs/reliability.md
 
 .PHONY: lint
 lint: $(DEPS)  ## check style and imports with ruff
@@ -148,29 +148,29 @@ types: $(DEPS)  ## check types with mypy --strict
 
 .PHONY: bench-core
 bench-core: $(WHEEL)  ## measure columns to encoded batches on one core; ARGS="--rows 36000" goes to the script
-	$(BIN)/python tests/bench/bench_core.py $(ARGS)
+	$(BIN)/python tests/performance/bench_core.py $(ARGS)
 
 # The scripts of a folder find each other by PYTHONPATH, as PYTHONSAFEPATH keeps their own folder from the path.
 .PHONY: bench
 bench: java $(WHEEL)  ## compare with the JVM sink and other peers, TLS with plaintext, exactly-once with at-least-once, 20 minutes; ARGS="--rounds 7"
-	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_spark.py $(ARGS)
-	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_exactly_once.py
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_spark.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_exactly_once.py
 
 .PHONY: bench-shapes
 bench-shapes: java $(WHEEL)  ## compare with the JVM sink on rows and topics of many shapes; ARGS="--only headers"
-	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_shapes.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_shapes.py $(ARGS)
 
 .PHONY: bench-confs
 bench-confs: java $(WHEEL)  ## measure settings of Spark that every Python sink may go by
-	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_confs.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_confs.py $(ARGS)
 
 .PHONY: bench-latency
 bench-latency: java $(WHEEL)  ## measure a micro-batch of one row, and the first batch of a new worker
-	PYTHONPATH=$(CURDIR)/tests/bench:$(CURDIR)/tests/support $(BIN)/python tests/bench/bench_latency.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance:$(CURDIR)/tests/support $(BIN)/python tests/performance/bench_latency.py $(ARGS)
 
 .PHONY: bench-memory
 bench-memory: java $(WHEEL)  ## check the bounds of a worker's memory and of its imports' time
-	PYTHONPATH=$(CURDIR)/tests/bench $(BIN)/python tests/bench/bench_memory.py $(ARGS)
+	PYTHONPATH=$(CURDIR)/tests/performance $(BIN)/python tests/performance/bench_memory.py $(ARGS)
 
 .PHONY: clean
 clean:  ## remove the environment and everything that was built

@@ -9,7 +9,7 @@
 Each is a generator of effects (`effects`). Whoever runs it (`runner`, a simulation) brings definite answers only: on
 CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a coordinator that moved, the same request goes out
 again. Every request here may be carried out twice. A process may die between any two effects; what follows from that,
-`tests/model` enumerates.
+`tests/verification/model` enumerates.
 
 Why it is right, in short. Rows of a slot become visible together with its marker or not at all, as they are in one
 transaction. No transaction is committed that no decision names, and a decision names all slots of a micro-batch, each

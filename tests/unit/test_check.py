@@ -1,4 +1,4 @@
-"""The command's line, statuses and words. What it finds: `unit/doctor` and `tests/broker/test_doctor.py`."""
+"""The command's line, statuses and words. What it finds: `unit/doctor` and `tests/integration/test_doctor.py`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_what_is_shown_as_output_is_no_command() -> None:
 
 def taken() -> Iterator[tuple[str, str, int]]:
     """What tests run: the literals that they give to what runs a block."""
-    for path in sorted((ROOT / "tests" / "broker").glob("test_*.py")):
+    for path in sorted((ROOT / "tests" / "integration").glob("test_*.py")):
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
                 yield from literals(function)

@@ -1,4 +1,4 @@
-"""The command's line, statuses and words. What it does to a Kafka: `unit/commit/test_survey.py` and `tests/broker`."""
+"""The command's line, statuses and words. What it does to a Kafka: `unit/commit/test_survey.py`, `integration`."""
 
 from __future__ import annotations
 

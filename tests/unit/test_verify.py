@@ -1,4 +1,4 @@
-"""Words and statuses, over a cluster that is a few lists. A real one is in tests/broker/test_receipts.py."""
+"""Words and statuses, over a cluster that is a few lists. A real one is in tests/integration/test_receipts.py."""
 
 from __future__ import annotations
 

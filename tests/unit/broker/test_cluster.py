@@ -1,4 +1,4 @@
-"""kafka_sink.broker.cluster: what is said when a cluster cannot start. (That it does: tests/broker.)"""
+"""kafka_sink.broker.cluster: what is said when a cluster cannot start. (That it does: tests/integration.)"""
 
 from __future__ import annotations
 

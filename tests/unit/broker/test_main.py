@@ -1,4 +1,4 @@
-"""kafka_sink.broker.__main__: exit statuses and messages, with a stand-in for Java. (Real ones: tests/broker.)"""
+"""kafka_sink.broker.__main__: exit statuses and messages, with a stand-in for Java. (Real ones: tests/integration.)"""
 
 from __future__ import annotations
 

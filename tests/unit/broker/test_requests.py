@@ -1,4 +1,4 @@
-"""kafka_sink.broker.requests: what is made of a peer that is no broker. (Real answers: tests/broker.)"""
+"""kafka_sink.broker.requests: what is made of a peer that is no broker. (Real answers: tests/integration.)"""
 
 from __future__ import annotations
 

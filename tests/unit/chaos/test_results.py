@@ -12,7 +12,7 @@ from chaos.results import campaign
 def report(test: str, outcome: Literal["passed", "failed", "skipped"], when: Any = "call", **properties: Any) -> Any:
     why = ("file.py", 1, "Skipped: no root") if outcome == "skipped" else None
     return pytest.TestReport(
-        f"tests/broker/test_x.py::{test}", ("", 0, ""), {}, outcome, why, when, duration=30.0,
+        f"tests/integration/test_x.py::{test}", ("", 0, ""), {}, outcome, why, when, duration=30.0,
         user_properties=list(properties.items()),
     )  # fmt: skip
 

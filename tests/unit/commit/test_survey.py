@@ -1,4 +1,4 @@
-"""What an operator sees and ends, over a Kafka that is a value; real ones are in `tests/broker`."""
+"""What an operator sees and ends, over a Kafka that is a value; real ones are in `tests/integration`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decisions of the two-phase commit, one by one; `tests/model` runs the whole of it through every crash."""
+"""The decisions of the two-phase commit, one by one; `verification/model` runs all of it through every crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to peers that behave badly; real brokers are in tests/broker/test_doctor.py."""
+"""One connection to peers that behave badly; real brokers are in tests/integration/test_doctor.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked and of whom, of scripted peers; the faults are in tests/broker/test_doctor.py."""
+"""What is asked and of whom, of scripted peers; the faults are in tests/integration/test_doctor.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which writes the rows can be placed before they are written. Where they go is in broker/test_export.py."""
+"""Of which writes the rows can be placed before they are written. Where they go is in integration/test_export.py."""
 
 from __future__ import annotations
 

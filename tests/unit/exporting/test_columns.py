@@ -1,4 +1,4 @@
-"""Which types a record's columns are made of. What Spark makes of their rows is in broker/test_export.py."""
+"""Which types a record's columns are made of. What Spark makes of their rows is in integration/test_export.py."""
 
 from __future__ import annotations
 

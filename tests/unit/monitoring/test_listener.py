@@ -1,4 +1,4 @@
-"""What is counted of a micro-batch, and who is told; that it travels is in broker/test_monitoring.py."""
+"""What is counted of a micro-batch, and who is told; that it travels is in integration/test_monitoring.py."""
 
 from __future__ import annotations
 

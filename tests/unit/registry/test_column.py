@@ -1,5 +1,5 @@
 """What a column for a registry asks for, in which order, and what is refused before it asks. The columns that Spark
-makes of it: tests/broker/test_registry.py."""
+makes of it: tests/integration/test_registry.py."""
 
 from __future__ import annotations
 

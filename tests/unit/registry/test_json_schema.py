@@ -1,4 +1,4 @@
-"""Derived JSON Schemas; what of a given one does not fit. The rows are Spark's own: tests/broker/test_registry.py."""
+"""Derived JSON Schemas; what of a given one does not fit. The rows are Spark's: integration/test_registry.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of Spark's answers and failures; real ones are in `tests/broker/test_deploying.py`."""
+"""What is made of Spark's answers and failures; real ones are in `tests/integration/test_deploying.py`."""
 
 from __future__ import annotations
 

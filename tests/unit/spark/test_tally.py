@@ -1,4 +1,4 @@
-"""What a tally does with receipts; that they travel is in broker/test_jobs.py."""
+"""What a tally does with receipts; that they travel is in integration/test_jobs.py."""
 
 from __future__ import annotations
 

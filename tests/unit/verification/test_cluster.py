@@ -1,4 +1,4 @@
-"""How the other client connects. What it reads is tests/broker/test_receipts.py."""
+"""How the other client connects. What it reads is tests/integration/test_receipts.py."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from chaos.streams_app import ROWS
 from waiting import wait_until
 
 APP = Path(__file__).with_name("streams_app.py")
-JOBS = Path(__file__).resolve().parents[2] / "jobs"
+JOBS = Path(__file__).resolve().parents[3] / "jobs"
 DEADLINE_S = 300
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 GUARANTEES = AT_LEAST_ONCE, EXACTLY_ONCE

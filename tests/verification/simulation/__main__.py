@@ -1,7 +1,7 @@
 """`make simulate`: many seeds, or one with a trace.
 
-    PYTHONPATH=tests python -m simulation --seeds 1000 [--first 0] [--jobs 2] [--results FILE]
-    PYTHONPATH=tests python -m simulation --seed 17 [--trace]
+    PYTHONPATH=tests/verification python -m simulation --seeds 1000 [--first 0] [--jobs 2] [--results FILE]
+    PYTHONPATH=tests/verification python -m simulation --seed 17 [--trace]
 
 A seed is a run of producers and a two-phase commit (`seeds.py`); the digest that is printed covers all bytes sent and
 received, and when, and all steps of the commit. Of every hundred seeds the first is run again, and must have the same.

@@ -1,6 +1,6 @@
 """`make matrix`: what the wheel was tried with, as the table in the README.
 
-    PYTHONPATH=tests python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
+    PYTHONPATH=tests/verification python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
 
 For each pyspark and pyarrow: an environment of its own with the wheel, in which `check.py` writes to each Kafka, by
 Spark's own session and over Spark Connect. The table goes between the README's marks. Exit status 1 if anything in it
@@ -24,7 +24,7 @@ from kafka_sink.broker import LocalKafka
 from matrix.table import Row, table, with_table
 
 CHECK = Path(__file__).with_name("check.py")
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = Path(__file__).resolve().parents[3] / "README.md"
 PYSPARKS = ("4.1", "4.2", "4.3")
 PYARROWS = ("18", "newest")
 KAFKAS = ("3.9.2", "4.3.1")

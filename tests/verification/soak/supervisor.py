@@ -18,7 +18,7 @@ from kafka_sink.broker import LocalKafka
 from soak import usage
 from waiting import wait_until
 
-APP = Path(__file__).resolve().parents[1] / "support" / "exactly_once_app.py"
+APP = Path(__file__).resolve().parents[2] / "support" / "exactly_once_app.py"
 # What is killed, and how often. A driver is spared more often: what it holds is looked at while it lives.
 KINDS = {"broker": 4, "worker": 4, "driver": 1, "driver and workers": 1}
 SAMPLE_EVERY_S = 2.0

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from mutants.table import Mutant
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("kafka_sink", "tests", "jobs", "demo", "conf", "setup.py", "setup.cfg", "pyproject.toml", "README.md",
           "LICENSE", "pyspark_pykafka.py")  # fmt: skip
 # Who has the compiled kernel never runs these.
@@ -223,7 +223,7 @@ def _process(tree: Path, command: Sequence[str], environment: Mapping[str, str])
         cwd=tree,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "tests"))),
+            "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "tests" / "verification"))),
             # Two mutants of one second and of one length would pass for each other.
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYKAFKA_TEST_SOURCES": "1",

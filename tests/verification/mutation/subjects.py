@@ -28,7 +28,7 @@ def _producer(name: str, *neighbours: str) -> Subject:
 
 # Of the model's those that find most of the known mistakes in the two-phase commit; all of them take ten times as long.
 _EXPLORATIONS = tuple(
-    f"tests/model/test_exactly_once.py::{test}"
+    f"tests/verification/model/test_exactly_once.py::{test}"
     for test in (
         "test_a_driver_may_die_before_any_two_effects",
         "test_transactions_may_time_out_at_any_time",

@@ -1,6 +1,6 @@
 """Decoders under Atheris, one after the other: inputs that reach new branches are kept and changed further.
 
-    PYTHONPATH=tests python -m fuzz.guided FOLDER
+    PYTHONPATH=tests/verification python -m fuzz.guided FOLDER
 
 FOLDER/plan.json says how many inputs each decoder gets. Each leaves a folder of its number there: `tally.json`, or at
 the first fault none; `log`, in which libFuzzer tells its progress, and the traceback of a fault; `corpus`, the inputs

@@ -1,8 +1,8 @@
 """`make soak`: a stream into three brokers, exactly once, for many micro-batches, of which about every fifth has
 something killed in it; then everything is counted.
 
-    PYTHONPATH=tests:tests/support python -m soak --batches 200 --seed 1
-    PYTHONPATH=tests:tests/support python -m soak --batches 900 --apart 10 20 --results docs/reliability/soak.json
+    PYTHONPATH=tests/verification:tests/support python -m soak --batches 200 --seed 1
+    PYTHONPATH=tests/verification:tests/support python -m soak --batches 900 --apart 10 20 --results FILE
 
 kill -9 goes, by the seed, to the driver (its workers live on for a moment), to all of its processes at once, to one
 worker, or to a broker, at any moment of a micro-batch. The application is started again when it has ended, a broker at

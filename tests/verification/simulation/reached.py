@@ -30,7 +30,7 @@ _CONNECTED_FIRST = (
 )
 _NO_SASL = (
     "the model's brokers ask nobody who they are; authenticated connections are in tests/unit/protocol and, with real "
-    "brokers, in tests/broker"
+    "brokers, in tests/integration"
 )
 _NO_TRANSACTION = (
     "simulated writes are at-least-once; the two-phase commit's rows are values, and its producer is in "

@@ -209,7 +209,8 @@ def _enter(tree: Path) -> None:
     """The project is `tree` from now on, and nothing of it is imported."""
     os.chdir(tree)
     os.environ["PYKAFKA_TEST_SOURCES"] = "1"
-    sys.path[:] = [str(tree), str(tree / "tests"), *(each for each in sys.path if not _is_in(each, ROOT))]
+    ours = [str(tree), str(tree / "tests" / "verification")]
+    sys.path[:] = [*ours, *(each for each in sys.path if not _is_in(each, ROOT))]
     for name in [name for name, module in sys.modules.items() if _is_ours(module)]:
         del sys.modules[name]
     importlib.invalidate_caches()

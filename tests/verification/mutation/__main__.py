@@ -1,6 +1,6 @@
 """`make mutation`: small mistakes by rule, in the modules that keep rows whole, and how many the tests find.
 
-    PYTHONPATH=tests python -m mutation [--only words] [--sample 30] [--seed 1] [--jobs 2] [--results FILE]
+    PYTHONPATH=tests/verification python -m mutation [--only words] [--sample 30] [--seed 1] [--jobs 2] [--results FILE]
 
 Of each module `--sample` mutants are tried (0: all), the same ones for the same seed and text. Without a mutant the
 module's tests must pass: that is tried first, or a kill would mean nothing. Exit status 1 if they do not, if fewer than

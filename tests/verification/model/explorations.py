@@ -1,7 +1,7 @@
 """`make explore`: the schedules that the two-phase commit is taken through, by family, and how many there are.
 
-    PYTHONPATH=tests python -m model.explorations [--only words] [--worlds 1000] [--seeds 10000] [--first 0]
-        [--results FILE]
+    PYTHONPATH=tests/verification python -m model.explorations [--only words] [--worlds 1000] [--seeds 10000]
+        [--first 0] [--results FILE]
 
 Each family is a set of schedules, for either version of the transaction protocol: all that can be made of its events
 over the steps of a quiet run. `test_exactly_once.py` takes some of each, evenly spread; this takes all, or `--worlds`

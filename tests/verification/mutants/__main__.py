@@ -1,6 +1,6 @@
 """`make mutants`: each mutant in a copy of the tree, and who kills it.
 
-    PYTHONPATH=tests python -m mutants [--only words] [--simulate 1000] [--results FILE]
+    PYTHONPATH=tests/verification python -m mutants [--only words] [--simulate 1000] [--results FILE]
 
 Without a mutant all killers must pass: that is tried first, or a kill would mean nothing. Then two mutants at a time.
 With `--simulate` each is also given to the simulation, whatever its killer is, and the table says which seed finds it.

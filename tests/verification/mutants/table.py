@@ -44,7 +44,7 @@ TESTS_TWO_PHASE = "tests/unit/commit/test_two_phase.py"
 TESTS_LOST_GROUPS = "tests/unit/commit/test_lost_groups.py"
 TESTS_SURVEY = "tests/unit/commit/test_survey.py"
 TESTS_COORDINATOR_CLIENT = "tests/unit/commit/test_coordinator_client.py"
-TESTS_EXACTLY_ONCE = "tests/model/test_exactly_once.py"
+TESTS_EXACTLY_ONCE = "tests/verification/model/test_exactly_once.py"
 TESTS_QUOTING = "tests/unit/test_quoting.py"
 TESTS_WORDS = "tests/unit/test_words_of_peers.py"
 TESTS_TRANSACTIONS = "tests/unit/test_transactions.py"
@@ -2690,7 +2690,7 @@ ROW_IDENTITY: tuple[Mutant, ...] = (
         "kafka_sink/duplicates.py",
         '    is_known = is_whole & (F.get(parts, F.lit(0)) == F.col("topic"))\n',
         "    is_known = is_whole\n",
-        "tests/broker/test_row_identity.py::test_only_what_is_the_same_row_of_the_same_topic_is_left_out",
+        "tests/integration/test_row_identity.py::test_only_what_is_the_same_row_of_the_same_topic_is_left_out",
     ),
 )
 
@@ -2742,7 +2742,7 @@ PEERS: tuple[Mutant, ...] = (
         "kafka_sink/protocol/transactions.py",
         '"(?s:.*)"',
         '".*"',
-        "tests/broker/test_transactions_command.py::test_ids_of_others_run_nothing_and_draw_nothing",
+        "tests/integration/test_transactions_command.py::test_ids_of_others_run_nothing_and_draw_nothing",
     ),
     Mutant(
         "peers: one sink that nobody can read hides the others",

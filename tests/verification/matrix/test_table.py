@@ -9,7 +9,7 @@ import pytest
 from matrix.__main__ import KAFKAS, PYARROWS, PYSPARKS, columns
 from matrix.table import BEGIN, END, Row, table, with_table
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = Path(__file__).resolve().parents[3] / "README.md"
 
 
 def test_a_table_has_a_column_for_each_kafka_and_session() -> None:

@@ -1,6 +1,6 @@
 """`make reliability`: docs/reliability.md, from what the campaigns left in docs/reliability.
 
-    PYTHONPATH=tests python -m reliability > docs/reliability.md
+    PYTHONPATH=tests/verification python -m reliability > docs/reliability.md
 
 The opening and the bugs are written by hand, in docs/reliability/opening.md and bugs.md; figures are not.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reliability.campaign import Campaign, Figure
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "reliability"
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "reliability"
 # As they are read: from single functions to an hour of everything.
 ORDER = ("cases", "simulation", "explorations", "mutants", "mutation", "fidelity", "fuzz", "chaos", "soak")
 

@@ -1,6 +1,6 @@
 """`make fuzz`: every decoder under Atheris, one after the other.
 
-    PYTHONPATH=tests python -m fuzz --inputs 1000000 --seed 1 [--only Metadata] [--results FILE]
+    PYTHONPATH=tests/verification python -m fuzz --inputs 1000000 --seed 1 [--only Metadata] [--results FILE]
 
 A seed, a number of inputs and a commit are the same inputs, as long as the same Atheris makes them. Exit status 1 if a
 decoder has a fault; then the input is printed as a line for kept.txt, by which the tests run it for good.
