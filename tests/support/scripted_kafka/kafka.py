@@ -1,0 +1,247 @@
+"""A cluster that answers as a healthy one does, unless the script has another answer for an API."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafka.record import MemoryRecords
+
+from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
+from kafka_sink.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+    TopicMetadata,
+)
+from kafka_sink.protocol.transactions import (
+    AddOffsetsToTxnRequest,
+    CoordinatorKind,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteGroupsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    EndTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    PartitionResult,
+    ProducersOfPartition,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from model.logical_kafka import LogicalKafka, Produce
+
+
+class HangUp(enum.Enum):
+    """The answer of a broker that closes the connection."""
+
+    HANG_UP = enum.auto()
+
+
+HANG_UP = HangUp.HANG_UP
+# An error code, a response, HANG_UP, or what gives one of them for the request; 0 is the answer of a healthy broker.
+Answer = Any
+
+BASE_OFFSET = 100
+_OF_COORDINATORS = (
+    AddOffsetsToTxnRequest
+    | DeleteGroupsRequest
+    | DescribeTransactionsRequest
+    | EndTxnRequest
+    | InitProducerIdRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequest
+    | TxnOffsetCommitRequest
+)
+
+
+class ScriptedKafka:
+    """Its attributes may be changed at any time.
+
+    `leaders`: by partition, -1 for none. Topics that it does not have are as `partitions`, `topic_id` and `topic_error`
+    say: led by the first broker, or unknown where there are no `partitions`. `transactions` answers for coordinators
+    and leaders, where it is given. `received`: every request, with the broker's node id.
+    """
+
+    def __init__(self, brokers: Iterable[int] = (1, 2, 3), *, transactions: LogicalKafka | None = None) -> None:
+        self.cluster_id: str | None = "c"
+        self.brokers = set(brokers)
+        self.down: set[int] = set()
+        # They take requests and do not answer.
+        self.silent: set[int] = set()
+        # Requests of these APIs wait for their answer.
+        self.held: set[type] = set()
+        # Node id -> when its throttle began, and when it ends.
+        self.throttled: dict[int, tuple[int, int]] = {}
+        self.leaders: dict[tuple[str, int], int] = {}
+        self.partitions = 0
+        self.topic_id: uuid.UUID | None = None
+        self.topic_error = 0
+        self.topic_codes: dict[str, int] = {}
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        # As brokers that know no topic ids in Produce.
+        self.by_name = False
+        self.coordinator = min(self.brokers)
+        self.features: Mapping[str, int] = {}
+        self.settings: Mapping[tuple[int, str], str] = {}
+        self.spoken: Callable[[Any], int | None] = lambda request: None
+        self.transactions = transactions
+        self.received: list[tuple[int, Any]] = []
+        self._script: defaultdict[type, deque[Answer]] = defaultdict(deque)
+        self._always: dict[type, Answer] = {}
+
+    # --- the script ---------------------------------------------------------------------------------------------------
+
+    def script(self, api: type, *answers: Answer) -> None:
+        """The next answers to requests of an API, one each; after them it is answered as before."""
+        self._script[api] += answers
+
+    def always(self, api: type, answer: Answer) -> None:
+        """The answer to every request of an API from now on."""
+        self._always[api] = answer
+
+    def asked(self, api: type) -> list[tuple[int, Any]]:
+        return [(node_id, request) for node_id, request in self.received if isinstance(request, api)]
+
+    @property
+    def produced(self) -> list[tuple[uuid.UUID | None, int]]:
+        """Topic id and partition of each batch that has arrived."""
+        return [(part.topic_id, part.partition) for _, sent in self.asked(ProduceRequest) for part in sent.partitions]
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def answers_now(self, node_id: int, request: Any) -> bool:
+        return node_id not in self.silent and type(request) not in self.held
+
+    def answer(self, node_id: int, request: Any) -> Any:
+        """The response; None where the broker hangs up."""
+        if node_id in self.down:
+            return None
+        script = self._script[type(request)]
+        answer = script.popleft() if script else self._always.get(type(request), 0)
+        if callable(answer):
+            answer = answer(request)
+        if answer is HANG_UP:
+            return None
+        return self._healthy(node_id, request, answer) if isinstance(answer, int) else answer
+
+    def _healthy(self, node_id: int, request: Any, code: int) -> Any:
+        if self.transactions is not None and not code:
+            answer = self._of_transactions(node_id, request)
+            if answer is not None:
+                return answer
+        match request:
+            case MetadataRequest(topics=topics):
+                named = sorted({topic for topic, _ in self.leaders}) if topics is None else topics
+                nodes = tuple(Broker(node, f"host{node}", 9092) for node in sorted(self.brokers))
+                of_topics = tuple(self._topic(topic) for topic in named)
+                return MetadataResponse(0, self.cluster_id, min(self.brokers), nodes, of_topics)
+            case InitProducerIdRequest():
+                return InitProducerIdResponse(0, code, 7, 0)
+            case ProduceRequest():
+                return ProduceResponse(0, self._produced(request, code))
+            case FindCoordinatorRequest(keys=keys):
+                return FindCoordinatorResponse(0, tuple(self._found(key, code) for key in keys))
+            case EndTxnRequest():
+                return EndTxnResponse(0, code, 7, 1)
+            case ListTransactionsRequest():
+                return ListTransactionsResponse(0, code, ())
+            case DescribeProducersRequest(partitions=partitions):
+                codes = self._codes_of_leader(node_id, partitions, code)
+                return DescribeProducersResponse(0, tuple(ProducersOfPartition(t, p, c, None, ()) for t, p, c in codes))
+            case WriteTxnMarkersRequest(partitions=partitions):
+                return WriteTxnMarkersResponse(tuple(PartitionResult(t, p, code) for t, p in partitions))
+            case DescribeConfigsRequest(node_id=about, name=name):
+                assert about == node_id, "only the broker itself knows"
+                return DescribeConfigsResponse(0, code, None if code else self.settings.get((node_id, name)))
+            case TopicConfigsRequest(topics=topics, names=names):
+                return TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
+            case CreateTopicsRequest(topic=topic, partition_count=count):
+                if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    self.leaders |= {(topic, number): min(self.brokers) for number in range(count)}
+                return CreateTopicsResponse(0, code, "the controller says why" if code else None)
+        raise AssertionError(f"no answer to {request}")
+
+    def _of_transactions(self, node_id: int, request: Any) -> Any:
+        """The model's answer, None where the request is none of its own."""
+        assert self.transactions is not None
+        match request:
+            case InitProducerIdRequest(transactional_id=None):
+                return None
+            case request if isinstance(request, _OF_COORDINATORS):
+                return self.transactions.execute(ToCoordinator(CoordinatorKind.TRANSACTION, "", request))
+            case ListTransactionsRequest() if node_id == self.coordinator:
+                (listed,) = self.transactions.execute(ToEveryBroker(request))
+                return listed
+            case DescribeProducersRequest() | WriteTxnMarkersRequest():
+                codes = self._codes_of_leader(node_id, request.partitions, 0)
+                return None if any(code for _, _, code in codes) else self.transactions.execute(ToLeaders(request))
+        return None
+
+    def _topic(self, name: str) -> TopicMetadata:
+        leaders = [leader for (topic, _), leader in sorted(self.leaders.items()) if topic == name]
+        code = self.topic_codes.get(name, self.topic_error)
+        if not leaders and not code:
+            leaders = [min(self.brokers)] * self.partitions
+            code = 0 if leaders else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = tuple(
+            PartitionMetadata(0 if leader >= 0 else 5, number, leader, 0) for number, leader in enumerate(leaders)
+        )
+        return TopicMetadata(code, name, self.topic_ids.get(name, self.topic_id), partitions)
+
+    def _topic_configs(self, topic: str, names: tuple[str, ...], code: int) -> TopicConfigs:
+        code = code or self.topic_codes.get(topic, 0)
+        return TopicConfigs(topic, code, {} if code else dict.fromkeys(names, f"{topic}'s"))
+
+    def _found(self, key: str, code: int) -> FoundCoordinator:
+        if code:
+            return FoundCoordinator(key, code, "why", -1, "", -1)
+        return FoundCoordinator(key, 0, None, self.coordinator, f"host{self.coordinator}", 9092)
+
+    def _codes_of_leader(
+        self, node_id: int, partitions: Iterable[tuple[str, int]], code: int
+    ) -> list[tuple[str, int, int]]:
+        return [
+            (t, p, code if self.leaders.get((t, p)) == node_id else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            for t, p in partitions
+        ]
+
+    def _produced(self, request: ProduceRequest, code: int) -> tuple[ProduceResult, ...]:
+        """In another order than asked, as real brokers do."""
+        results = []
+        for part in reversed(request.partitions):
+            answer = code, BASE_OFFSET
+            if request.transactional_id is not None and self.transactions is not None and not code:
+                answer = self._appended(self.transactions, request.transactional_id, part)
+            topic = part.topic if self.by_name else None
+            results.append(ProduceResult(topic, part.topic_id, part.partition, answer[0], None, answer[1], -1))
+        return tuple(results)
+
+    def _appended(self, transactions: LogicalKafka, transactional_id: str, part: Any) -> tuple[int, int]:
+        (batch,) = MemoryRecords(bytes(part.records))
+        rows = tuple(record.value.decode() for record in batch)
+        ids = batch.producer_id, batch.producer_epoch
+        produced = transactions.execute(Produce(transactional_id, *ids, part.partition, rows))
+        return produced.error_code, produced.base_offset

@@ -1,0 +1,53 @@
+"""The seam of `NetworkClient` for code with threads: a poll waits for answers in real time, and can be woken."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from kafka_sink.net.network_client import ClientResponse
+from kafka_sink.protocol.requests import ProduceRequest
+from scripted_kafka.kafka import ScriptedKafka
+from scripted_kafka.network import ScriptedNetwork
+
+
+class LiveNetwork(ScriptedNetwork):
+    """`arrived`: set with every Produce request. Between `hold` and `release` no Produce is answered."""
+
+    def __init__(self, kafka: ScriptedKafka, expected_cluster_id: str | None = None) -> None:
+        super().__init__(kafka, expected_cluster_id=expected_cluster_id, last_error="")
+        self.arrived = threading.Event()
+        self._something = threading.Condition()
+        self._woken = False
+        self._ready: list[ClientResponse] = []
+
+    def send(
+        self, node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        with self._something:
+            super().send(node_id, request, now_ms, token, expect_response)
+            self._ready += self._answers()
+        if isinstance(request, ProduceRequest):
+            self.arrived.set()
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        with self._something:
+            if not self._has_failed():
+                self._something.wait_for(lambda: self._ready or self._woken, timeout_ms / 1000)
+            self._woken = False
+            ready, self._ready = self._ready, []
+            return ready
+
+    def wakeup(self) -> None:
+        with self._something:
+            self._woken = True
+            self._something.notify()
+
+    def hold(self) -> None:
+        self.kafka.held.add(ProduceRequest)
+
+    def release(self) -> None:
+        with self._something:
+            self.kafka.held.discard(ProduceRequest)
+            self._ready += self._answers()
+            self._something.notify()
