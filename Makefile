@@ -42,6 +42,10 @@ demo: java $(WHEEL) $(FLIGHTS)  ## stream 336,776 real flights into a local Kafk
 first-run: java python  ## run the README's quick start where nothing is installed, and print the seconds
 	PYTHONPATH=tests/support "$(PYTHON)" .ci/first_run.py
 
+.PHONY: first-hour
+first-hour: java python  ## replay a new user's first hour from nothing, each step timed, and ten mistakes; ARGS="--table docs/mistakes.md"
+	PYTHONPATH=tests/support:.ci "$(PYTHON)" .ci/first_hour.py $(ARGS)
+
 .PHONY: wheel
 wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty environment, and run the demo there
 	"$(PYTHON)" .ci/wheel_demo.py build/wheel/*.whl $(FLIGHTS)
@@ -51,7 +55,7 @@ test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murm
 	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: test-all
-test-all: test test-long  ## run all tests, and those that show the same over an older broker or for longer
+test-all: test test-long first-hour  ## run all tests, those that show the same over an older broker or for longer, and the first hour
 
 .PHONY: test-long
 test-long: java $(WHEEL)  ## run security, commands and rates over an older broker too, and for longer

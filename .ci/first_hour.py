@@ -1,0 +1,244 @@
+"""`make first-hour`: what a new user tries in the first hour, from nothing, each step timed; and ten mistakes.
+
+    PYTHONPATH=tests/support:.ci python3 .ci/first_hour.py [--table docs/mistakes.md]
+
+Begins as `make first-run` does: an empty home, a clone, the README's quick start, twice. What follows runs in the
+quick start's environment, over a broker of `pykafka broker start --detach`. A step that fails does not end the hour,
+but without an installation there is nothing to go on with. The mistakes have to be answered as docs/mistakes.md says;
+`--table` writes the page instead. Prints a line for each step and the table of mistakes; exit status 1 if a step failed
+or took too long, or if a process outlived the hour. The standard library only, and Python 3.11 and Java 17 of the
+machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from first_run import LIMIT_S, ROOT, User, new_user, session, status_of, stop_broker
+
+from mistakes import MISTAKES, Mistake, answer_in, normalised, page, table
+
+PAGE = ROOT / "docs" / "mistakes.md"
+# Several times what a quiet machine of two cores takes.
+QUICK_START_S = 2 * LIMIT_S
+DEADLINE_S = 300
+MISTAKE_S = 180
+# Each starts a Spark of its own, which two cores have room for.
+AT_ONCE = 2
+SUBMIT = "spark-submit"
+TAIL_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`script`: of bash, where $CLONE is the clone, $SERVERS the broker, and `python` and `pykafka` are installed."""
+
+    name: str
+    script: str
+    deadline_s: int = DEADLINE_S
+
+
+def has(rows: int, *topics: str) -> str:
+    commands = (f"pykafka read --bootstrap-servers $SERVERS --topic {topic} --quiet --expect-records {rows}"
+                for topic in topics)  # fmt: skip
+    return "\n".join(commands)
+
+
+def with_topic(topic: str) -> str:
+    return f"pykafka check --bootstrap-servers $SERVERS --topic {topic} --option createTopics=true"
+
+
+STEPS = (
+    Step("packages of notebooks and Spark Connect", "pip install --quiet nbclient ipykernel 'pyspark[connect]'"),
+    Step("notebook, as Jupyter runs it", "jupyter execute $CLONE/notebooks/export.ipynb"),
+    Step(
+        "exports in threads",
+        f"python $CLONE/.ci/hour/exports_in_threads.py\n{has(1_000, *(f'threads-{n}' for n in range(4)))}",
+    ),
+    Step("update mode, exactly-once", f"python $CLONE/.ci/hour/update_mode.py\n{has(4, 'update-mode')}"),
+    Step("Spark Connect", f"python $CLONE/.ci/hour/spark_connect.py\n{has(1_000, 'connect-export', 'connect-stream')}"),
+    Step(
+        "standalone cluster",
+        f"""
+        {with_topic("standalone")}
+        export PYTHONPATH=$CLONE/tests/support
+        python $CLONE/.ci/hour/standalone_cluster.py $CLONE/tests/support/deploying_app.py $SERVERS standalone
+        {has(1_000, "standalone")}
+        """,
+    ),
+    Step(
+        "two applications, one checkpoint name",
+        f"""
+        for run in one-1 other-1 one-2; do
+            application=${{run%-*}}
+            mkdir -p $application/incoming
+            seq -f '{{"value": "%.0f"}}' 1000 > $application/incoming/$run.json
+            (cd $application && python $CLONE/tests/support/exactly_once_app.py \\
+                $SERVERS $application incoming checkpoint createTopics=true --derived-name)
+        done
+        {has(2_000, "one")}
+        {has(1_000, "other")}
+        """,
+    ),
+    Step(
+        "commands",
+        """
+        pykafka version
+        pykafka check --bootstrap-servers $SERVERS --topic threads-0
+        pykafka check --bootstrap-servers $SERVERS --topic threads-0 --spark 'local[1]'
+        pykafka read --bootstrap-servers $SERVERS --topic threads-0 --limit 2
+        pykafka verify --bootstrap-servers $SERVERS --receipts receipts
+        pykafka transactions list --bootstrap-servers $SERVERS
+        pykafka explain StateExpired
+        """,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Hour:
+    user: User
+    environment: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.user.home / "hour"
+
+    def replay(self) -> dict[str, str]:
+        """Returns the answers to the mistakes."""
+        began = time.monotonic()
+        script = f". {shlex.quote(str(session(self.user)))}"
+        for name in ("install and quick start", "quick start again"):
+            if not self.take(Step(name, script, QUICK_START_S), self.user.environment, self.user.clone):
+                return {}
+        self.folder.mkdir()
+        binaries = self.user.quick_start / "venv" / "bin"
+        path = os.pathsep.join((str(binaries), self.user.environment["PATH"]))
+        self.environment = {**self.user.environment, "PATH": path, "CLONE": str(self.user.clone)}
+        answers: dict[str, str] = {}
+        try:
+            self.take(Step("broker start", "pykafka broker start --detach --dir kafka > started"))
+            self.environment["SERVERS"] = (self.folder / "started").read_text().strip().partition("=")[2]
+            for step in STEPS:
+                self.take(step)
+            self.timed("ten mistakes", lambda: self.make_mistakes(answers))
+        finally:
+            self.take(Step("broker stop", "pykafka broker stop --dir kafka"))
+        print(f"{time.monotonic() - began:6.1f} s  the hour", flush=True)
+        return answers
+
+    def take(self, step: Step, environment: dict[str, str] | None = None, folder: Path | None = None) -> bool:
+        return self.timed(step.name, lambda: self.run(step, environment or self.environment, folder or self.folder))
+
+    def timed(self, name: str, what: Callable[[], str]) -> bool:
+        """`what` returns what went wrong, or nothing."""
+        started = time.monotonic()
+        trouble = what()
+        print(f"{time.monotonic() - started:6.1f} s  {'FAILED' if trouble else 'ok    '}  {name}", flush=True)
+        if trouble:
+            self.failed.append(name)
+            print("\n".join(f"    {line}" for line in trouble.splitlines()[-TAIL_LINES:]), flush=True)
+        return not trouble
+
+    def run(self, step: Step, environment: dict[str, str], folder: Path) -> str:
+        log = self.user.folder / "step.log"
+        with log.open("wb") as output:
+            command = ["bash", "-eo", "pipefail", "-c", step.script]
+            status = status_of(command, folder, environment, step.deadline_s, output)
+        if not status:
+            return ""
+        ended = f"took more than {step.deadline_s} s" if status == -signal.SIGKILL else f"status {status}"
+        return f"{log.read_text(errors='replace')}\n{ended}"
+
+    # --- mistakes -----------------------------------------------------------------------------------------------------
+
+    def make_mistakes(self, answers: dict[str, str]) -> str:
+        if trouble := self.run(Step("topic", with_topic("orders")), self.environment, self.folder):
+            return trouble
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = dict(zip(MISTAKES, pool.map(self.make, MISTAKES), strict=True))
+        wrong = []
+        for mistake, (answer, printed) in found.items():
+            if answer is None:
+                wrong.append(f"{mistake.name}: no answer as {mistake.place.value}. It printed:\n{printed[-2_000:]}")
+            else:
+                answers[mistake.name] = answer
+        return "\n".join(wrong)
+
+    def make(self, mistake: Mistake) -> tuple[str | None, str]:
+        """The answer, if the program failed as it must, and all that it printed."""
+        folder = self.folder / mistake.name
+        folder.mkdir()
+        (folder / "program.py").write_text(mistake.program, encoding="utf-8")
+        servers = self.environment["SERVERS"]
+        environment = {**self.environment, "TOPIC": "orders"}
+        # Batch writes by Spark's own API are what is submitted.
+        command = [SUBMIT if "df.write" in mistake.call else "python", "program.py"]
+        with (folder / "printed").open("wb") as output:
+            status = status_of(command, folder, environment, MISTAKE_S, output)
+        printed = (folder / "printed").read_text(errors="replace")
+        answer = answer_in(printed, mistake.place) if status == 1 else None
+        return None if answer is None else normalised(answer, servers, "orders"), f"{printed}\nstatus {status}"
+
+
+def processes_of(folder: Path) -> Iterator[int]:
+    """Those whose environment names the folder: all that the hour starts."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (process / "environ").read_bytes():
+                yield int(process.name)
+        except OSError:  # it has ended, or is not ours
+            continue
+
+
+def end_what_is_left(folder: Path) -> list[str]:
+    """The command lines of what had to be killed. What is about to end by itself has some seconds for it."""
+    deadline = time.monotonic() + 20
+    while (left := list(processes_of(folder))) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    told = []
+    for process in left:
+        try:
+            told.append(Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")[:200])
+            os.kill(process, signal.SIGKILL)
+        except OSError:
+            continue
+    return told
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the page of mistakes there")
+    arguments = parser.parse_args()
+    with new_user() as user:
+        hour = Hour(user)
+        try:
+            answers = hour.replay()
+        finally:
+            stop_broker(user)
+            left = end_what_is_left(user.folder)
+    if left:
+        hour.failed.append("processes that outlived the hour")
+        print("\n".join(("killed:", *left)))
+    if answers:
+        print(f"\n{table(answers)}\n")
+        if arguments.table is not None:
+            arguments.table.write_text(page(answers), encoding="utf-8")
+        elif page(answers) != PAGE.read_text(encoding="utf-8"):
+            hour.failed.append("docs/mistakes.md has other lines")
+    print(f"failed: {', '.join(hour.failed) or 'nothing'}")
+    return 1 if hour.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
