@@ -1,29 +1,34 @@
-"""Producers of tests without a broker: their Sender threads run, and the network answers at once or when it is told."""
+"""Clients of tests without a broker, over scripted ones that answer at once, or when they are let."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from kafka_sink import client
 from kafka_sink.client import Producer
-from kafka_sink.kept import Kept
-from loopback_network import LoopbackNetwork, Make, config
+from live_producers import Make, config
+from scripted_kafka import LiveNetwork, ScriptedKafka, connect_producers
 
 
 @pytest.fixture
-def network(monkeypatch: pytest.MonkeyPatch) -> LoopbackNetwork:
-    """Every Producer made in the test talks to it."""
-    network = LoopbackNetwork()
-    monkeypatch.setattr(client, "NetworkClient", lambda *args, **kwargs: network)
-    monkeypatch.setattr(client, "_kept", Kept())
-    return network
+def kafka() -> ScriptedKafka:
+    """One broker, which has every topic that it is asked for, of one partition."""
+    made = ScriptedKafka(brokers=[0])
+    made.partitions, made.topic_id = 1, uuid.uuid4()
+    return made
 
 
 @pytest.fixture
-def producing(network: LoopbackNetwork) -> Iterator[Make]:
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
+    """Every Producer made in the test talks to it; their Sender threads run."""
+    return connect_producers(LiveNetwork(kafka), monkeypatch)
+
+
+@pytest.fixture
+def producing(network: LiveNetwork) -> Iterator[Make]:
     made: list[Producer] = []
 
     def make(**options: object) -> Producer:

@@ -34,16 +34,15 @@ from kafka_sink.errors import (
     WorkerExhausted,
 )
 from kafka_sink.kept import MOST
-from kafka_sink.net.network_client import ClientResponse
 from kafka_sink.producer import metadata, sender, throttling
 from kafka_sink.producer.metadata import MAX_IDLE_MS
-from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, ProducePartition, ProduceRequest
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
-from loopback_network import LoopbackNetwork, Make, config, refresh, rows
+from live_producers import Make, config, refresh, rows
 from producer_core import TOPIC, metadata_response, routed
+from scripted_kafka import HANG_UP, LiveNetwork
 from scripted_peers import peer, scripted
 from waiting import wait_until
 
@@ -264,7 +263,7 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
     return thread, outcome
 
 
-def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LoopbackNetwork) -> None:
+def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:
     """A password that is wrong, at the first connection or at a later one."""
     refused = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
     producer = producing()
@@ -280,8 +279,8 @@ def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network:
     assert not producer.usable
 
 
-def test_an_error_of_a_lease_says_who_needs_the_acl(network: LoopbackNetwork) -> None:
-    network.topic_error = 29
+def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> None:
+    network.kafka.topic_error = 29
     secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
     login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
     asking = lease(config(1, **secure, **login))
@@ -290,7 +289,7 @@ def test_an_error_of_a_lease_says_who_needs_the_acl(network: LoopbackNetwork) ->
 
 
 def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     write = producing().begin(topic="t")
     network.hold()
@@ -305,8 +304,8 @@ def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledge
     assert write.record_count == 3
 
 
-def test_finish_raises_what_the_broker_refused(producing: Make, network: LoopbackNetwork) -> None:
-    network.produce_code = 87
+def test_finish_raises_what_the_broker_refused(producing: Make, network: LiveNetwork) -> None:
+    network.kafka.always(ProduceRequest, 87)
     write = producing().begin(topic="t")
     write.append(rows(3))
     with pytest.raises(ProduceRejected):
@@ -320,36 +319,36 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LoopbackNetwork) -> None:
+def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
     producer = producing(linger_ms=20)
     write = producer.begin(topic="t")
     for _ in range(5):
-        before = len(network.produced)
+        before = len(network.kafka.produced)
         write.append(rows(1))
-        wait_until(lambda before=before: len(network.produced) > before, 10, "a batch that has lingered")
+        wait_until(lambda before=before: len(network.kafka.produced) > before, 10, "a batch that has lingered")
 
 
 @pytest.mark.usefixtures("patient")
-def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LoopbackNetwork) -> None:
+def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
     producer = producing(batch_size=1_024, linger_ms=60_000)
     write = producer.begin(topic="t")
     for count in range(1, 61):
         write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
         # Three rows a batch; the last of them is full when there is a next row for it.
-        wait_until(lambda full=(count - 1) // 3: len(network.produced) == full, 10, "full batches")
+        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 10, "full batches")
 
 
-def test_rows_linger_again_after_a_flush(producing: Make, network: LoopbackNetwork) -> None:
+def test_rows_linger_again_after_a_flush(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     first, second = producer.begin(topic="t"), producer.begin(topic="t")
     first.append(rows(1))
     first.finish()
     second.append(rows(1))
     producer.begin(topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
-    assert len(network.produced) == 1
+    assert len(network.kafka.produced) == 1
 
 
-def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: LoopbackNetwork) -> None:
+def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     first, second = producer.begin(topic="t"), producer.begin(topic="t")
     first.append(rows(1))
@@ -359,7 +358,7 @@ def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: Loopb
 
 
 def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing()
     write = producer.begin(topic="t")
@@ -373,7 +372,7 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
     assert sum(receipt.record_count for receipt in write.finish()) == 2
 
 
-def test_a_topic_is_in_use_while_rows_for_it_come(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_topic_is_in_use_while_rows_for_it_come(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
@@ -387,9 +386,9 @@ def test_a_topic_is_in_use_while_rows_for_it_come(producing: Make, network: Loop
 
 
 def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network.by_name = True
+    network.kafka.by_name = True
     producer = producing(max_block_ms=300)
     write = producer.begin(topic="t")
     write.append(rows(1))
@@ -402,23 +401,23 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
 
 
 def test_a_write_begins_with_metadata_that_is_not_too_old_and_goes_on_with_what_it_has(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing(metadata_max_age_ms=1)
     for partitions in (1, 3):
-        network.partitions = partitions
+        network.kafka.partitions = partitions
         write = producer.begin(topic="t")
         for _ in range(5):
             write.append(pa.record_batch({"key": pa.array([b"%d" % n for n in range(100)]), "value": pa.nulls(100)}))
         assert len(write.finish()) == partitions
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
     write.finish()
-    network.topic_error = 3
+    network.kafka.topic_error = 3
     refresh(producer, network)
     with pytest.raises(TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
@@ -426,10 +425,10 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, networ
 
 
 def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
-    network.topic_error = 3
+    network.kafka.topic_error = 3
     producer = producing(max_block_ms=60_000)
     with pytest.raises(TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
@@ -438,40 +437,40 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
 
 @pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (17, TopicNameInvalid)])
 def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
-    producing: Make, network: LoopbackNetwork, code: int, error: type[Exception]
+    producing: Make, network: LiveNetwork, code: int, error: type[Exception]
 ) -> None:
-    network.topic_error = code
+    network.kafka.topic_error = code
     producer = producing(max_block_ms=60_000)
     with pytest.raises(error):
         producer.begin(topic="t").append(rows(1))
 
 
-def test_partitions_are_counted_over_a_producer_that_is_closed_again(network: LoopbackNetwork) -> None:
-    network.partitions = 7
+def test_partitions_are_counted_over_a_producer_that_is_closed_again(network: LiveNetwork) -> None:
+    network.kafka.partitions = 7
     threads = threading.active_count()
     assert client.partition_count(config(1), "t") == 7
-    network.topic_error = 29
+    network.kafka.topic_error = 29
     with pytest.raises(TopicAuthorizationFailed, match="for principal User:ANONYMOUS"):
         client.partition_count(config(1), "t")
     assert threading.active_count() == threads
 
 
-def test_the_public_count_takes_the_sinks_options(network: LoopbackNetwork) -> None:
-    network.partitions = 7
+def test_the_public_count_takes_the_sinks_options(network: LiveNetwork) -> None:
+    network.kafka.partitions = 7
     options = {"kafka.bootstrap.servers": "localhost:1"}
     assert kafka_sink.partition_count({**options, "Topic": "t"}) == 7
     with pytest.raises(MissingOption, match="'topic' is required"):
         kafka_sink.partition_count(options)
 
 
-def test_the_public_count_looks_up_in_the_sessions_conf_what_the_options_do_not_say(network: LoopbackNetwork) -> None:
-    network.partitions = 7
+def test_the_public_count_looks_up_in_the_sessions_conf_what_the_options_do_not_say(network: LiveNetwork) -> None:
+    network.kafka.partitions = 7
     conf = {"spark.pykafka.kafka.bootstrap.servers": "localhost:1", "spark.pykafka.topic": "t", "spark.app.name": "x"}
     session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
     assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]
 
 
-def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNetwork) -> None:
     write = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=20_000).begin(topic="t")
     network.hold()
     large = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
@@ -484,7 +483,7 @@ def test_a_full_pool_blocks_until_answers_come(producing: Make, network: Loopbac
 
 
 def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
     write = producer.begin(topic="t")
@@ -509,7 +508,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
 
 
 def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing(buffer_memory=8_192, batch_size=1_024)
     write = producer.begin(topic="t")
@@ -520,7 +519,7 @@ def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
 
 
 def test_a_writer_that_waits_for_memory_is_told_that_its_producer_was_closed(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
     write = producer.begin(topic="t")
@@ -534,7 +533,7 @@ def test_a_writer_that_waits_for_memory_is_told_that_its_producer_was_closed(
     assert producer._accumulator.pool.available_bytes == 8_192
 
 
-def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LiveNetwork) -> None:
     """Each answer makes room for some rows; the whole append takes longer than max.block.ms."""
     producer = producing(buffer_memory=8_192, batch_size=4_096, max_request_size=4_096, max_block_ms=1_500)
     write = producer.begin(topic="t")
@@ -571,7 +570,7 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
 
 
 def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a forked child, which has the producer and not its thread."""
     network.hold()
@@ -588,7 +587,7 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
 
 
 def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
@@ -607,7 +606,7 @@ def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
     assert isinstance(outcome[0], ProducerClosed)
 
 
-def test_a_kept_producer_whose_thread_died_is_not_leased(network: LoopbackNetwork) -> None:
+def test_a_kept_producer_whose_thread_died_is_not_leased(network: LiveNetwork) -> None:
     settings = config(1)
     with lease(settings) as first:
         pass
@@ -630,7 +629,7 @@ def test_asking_again_ends_with_max_block_ms() -> None:
         producer.close()
 
 
-def test_waiting_for_memory_is_counted(producing: Make, network: LoopbackNetwork) -> None:
+def test_waiting_for_memory_is_counted(producing: Make, network: LiveNetwork) -> None:
     producer = producing(batch_size=1_024, buffer_memory=2_048, max_request_size=1_024)
     write = producer.begin(topic="t")
     network.hold()
@@ -672,7 +671,7 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("gather_ms", [600_000, 0])
 def test_who_waits_for_memory_goes_on_when_there_is_enough_or_a_moment_after_there_is_some(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
 ) -> None:
     monkeypatch.setattr(client, "GATHER_MS", gather_ms)
     producer = producing()
@@ -690,7 +689,7 @@ def test_who_waits_for_memory_goes_on_when_there_is_enough_or_a_moment_after_the
     assert outcome == [None]
 
 
-def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     began_ms = client.monotonic_ms()
     producer.pause(began_ms + 50)
@@ -702,8 +701,8 @@ def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: Lo
     assert isinstance(outcome[0], ProducerClosed)
 
 
-def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LoopbackNetwork) -> None:
-    network.produce_code = 87
+def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LiveNetwork) -> None:
+    network.kafka.always(ProduceRequest, 87)
     producer = producing(linger_ms=0)
     producer.begin(topic="t").append(rows(1))
     with pytest.raises(ProduceRejected):
@@ -753,7 +752,7 @@ def written(made: Any) -> Any:
 
 
 @pytest.fixture
-def rested(network: LoopbackNetwork) -> Producer:
+def rested(network: LiveNetwork) -> Producer:
     """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
     network.connects = 1
     with lease(config(1)) as producer:
@@ -764,23 +763,23 @@ def rested(network: LoopbackNetwork) -> Producer:
     return producer
 
 
-def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: LoopbackNetwork) -> None:
-    asked = network.metadata_requests
+def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: LiveNetwork) -> None:
+    asked = len(network.kafka.asked(MetadataRequest))
     with lease(config(1)) as again:
         assert again is rested
-    assert network.metadata_requests == asked + 1
+    assert len(network.kafka.asked(MetadataRequest)) == asked + 1
 
 
-def test_a_kept_producer_that_just_wrote_is_not_asked(rested: Producer, network: LoopbackNetwork) -> None:
+def test_a_kept_producer_that_just_wrote_is_not_asked(rested: Producer, network: LiveNetwork) -> None:
     rested.used_at_ms = client.monotonic_ms()
-    asked = network.metadata_requests
+    asked = len(network.kafka.asked(MetadataRequest))
     with lease(config(1)) as again:
         assert again is rested
-    assert network.metadata_requests == asked
+    assert len(network.kafka.asked(MetadataRequest)) == asked
 
 
 def test_a_kept_producer_that_lost_all_connections_is_not_used_again(
-    rested: Producer, network: LoopbackNetwork
+    rested: Producer, network: LiveNetwork
 ) -> None:
     rested.used_at_ms = client.monotonic_ms()
     network.interruptions = 1
@@ -791,35 +790,30 @@ def test_a_kept_producer_that_lost_all_connections_is_not_used_again(
 
 @pytest.mark.parametrize("answers", ["none", "over another connection"])
 def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
-    rested: Producer, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch, answers: str
+    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, answers: str
 ) -> None:
     """The host went without a word. Another connection may lead to what took its place."""
-    send = network.send
 
-    def lost(node_id: int, request: Any, now_ms: int, token: object = None, expect_response: bool = True) -> None:
-        if isinstance(token, Probe):
-            network.connects += 1
-            response = None if answers == "none" else network._metadata(request)
-            network._answers.append(ClientResponse(node_id, request, token, response, "cut", 0))
-        else:
-            send(node_id, request, now_ms, token, expect_response)
+    def connect_anew(request: MetadataRequest) -> Any:
+        network.connects += 1
+        return HANG_UP if answers == "none" else 0
 
-    monkeypatch.setattr(network, "send", lost)
+    network.kafka.script(MetadataRequest, connect_anew)
     with lease(config(1)) as other:
         assert other is not rested
 
 
 def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
-    rested: Producer, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "RESTED_MS", 50)
-    monkeypatch.setattr(network, "send", lambda *args, **kwargs: None)
+    network.kafka.silent = {0}
     with lease(config(1)) as other:
         assert other is not rested
 
 
 def test_a_kept_producer_of_another_cluster_is_not_the_one_that_is_asked_for(
-    rested: Producer, network: LoopbackNetwork
+    rested: Producer, network: LiveNetwork
 ) -> None:
     with lease(config(1), "c") as again:
         assert again is rested
@@ -830,7 +824,7 @@ def test_a_kept_producer_of_another_cluster_is_not_the_one_that_is_asked_for(
 # --- how many are kept ------------------------------------------------------------------------------------------------
 
 
-def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LoopbackNetwork) -> None:
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LiveNetwork) -> None:
     used: list[Producer] = []
     for number in range(MOST + 2):
         with lease(config(1, **{"kafka.client.id": f"client-{number}"})) as producer:
@@ -842,7 +836,7 @@ def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: Loop
 
 
 def test_a_producer_that_rests_gives_its_memory_back(
-    network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
+    network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
     for _ in range(2):
@@ -857,7 +851,7 @@ def test_a_producer_that_rests_gives_its_memory_back(
         assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
-def test_closing_a_kept_producer_does_not_hold_up_others(network: LoopbackNetwork) -> None:
+def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
     """A sender thread may take seconds to end."""
     kept = client._kept
     with lease(config(1)) as producer:
@@ -883,22 +877,17 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LoopbackNetwor
 # --- brokers that throttle --------------------------------------------------------------------------------------------
 
 
-def throttle(network: LoopbackNetwork, for_ms: int) -> int:
+def throttle(network: LiveNetwork, for_ms: int) -> int:
     """Begins now. Returns when it ends."""
     now_ms = client.monotonic_ms()
-    network.throttled = (now_ms, now_ms + for_ms)
+    network.kafka.throttled = {0: (now_ms, now_ms + for_ms)}
     return now_ms + for_ms
 
 
-def test_a_topic_is_waited_for_while_a_broker_throttles(
-    producing: Make, network: LoopbackNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_is_waited_for_while_a_broker_throttles(producing: Make, network: LiveNetwork) -> None:
     """Nobody may be asked: that is a broker's answer, which max.block.ms does not count."""
     producer = producing(max_block_ms=200)
     until_ms = throttle(network, 800)
-    monkeypatch.setattr(
-        network, "least_loaded_node", lambda now_ms: 0 if client.monotonic_ms() >= until_ms else None
-    )
     network.wakeup()
     thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
     wait_until(lambda: client.monotonic_ms() > until_ms, 10, "the throttle's end")
@@ -932,7 +921,7 @@ def test_max_block_ms_stands_while_a_broker_throttles(monkeypatch: pytest.Monkey
     assert now[0] == 400_000 + 2 * 40_000
 
 
-def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network: LoopbackNetwork) -> None:
+def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network: LiveNetwork) -> None:
     producer = producing(batch_size=1_024, buffer_memory=2_048, max_block_ms=200)
     write = producer.begin(topic="t")
     network.hold()
@@ -947,13 +936,14 @@ def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network:
 
 
 def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has been handed over goes at once, however long it would linger; then there is room again."""
+    monkeypatch.setattr(throttling, "JUST_NOW_MS", 600_000)
     producer = producing(linger_ms=60_000, delivery_timeout_ms=120_000)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    throttle(network, 600_000)
+    throttle(network, 100)
     network.wakeup()
     wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
     thread, outcome = in_background(lambda: write.append(rows(1)))
@@ -965,17 +955,16 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
 
 
 def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing()
     write = producer.begin(topic="t")
-    network.hold()
     write.append(rows(1))
     throttle(network, 600_000)
     network.wakeup()
     wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
     thread, outcome = in_background(lambda: write.append(rows(1)))
-    assert network.arrived.wait(5)
+    wait_until(lambda: producer._accumulator._flushing > 0, 5, "a writer that waits for room")
     assert outcome == []
     producer.close()
     thread.join(10)
@@ -983,7 +972,7 @@ def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
 
 
 def test_a_write_that_is_throttled_says_so_on_its_way(
-    producing: Make, network: LoopbackNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
     monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)

@@ -32,12 +32,14 @@ from kafka_sink.producer.receipts import Receipts, RefusedRow, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import ProduceRequest
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import BadRows, Origin
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.write import Write
-from loopback_network import LoopbackNetwork, Make, config, refresh, rows
+from live_producers import Make, config, refresh, rows
+from scripted_kafka import LiveNetwork
 from waiting import wait_until
 
 
@@ -114,7 +116,7 @@ def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pyte
 
 
 def test_a_row_over_max_request_size_is_refused_before_any_row_of_its_slice(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     write = producing(max_request_size=2_000).begin(topic="t")
     with pytest.raises(RecordTooLarge) as failure:
@@ -252,12 +254,12 @@ def test_bytes_are_those_of_keys_values_and_headers(monkeypatch: pytest.MonkeyPa
 # --- with a broker that answers when it is told to --------------------------------------------------------------------
 
 
-def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LoopbackNetwork) -> None:
+def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, network: LiveNetwork) -> None:
     keyed = pa.record_batch({"key": pa.array([b"%d" % n for n in range(300)]), "value": pa.nulls(300, pa.binary())})
     producer = producing()
     write = producer.begin(topic="t")
     write.append(keyed)
-    network.partitions = 8
+    network.kafka.partitions = 8
     refresh(producer, network)
     write.append(keyed)
     assert {receipt.partition for receipt in write.finish()} == {0}
@@ -266,47 +268,47 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, net
     assert len(after.finish()) == 8
 
 
-def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LoopbackNetwork) -> None:
+def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, network: LiveNetwork) -> None:
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write._receipts)
-    old, network.topic_id = network.topic_id, uuid.uuid4()
+    old, network.kafka.topic_id = network.kafka.topic_id, uuid.uuid4()
     refresh(producer, network)
     with pytest.raises(TopicRecreated):
         write.append(rows(1))
         write.finish()
-    assert {topic_id for topic_id, _ in network.produced} == {old}
+    assert {topic_id for topic_id, _ in network.kafka.produced} == {old}
 
 
 def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     """The write knows nothing of that partition, so nothing in it says that it was another topic's row."""
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
     producer.flush(write._receipts)
-    old, network.topic_id, network.partitions = network.topic_id, uuid.uuid4(), 2
+    old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), 2
     refresh(producer, network)
     with pytest.raises(TopicRecreated):
         write.append(pa.record_batch({"value": pa.array([b"v"]), "partition": pa.array([1], pa.int32())}))
         write.finish()
-    assert {topic_id for topic_id, _ in network.produced} == {old}
+    assert {topic_id for topic_id, _ in network.kafka.produced} == {old}
 
 
 @pytest.mark.parametrize("by_name", [True, False])
 def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same(
-    producing: Make, network: LoopbackNetwork, by_name: bool
+    producing: Make, network: LiveNetwork, by_name: bool
 ) -> None:
-    network.by_name = by_name
+    network.kafka.by_name = by_name
     write = producing().begin(topic="t")
     write.append(rows(1))
-    first_id = str(network.topic_id)
+    first_id = str(network.kafka.topic_id)
     assert write.topic_ids == {"t": first_id}
     assert len(write.finish()) == 1
     write.append(rows(1))
-    network.topic_id = uuid.uuid4()
+    network.kafka.topic_id = uuid.uuid4()
     if by_name:
         with pytest.raises(TopicRecreated):
             write.finish()
@@ -316,19 +318,19 @@ def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the
 
 
 def test_a_write_tells_what_was_sent_again_and_how_long_it_was_held_back(
-    producing: Make, network: LoopbackNetwork
+    producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing(retry_backoff_ms=1, linger_ms=0)
-    network.throttled = (0, 400)
+    network.kafka.throttled = {0: (0, 400)}
     write = producer.begin(topic="t")
-    network.throttled = (0, 1_900)
+    network.kafka.throttled = {0: (0, 1_900)}
     network.hold()
     write.append(rows(3))
     assert network.arrived.wait(5)
-    network.produce_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    network.kafka.always(ProduceRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     network.release()
-    wait_until(lambda: len(network.produced) >= 2, 10, "the batch to be sent again")
-    network.produce_code = 0
+    wait_until(lambda: len(network.kafka.produced) >= 2, 10, "the batch to be sent again")
+    network.kafka.always(ProduceRequest, 0)
     write.finish()
     took = write.statistics()
     assert took.retried["t"] >= 3 and took.retried["t"] % 3 == 0

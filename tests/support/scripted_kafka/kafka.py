@@ -82,10 +82,13 @@ class ScriptedKafka:
 
     `leaders`: by partition, -1 for none. Topics that it does not have are as `partitions`, `topic_id` and `topic_error`
     say: led by the first broker, or unknown where there are no `partitions`. `transactions` answers for coordinators
-    and leaders, where it is given. `received`: every request, with the broker's node id.
+    and leaders, where it is given: with transactions of version 2. `received`: every request, with the broker's node
+    id. `now_ms`: a time that only polls move, where nothing has threads; `at`: what happens on the way.
     """
 
     def __init__(self, brokers: Iterable[int] = (1, 2, 3), *, transactions: LogicalKafka | None = None) -> None:
+        self.now_ms = 0
+        self.at: list[tuple[int, Callable[[], Any]]] = []
         self.cluster_id: str | None = "c"
         self.brokers = set(brokers)
         self.down: set[int] = set()
@@ -108,11 +111,13 @@ class ScriptedKafka:
         self.settings: Mapping[tuple[int, str], str] = {}
         self.spoken: Callable[[Any], int | None] = lambda request: None
         self.transactions = transactions
+        if transactions is not None:
+            self.features, self.spoken = {"transaction.version": 2}, lambda request: 12
         self.received: list[tuple[int, Any]] = []
         self._script: defaultdict[type, deque[Answer]] = defaultdict(deque)
         self._always: dict[type, Answer] = {}
 
-    # --- the script ---------------------------------------------------------------------------------------------------
+    # --- for the test ------------------------------------------------------------------------------------------------
 
     def script(self, api: type, *answers: Answer) -> None:
         """The next answers to requests of an API, one each; after them it is answered as before."""
@@ -121,6 +126,12 @@ class ScriptedKafka:
     def always(self, api: type, answer: Answer) -> None:
         """The answer to every request of an API from now on."""
         self._always[api] = answer
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        for event in [event for event in self.at if event[0] <= self.now_ms]:
+            self.at.remove(event)
+            event[1]()
 
     def asked(self, api: type) -> list[tuple[int, Any]]:
         return [(node_id, request) for node_id, request in self.received if isinstance(request, api)]

@@ -14,8 +14,8 @@ from scripted_kafka.network import ScriptedNetwork
 class LiveNetwork(ScriptedNetwork):
     """`arrived`: set with every Produce request. Between `hold` and `release` no Produce is answered."""
 
-    def __init__(self, kafka: ScriptedKafka, expected_cluster_id: str | None = None) -> None:
-        super().__init__(kafka, expected_cluster_id=expected_cluster_id, last_error="")
+    def __init__(self, kafka: ScriptedKafka) -> None:
+        super().__init__(kafka, last_error="")
         self.arrived = threading.Event()
         self._something = threading.Condition()
         self._woken = False
@@ -32,8 +32,7 @@ class LiveNetwork(ScriptedNetwork):
 
     def poll(self, timeout_ms: int) -> list[ClientResponse]:
         with self._something:
-            if not self._has_failed():
-                self._something.wait_for(lambda: self._ready or self._woken, timeout_ms / 1000)
+            self._something.wait_for(lambda: self._ready or self._woken or self.failure, timeout_ms / 1000)
             self._woken = False
             ready, self._ready = self._ready, []
             return ready

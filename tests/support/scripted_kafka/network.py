@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,11 @@ class Sent:
 
 
 class ScriptedNetwork:
-    """A poll with nothing to tell moves `now_ms` by its whole timeout; `at` has what happens on the way. A test that
-    does not poll takes requests from `sent` and answers them itself.
+    """A poll with nothing to tell moves the time of `kafka` by its whole timeout. A test that does not poll takes
+    requests from `sent` and answers them itself.
 
     `known`: the nodes that it has an address of. `expected_cluster_id`: it fails where the cluster is another.
-    `interruptions`, `handshakes`, `failure`, `last_error`: as `NetworkClient` has them, set by the test.
+    `connects`, `handshakes`, `interruptions`, `failure`, `last_error`: as `NetworkClient` has them, set by the test.
     """
 
     def __init__(
@@ -51,14 +51,19 @@ class ScriptedNetwork:
         self.max_in_flight = max_in_flight
         self.last_error = last_error
         self.failure: KafkaSinkError | None = None
-        self.interruptions = 0
+        self.connects = 0
         self.handshakes = 0
+        self.interruptions = 0
         self.closed = False
-        self.now_ms = 0
-        self.at: list[tuple[int, Callable[[], Any]]] = []
         self.waits: list[int] = []
         self.sent: list[Sent] = []
-        self.expected_cluster_id = expected_cluster_id
+        self.expect(expected_cluster_id)
+
+    def expect(self, cluster_id: str | None) -> None:
+        """Fails where the brokers that it meets are of another cluster; None: of any."""
+        found = self.kafka.cluster_id
+        if cluster_id not in (None, found):
+            self.failure = ClusterChanged(broker="broker 1", expected=str(cluster_id), found=str(found))
 
     # --- as a NetworkClient -------------------------------------------------------------------------------------------
 
@@ -69,7 +74,7 @@ class ScriptedNetwork:
     def ready(self, node_id: int, now_ms: int) -> bool:
         if self.is_down(node_id) or node_id in self.connecting or self._is_throttled(node_id, now_ms):
             return False
-        return not self._has_failed() and sum(each.node_id == node_id for each in self.sent) < self.max_in_flight
+        return self.failure is None and sum(each.node_id == node_id for each in self.sent) < self.max_in_flight
 
     def is_down(self, node_id: int) -> bool:
         return node_id in self.kafka.down or node_id not in self.known
@@ -107,13 +112,8 @@ class ScriptedNetwork:
         assert timeout_ms >= 0
         self.waits.append(timeout_ms)
         assert len(self.waits) < MOST_POLLS, "the client turns without waiting"
-        self._has_failed()
         answers = self._answers()
-        if not answers:
-            self.now_ms += timeout_ms
-        for event in [event for event in self.at if event[0] <= self.now_ms]:
-            self.at.remove(event)
-            event[1]()
+        self.kafka.pass_time(0 if answers else timeout_ms)
         return answers
 
     def wakeup(self) -> None:
@@ -148,10 +148,3 @@ class ScriptedNetwork:
     def _is_throttled(self, node_id: int, now_ms: int) -> bool:
         since, until = self.kafka.throttled.get(node_id, (0, 0))
         return since <= now_ms < until
-
-    def _has_failed(self) -> bool:
-        if self.expected_cluster_id not in (None, self.kafka.cluster_id) and self.failure is None:
-            assert self.expected_cluster_id is not None
-            found = self.kafka.cluster_id
-            self.failure = ClusterChanged(broker="broker 1", expected=self.expected_cluster_id, found=str(found))
-        return self.failure is not None

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafka_sink import kept
-from kafka_sink.commit import coordinator_client
 from kafka_sink.commit.coordinator_client import TOPICS_FRESH_MS, CoordinatorClient, lease
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
@@ -41,7 +40,7 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork
+from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 MAX_BLOCK_MS = 10_000
@@ -56,12 +55,7 @@ def kafka() -> ScriptedKafka:
 @pytest.fixture
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
     """Every client made in the test has it; broker 1 is the bootstrap server."""
-    made = ScriptedNetwork(kafka, known={1})
-    monkeypatch.setattr(coordinator_client, "NetworkClient", lambda *args, **kwargs: made)
-    for module in (coordinator_client, kept):
-        monkeypatch.setattr(module, "monotonic_ms", lambda: made.now_ms)
-    monkeypatch.setattr(coordinator_client, "_kept", kept.Kept())
-    return made
+    return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
 
 
 def config(**options: Any) -> ProducerConfig:
@@ -90,7 +84,7 @@ class TestAskAll:
         client.ask_all([commit(f"s.{i}") for i in range(100)])
         assert len(kafka.asked(FindCoordinatorRequest)) == 1
         assert len(network.waits) == 2  # the coordinators of all, the answers of all
-        assert network.now_ms == 0
+        assert kafka.now_ms == 0
 
     def test_nothing_is_answered_at_once(self, network: ScriptedNetwork, client: CoordinatorClient) -> None:
         assert client.ask_all([]) == []
@@ -105,7 +99,7 @@ class TestAskAll:
         error = failure.value
         assert (error.kind, error.key, error.waited_ms) == ("transactional id", "s.1", MAX_BLOCK_MS)
         assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
-        assert network.now_ms == MAX_BLOCK_MS
+        assert kafka.now_ms == MAX_BLOCK_MS
 
     def test_a_refusal_is_told_once_all_others_are_answered(
         self, kafka: ScriptedKafka, client: CoordinatorClient
@@ -123,10 +117,10 @@ class TestAskAll:
     ) -> None:
         client.ask_all([commit("s.0")])
         kafka.down = {1}
-        network.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
+        kafka.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
         client.ask_all([commit("s.0")])
         assert [node_id for node_id, _ in kafka.asked(EndTxnRequest)] == [1, 2]
-        assert 3_000 <= network.now_ms <= 4_500
+        assert 3_000 <= kafka.now_ms <= 4_500
 
     def test_brokers_are_listed_now_and_then(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
@@ -135,7 +129,7 @@ class TestAskAll:
         client.ask_all([commit("s.0")])
         client.ask_all([commit("s.0")])
         assert kafka.asked(MetadataRequest) == [(1, MetadataRequest((), False))]
-        network.now_ms += client.config.metadata_max_age_ms
+        kafka.now_ms += client.config.metadata_max_age_ms
         client.ask_all([commit("s.0")])
         assert len(kafka.asked(MetadataRequest)) == 2
 
@@ -172,7 +166,7 @@ class TestAskLeaders:
         def elect() -> None:
             kafka.leaders |= {("a", 1): 2, ("b", 0): 2}
 
-        network.at = [(1_000, elect)]
+        kafka.at = [(1_000, elect)]
         found = client.ask_leaders(self.PARTITIONS, DescribeProducersRequest)
         assert {result.error_code for result in found.values()} == {0}
         first, *others = kafka.asked(DescribeProducersRequest)
@@ -183,9 +177,9 @@ class TestAskLeaders:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.leaders, kafka.down = {("a", 0): 3}, {3}
-        network.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
+        kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
-        assert network.now_ms <= 1.2 * client.config.retry_backoff_ms
+        assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
 
     def test_what_was_said_of_leaders_is_good_for_a_second(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
@@ -197,7 +191,7 @@ class TestAskLeaders:
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
         client.ask_leaders([("a", 0), ("b", 0)], DescribeProducersRequest)
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
-        network.now_ms += TOPICS_FRESH_MS
+        kafka.now_ms += TOPICS_FRESH_MS
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
 
@@ -210,7 +204,7 @@ class TestAskLeaders:
         kafka.leaders, kafka.down = {("a", 0): 2}, {3} if is_down else set()
         found = client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert [result.error_code for result in found.values()] == [0]
-        assert network.now_ms == 0
+        assert kafka.now_ms == 0
 
     def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
         kafka.leaders = {("a", 0): 1, ("a", 1): -1}
@@ -222,7 +216,7 @@ class TestAskLeaders:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.leaders, kafka.silent = {("a", 0): 2}, {2}
-        network.at = [(5_000, kafka.silent.clear)]
+        kafka.at = [(5_000, kafka.silent.clear)]
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert len(kafka.asked(DescribeProducersRequest)) == 1
 
@@ -257,7 +251,7 @@ class TestAskLeaders:
         error = failure.value
         assert (error.topic, error.partition, error.waited_ms) == (topic, 1, MAX_BLOCK_MS)
         assert error.last_error == reason
-        assert network.now_ms <= MAX_BLOCK_MS
+        assert kafka.now_ms <= MAX_BLOCK_MS
 
 
 class TestAskBrokers:
@@ -277,7 +271,7 @@ class TestAskBrokers:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.down = {2}
-        network.at = [(500, lambda: kafka.brokers.discard(2))]
+        kafka.at = [(500, lambda: kafka.brokers.discard(2))]
         assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
         assert len(kafka.asked(ListTransactionsRequest)) >= 4
@@ -300,7 +294,7 @@ class TestAskBrokers:
         with pytest.raises(BrokerUnavailable) as failure:
             client.ask_brokers(self.LIST)
         assert (failure.value.node_id, failure.value.last_error) == (3, "broker 9: Connection refused")
-        assert network.now_ms <= MAX_BLOCK_MS
+        assert kafka.now_ms <= MAX_BLOCK_MS
 
     def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
         kafka.script(ListTransactionsRequest, *[LOADING] * 1_000)
@@ -336,7 +330,7 @@ class TestPartitions:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.leaders, kafka.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
-        network.at = [(1, lambda: kafka.topic_codes.clear())]
+        kafka.at = [(1, lambda: kafka.topic_codes.clear())]
         assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
 
 
@@ -345,14 +339,14 @@ class TestWithin:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.script(EndTxnRequest, *[LOADING] * 10_000)
-        began_ms = network.now_ms
+        began_ms = kafka.now_ms
         with pytest.raises(CoordinatorUnavailable), client.within(3_000):
             client.ask_all([commit("s.0")])
-        assert network.now_ms - began_ms <= 3_000
-        began_ms = network.now_ms
+        assert kafka.now_ms - began_ms <= 3_000
+        began_ms = kafka.now_ms
         with pytest.raises(CoordinatorUnavailable):
             client.ask_all([commit("s.1")])
-        assert network.now_ms - began_ms == client.config.max_block_ms
+        assert kafka.now_ms - began_ms == client.config.max_block_ms
 
 
 class TestTopicIds:
@@ -374,7 +368,7 @@ class TestTopicIds:
         kafka.leaders, kafka.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
         client.partitions(("a",))
         kafka.topic_ids = {"a": uuid.UUID(int=8)}
-        network.now_ms += TOPICS_FRESH_MS
+        kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
 
     def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: CoordinatorClient) -> None:
@@ -425,7 +419,7 @@ class TestTopicSettings:
     ) -> None:
         kafka.topic_codes = {"b": UNKNOWN}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
-        assert network.now_ms <= MAX_BLOCK_MS + 1_000
+        assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
 
     def test_no_topics_ask_nobody(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
         assert client.topic_settings([], NAMES) == {}
@@ -451,7 +445,7 @@ class TestThrottled:
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         ask(client)
-        assert 5 * MAX_BLOCK_MS <= network.now_ms <= 6 * MAX_BLOCK_MS
+        assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
 
     def test_and_the_time_that_was_left_is_left(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
@@ -460,7 +454,7 @@ class TestThrottled:
         kafka.silent = {1, 2, 3}
         with pytest.raises(CoordinatorUnavailable):
             client.ask_all([commit("s.0")])
-        assert 6 * MAX_BLOCK_MS <= network.now_ms <= 6 * MAX_BLOCK_MS + 1_000
+        assert 6 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS + 1_000
 
 
 class TestUnreachable:
@@ -488,7 +482,7 @@ class TestUnreachable:
             ask(client)
         assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
         assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, "broker 9: Connection refused")
-        assert network.now_ms == MAX_BLOCK_MS
+        assert kafka.now_ms == MAX_BLOCK_MS
 
     def test_a_broker_that_hangs_up_is_asked_again(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
@@ -496,7 +490,7 @@ class TestUnreachable:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
         kafka.script(MetadataRequest, *[HANG_UP] * 3)
         client.ensure_topic("t")
-        assert 0 < network.now_ms < 2_000
+        assert 0 < kafka.now_ms < 2_000
 
     def test_what_no_retry_mends_is_told_at_once(
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
@@ -513,7 +507,7 @@ class TestUnreachable:
         kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
         with pytest.raises(BrokersUnreachable):
             client.ensure_topic("t")
-        assert 0.8 * MAX_BLOCK_MS < network.now_ms <= MAX_BLOCK_MS
+        assert 0.8 * MAX_BLOCK_MS < kafka.now_ms <= MAX_BLOCK_MS
 
 
 class TestTransactionVersion:
@@ -566,9 +560,9 @@ class TestEnsureTopic:
         self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
     ) -> None:
         kafka.leaders = {("t", 0): -1, ("t", 1): 1}
-        network.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
+        kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
         client.ensure_topic("t")
-        assert 2_000 <= network.now_ms < 4_000
+        assert 2_000 <= kafka.now_ms < 4_000
         assert kafka.asked(CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
@@ -587,7 +581,7 @@ class TestEnsureTopic:
         with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
             client.ensure_topic("t")
         command = "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --alter --topic t --partitions 2"
-        assert (failure.value.command, network.now_ms) == (command, 0)
+        assert (failure.value.command, kafka.now_ms) == (command, 0)
 
     def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
         kafka.leaders = {("t", 0): -1}
@@ -610,7 +604,7 @@ class TestEnsureTopic:
         kafka.topic_codes["t"] = code
         with pytest.raises(error):
             client.ensure_topic("t")
-        assert network.now_ms == 0
+        assert kafka.now_ms == 0
 
 
 class TestLease:
@@ -657,12 +651,12 @@ class TestLease:
         with lease(config()) as again:
             assert again is not first
 
-    def test_one_that_was_idle_for_long_is_closed(self, network: ScriptedNetwork) -> None:
+    def test_one_that_was_idle_for_long_is_closed(self, kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
         with lease(config()) as first:
-            network.now_ms += 10_000_000
+            kafka.now_ms += 10_000_000
         with lease(config()) as again:
             assert again is first
-        network.now_ms += first.config.connections_max_idle_ms + 1
+        kafka.now_ms += first.config.connections_max_idle_ms + 1
         with lease(config(client_id="other")):
             assert network.closed
 

@@ -1,0 +1,45 @@
+"""Has the shipped clients talk to scripted brokers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_sink import client, kept
+from kafka_sink.commit import coordinator_client, runner
+from scripted_kafka.live import LiveNetwork
+from scripted_kafka.network import ScriptedNetwork
+
+
+def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    """Every CoordinatorClient made in the test has this network, and its time is that of the brokers."""
+
+    def connect(selector: Any, *, cluster_id: str | None = None, **settings: Any) -> ScriptedNetwork:
+        selector.close_all()
+        network.expect(cluster_id)
+        return network
+
+    def now_ms() -> int:
+        return network.kafka.now_ms
+
+    monkeypatch.setattr(coordinator_client, "NetworkClient", connect)
+    monkeypatch.setattr(coordinator_client, "_kept", kept.Kept())
+    for module in (coordinator_client, kept):
+        monkeypatch.setattr(module, "monotonic_ms", now_ms)
+    sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
+    monkeypatch.setattr(runner, "time", sleep)
+    return network
+
+
+def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
+    """Every Producer made in the test has this network."""
+
+    def connect(selector: Any, *, cluster_id: str | None = None, **settings: Any) -> LiveNetwork:
+        network.expect(cluster_id)
+        return network
+
+    monkeypatch.setattr(client, "NetworkClient", connect)
+    monkeypatch.setattr(client, "_kept", kept.Kept())
+    return network
