@@ -45,6 +45,8 @@ if TEST_SOURCES:
 
 # A deadline on one example measures the machine's load, not the code.
 hypothesis.settings.register_profile("pykafka", deadline=None)
+# For `make unit`, the loop of who changes a line; `make test` looks at five times as many.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
 hypothesis.settings.register_profile(
     "sanitize", deadline=None, max_examples=200, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -167,15 +167,17 @@ def test_a_decision_of_several_groups_is_not_put_together_of_two() -> None:
         assert again.micro_batch_id == found.micro_batch_id + 1
 
 
-def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own() -> None:
+@pytest.mark.parametrize("changes", range(3, 22, 3))
+@pytest.mark.parametrize("reads", [3, 9, 15])
+def test_each_read_of_a_decision_is_behind_a_barrier_of_its_own(changes: int, reads: int) -> None:
+    """Whatever a coordinator that stands still has missed of the second micro-batch, and for how long it does."""
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
     exchange.micro_batch(5, 0)
     exchange.micro_batch(5, 1)
     steps = read_decision(exchange.sink, barrier="b")
     of_the_rest = exchange.run_until(steps, lambda effects: effects[0].key == exchange.sink.names.decision(1))
-    # Of before the second micro-batch, for longer than it takes to read the first one's decision.
-    exchange.kafka.stand_still(changes=7, reads=9)
+    exchange.kafka.stand_still(changes, reads)
     decision = exchange.run(steps, of_the_rest)
     assert decision is not None
     assert decision.micro_batch_id == 1

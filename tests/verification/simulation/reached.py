@@ -46,6 +46,11 @@ _STALE_AND_HANGING = (
     "(what is open, below)"
 )
 
+_LOST_AND_HANGING = (
+    "markers are written where a leader did not hear of a commit; what it hides of a decision whose groups are deleted, "
+    "nobody knows of (what is open, below)"
+)
+
 _ALWAYS_IDENTIFIED = (
     "every connection of a NetworkClient asks for the cluster's id; those of the check do not "
     "(tests/unit/protocol/test_connection.py)"
@@ -67,6 +72,7 @@ UNREACHED: dict[str, str] = {
     "transaction OPEN x end": _NO_TRANSACTION,
     **{f"commit {step} x ForgetIds": _IDS_EXPIRE_IDLE for step in two_phase.STEPS},
     "commit WriteTxnMarkers x LeadersStandStill": _STALE_AND_HANGING,
+    "commit WriteTxnMarkers x LoseGroups": _LOST_AND_HANGING,
 }
 
 
