@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,35 +13,51 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from exchange import Exchange
+from kafka_sink.clock import wall_clock_ms
+from kafka_sink.commit import coordinator_client, two_phase
+from kafka_sink.commit.effects import ToCoordinator
+from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
-from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, command
-from kafka_sink.config import given_options, sink_config
+from kafka_sink.commit.sink import Facts, Sink, SlotPrepared, command
+from kafka_sink.config import given_options
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AnotherCheckpoint,
     AttemptFenced,
     BrokersUnreachable,
+    CheckpointBehind,
     ClusterChanged,
     CommitRefused,
     CoordinatorUnavailable,
     DriverFenced,
     InvalidOption,
-    KafkaSinkError,
     MissingOption,
     NonDeterministicReplay,
     NotPlanned,
     ReceiptNotWritten,
     StateExpired,
-    TopicAuthorizationFailed,
-    TopicNotFound,
-    TransactionRefused,
+    TransactionTimedOut,
     WriteKind,
 )
 from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse, MetadataRequest, ProduceRequest
 from kafka_sink.protocol.transactions import (
+    ActiveProducer,
+    CoordinatorKind,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTransactionsResponse,
-    TransactionDescription,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    ProducersOfPartition,
+    TxnOffsetCommitRequest,
 )
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
@@ -58,8 +75,9 @@ from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
+from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
 
-OPTIONS = {"kafka.bootstrap.servers": "h:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "deliveryGuarantee": "exactly-once"}
 GIVEN = given_options(OPTIONS)
 NAMED = given_options({**OPTIONS, "transactionalIdPrefix": "orders"})
 VERSIONED = given_options({**OPTIONS, "txnAppId": "orders", "txnVersion": "7"})
@@ -67,12 +85,67 @@ SINK = Sink(Names("sink", "commits"), timeout_ms=60_000, transaction_version=2)
 PLAN = Plan(SINK, Facts(Ids(9, 1), None, {}), allow_lost_state=False, batch=None)
 
 
-def receipt(slot: int, generation: Ids = PLAN.facts.generation) -> PreparedReceipt:
-    return PreparedReceipt(
-        slot, 0, 3, (),
-        prepared=SlotPrepared(slot, Ids(slot, 0), "q", "f", visible=None),
-        sink=SINK, generation=generation, micro_batch_id=4, plan=PLAN if slot == 0 else None,
-    )  # fmt: skip
+COMMIT_TOPIC = "pykafka-commits"
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    """A sink named orders that has planned before, in a Kafka whose time is now."""
+    made = Exchange()
+    made.kafka.now_ms = wall_clock_ms()
+    return made
+
+
+@pytest.fixture
+def kafka(exchange: Exchange) -> ScriptedKafka:
+    made = ScriptedKafka(transactions=exchange.kafka)
+    made.leaders = {("t", 0): 1, ("t", 1): 2, (COMMIT_TOPIC, 0): 1, (COMMIT_TOPIC, 1): 1}
+    made.settings = {(1, "offsets.retention.minutes"): "10080", (1, "transactional.id.expiration.ms"): "604800000"}
+    return made
+
+
+@pytest.fixture(autouse=True)
+def clients(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    """Where plans, tasks and commits ask what a commit needs."""
+    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+
+
+def receipts(
+    exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None, **plan: Any
+) -> list[PreparedReceipt]:
+    """What the tasks of micro-batch 0 send to the commit: their rows are acknowledged and nobody sees them."""
+    facts, done = exchange.tasks(slots)
+    return receipts_of(Plan(exchange.sink, facts, False, batch), done, **plan)
+
+
+def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> list[PreparedReceipt]:
+    plan = replace(plan, **changed)
+    return [
+        PreparedReceipt(
+            each.slot, 0, 1, (), prepared=each, sink=plan.sink, generation=plan.facts.generation, micro_batch_id=0,
+            plan=plan if each.slot == 0 else None,
+        )
+        for each in done
+    ]  # fmt: skip
+
+
+def of_another_run(message: PreparedReceipt) -> PreparedReceipt:
+    return replace(message, generation=Ids(9, 2))
+
+
+def decision_in(exchange: Exchange) -> Decision | None:
+    return exchange.run(read_decision(exchange.sink))
+
+
+def store(exchange: Exchange, facts: Facts) -> None:
+    """The decision and the markers, as an earlier run would have left them."""
+    names, decision = exchange.sink.names, facts.decision
+    assert decision is not None
+    offsets = {names.slot(slot): (marker.micro_batch_id, marker.text) for slot, marker in facts.markers.items()}
+    offsets |= {names.decision(part): (decision.micro_batch_id, text) for part, text in enumerate(decision.texts())}
+    for group_id, (offset, text) in offsets.items():
+        request = OffsetCommitRequest(group_id, COMMIT_TOPIC, PARTITION, offset, text)
+        exchange.kafka.execute(ToCoordinator(CoordinatorKind.GROUP, group_id, request))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -150,29 +223,6 @@ def test_planning_needs_to_know_the_brokers() -> None:
         exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p")
 
 
-class Brokers:
-    """What planning asks a client for."""
-
-    config = None
-    cluster_id = "c"
-
-    def broker_setting(self, name: str) -> None:
-        pass
-
-    def ensure_topic(self, name: str, *, ask_also: tuple[str, ...]) -> None:
-        pass
-
-    def transaction_version(self) -> int:
-        return 2
-
-    def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
-        for gone in {"gone", "too"}.intersection(topics):
-            raise TopicNotFound(topic=gone, waited_ms=0)
-        if "forbidden" in topics:
-            raise TopicAuthorizationFailed(topic="forbidden")
-        return tuple((topic, 0) for topic in topics), tuple((topic, 1) for topic in topics)
-
-
 @pytest.mark.parametrize(
     ("topics", "looked_at"),
     [
@@ -182,35 +232,26 @@ class Brokers:
         (("gone", "too"), []),
         (("forbidden", "t"), [("t", 0), ("t", 1)]),
         ((), []),
-        (None, None),
+        (None, []),
     ],
 )
 def test_a_run_looks_for_what_hangs_of_the_last_decision(
-    monkeypatch: pytest.MonkeyPatch,
-    topics: tuple[str, ...] | None,
-    looked_at: list[tuple[str, int]] | None,
+    exchange: Exchange, kafka: ScriptedKafka, topics: tuple[str, ...] | None, looked_at: list[tuple[str, int]]
 ) -> None:
     """In the topics where it said that its rows are, whatever this run's are."""
-    asked: list[Any] = []
-    decision = after(7, "x").decision
-    assert decision is not None
-    facts = Facts(Ids(9, 1), None if topics is None else replace(decision, topics=topics), {})
-
-    @contextmanager
-    def lease(config: object, cluster_id: str | None = None) -> Iterator[Brokers]:
-        yield Brokers()
-
-    def run(client: Brokers, steps: Any) -> Any:
-        if steps.gi_code.co_name == "plan":
-            return facts
-        asked.append(list(steps.gi_frame.f_locals["touched"]))
-        return None
-
-    monkeypatch.setattr(exactly_once, "lease_client", lease)
-    monkeypatch.setattr(exactly_once, "run", run)
-    given = given_options({"kafka.bootstrap.servers": "h:1", "deliveryGuarantee": "exactly-once"})
-    assert exactly_once.make_plan(given, "orders").facts == facts
-    assert asked == ([] if looked_at is None else [looked_at])
+    # One of each has no leader at first.
+    kafka.leaders |= {("t", 1): -1, ("u", 0): 1, ("u", 1): -1}
+    kafka.at = [(5_000, lambda: kafka.leaders.update({("t", 1): 2, ("u", 1): 2}))]
+    kafka.topic_codes = {"forbidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    decided = after(7, "x")
+    assert decided.decision is not None
+    decided = replace(decided, decision=None if topics is None else replace(decided.decision, topics=topics))
+    if topics is not None:
+        store(exchange, decided)
+    given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"})
+    assert exactly_once.make_plan(given, "orders").facts.decision == decided.decision
+    asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
+    assert sorted(asked) == sorted(looked_at)
 
 
 # --- a task whose rows are visible ------------------------------------------------------------------------------------
@@ -221,238 +262,262 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     [("t", 3, ("t",)), ("t", 0, ()), (None, 3, ("a", "b")), (None, 0, ())],
 )
 def test_rows_that_are_visible_are_counted_and_their_topics_told(
-    option: str | None, rows: int, topics: tuple[str, ...]
-) -> None:
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], option: str | None, rows: int,
+    topics: tuple[str, ...],
+) -> None:  # fmt: skip
     """What hangs may be on any partition of them."""
     named = {} if option is None else {"topic": option}
-    config = sink_config({"kafka.bootstrap.servers": "h:1", **named})
+    given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once", **named})
+    kafka.leaders |= dict.fromkeys([("a", 0), ("b", 0), ("b", 1)], 1)
+    exchange.micro_batch(1)
+    facts, _ = exchange.tasks(0)
+    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
     columns = {"value": pa.array(["x", "y", "x"]), "topic": pa.array(["b", "a", "b"])}
     arrow_batch = pa.record_batch(columns).slice(0, rows)
-    counted, found = exactly_once._count(config, InterceptorChain(()), iter([arrow_batch, arrow_batch]))
-    assert (counted.record_count, found) == (2 * rows, topics)
+    to_count = iter([arrow_batch, arrow_batch])
+    counted = write_slot(given, Plan(exchange.sink, facts, False, None), InterceptorChain(()), to_count)
+    assert isinstance(counted, PreparedReceipt)
+    assert counted.record_count == 2 * rows
     assert counted.partitions == ()
+    assert counted.prepared.partitions == tuple(each for each in sorted(kafka.leaders) if each[0] in topics)
+    assert set(counted.topic_ids) == set(topics)
+    assert kafka.asked(ProduceRequest) == []
 
 
 # --- who commits ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What was carried out, by the name of the generator; an error in the list is raised by the next."""
-    carried_out: list[Any] = []
-
-    class Client:
-        cluster_id = "c"
-
-        def transaction_version(self) -> int:
-            return 2
-
-        @contextmanager
-        def within(self, milliseconds: int) -> Iterator[None]:
-            yield
-
-    @contextmanager
-    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
-        yield Client()
-
-    def run(client: Client, steps: Any) -> None:
-        if carried_out and isinstance(carried_out[-1], Exception):
-            raise carried_out[-1]
-        carried_out.append((steps.gi_code.co_name, steps.gi_frame.f_locals))
-
-    monkeypatch.setattr(exactly_once, "lease_client", lease)
-    monkeypatch.setattr(exactly_once, "run", run)
-    return carried_out
-
-
-def test_task_and_commit_are_in_the_cluster_of_their_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_and_commit_are_in_the_cluster_of_their_plan(
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], network: LiveNetwork
+) -> None:
     """Three processes may meet three clusters behind the same addresses."""
-    leased: list[tuple[str, str | None]] = []
+    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
+    exchange.sink = replace(exchange.sink, cluster_id="c")
+    (message,) = receipts(exchange, 1)
+    assert message.plan is not None
 
-    def leasing(what: str) -> Any:
-        @contextmanager
-        def lease(config: object, cluster_id: str | None = None) -> Iterator[None]:
-            leased.append((what, cluster_id))
-            raise ClusterChanged(broker="b", expected="c", found="d")
-            yield
+    def write() -> None:
+        write_slot(GIVEN, message.plan, InterceptorChain(()), iter([rows("x")]))  # type: ignore[arg-type]
 
-        return lease
+    # Between the begin of the slot's transaction and its rows.
+    def move(request: InitProducerIdRequest) -> int:
+        kafka.cluster_id = "d"
+        return 0
 
-    for name in ("lease", "lease_client"):
-        monkeypatch.setattr(exactly_once, name, leasing(name))
-    sink = replace(SINK, cluster_id="c")
-    plan, config = replace(PLAN, sink=sink, batch=VERSION_7), sink_config(OPTIONS)
-    begun = SlotBegun(0, Ids(1, 0), None)
-    context: Any = SimpleNamespace(partitionId=lambda: 0, _localProperties={})
+    kafka.script(InitProducerIdRequest, move)
     with pytest.raises(ClusterChanged):
-        exactly_once._write_slot(config, plan, context, InterceptorChain(()), iter(()))
+        write()
+    assert len(kafka.asked(InitProducerIdRequest)) == 1
     with pytest.raises(ClusterChanged):
-        exactly_once._produce(config, sink, begun, InterceptorChain(()), iter(()), None, None)
+        write()
     with pytest.raises(ClusterChanged, match="Whether the last request was carried out is unknown"):
-        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=replace(PLAN, sink=sink))])
-    assert leased == [("lease_client", "c"), ("lease", "c"), ("lease_client", "c")]
+        exactly_once.commit_micro_batch(GIVEN, [message])
+    assert len(kafka.asked(InitProducerIdRequest)) == 1
+    assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
 
 
 def test_a_plan_says_which_cluster_it_is_on() -> None:
-    client: Any = Brokers()
-    assert exactly_once._sink(sink_config(OPTIONS), "orders", client).cluster_id == "c"
+    assert exactly_once.make_plan(GIVEN, "orders").sink.cluster_id == "c"
 
 
-def test_a_commit_goes_by_the_plan_that_the_first_message_brings(ran: list[Any]) -> None:
-    KafkaStreamWriter(GIVEN).commit([receipt(0), receipt(1)], 4)
-    ((name, given),) = ran
-    assert name == "commit"
-    assert (given["sink"], given["facts"], given["micro_batch_id"]) == (SINK, PLAN.facts, 4)
-    assert [each.slot for each in given["prepared"]] == [0, 1]
+def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
+    messages = receipts(exchange)
+    KafkaStreamWriter(GIVEN).commit(messages, 0)
+    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
+    decision = decision_in(exchange)
+    assert decision is not None
+    assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
+    assert decision.pinned == tuple(message.prepared.ids for message in messages)
 
 
-def with_proof(slot: int, path: Path) -> PreparedReceipt:
-    plan = replace(PLAN, allow_lost_state=True) if slot == 0 else None
-    proof = TaskProof(str(path), Identity("q", 4, WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
-    return replace(receipt(slot), record_count=0, plan=plan, proof=proof)
+def with_proof(messages: Sequence[PreparedReceipt], path: Path) -> list[PreparedReceipt]:
+    proof = TaskProof(str(path), Identity("q", 0, WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
+    return [replace(each, record_count=0, proof=proof) for each in messages]
+
+
+def files_in(path: Path) -> list[Path]:
+    return [each for each in path.rglob("*") if each.is_file()]
 
 
 def test_the_receipt_is_written_by_the_run_that_the_sink_has_and_before_the_decision(
-    ran: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(exactly_once, "write_receipt", lambda messages: ran.append(("receipt", len(messages))))
-    KafkaStreamWriter(GIVEN).commit([with_proof(0, tmp_path), with_proof(1, tmp_path)], 4)
-    assert [name for name, _ in ran] == ["check_generation", "receipt", "commit"]
+    messages = with_proof(receipts(exchange), tmp_path)
+    found: list[int] = []
+
+    def look(request: TxnOffsetCommitRequest) -> int:
+        found.append(len(files_in(tmp_path)))
+        return 0
+
+    kafka.always(TxnOffsetCommitRequest, look)
+    KafkaStreamWriter(GIVEN).commit(messages, 0)
+    assert found == [1]
+    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
 
 
-def test_nothing_is_decided_without_the_receipt(ran: list[Any], tmp_path: Path) -> None:
+def test_a_run_that_lost_the_sink_writes_no_receipt(exchange: Exchange, tmp_path: Path) -> None:
+    messages = with_proof(receipts(exchange), tmp_path)
+    exchange.run(two_phase.plan(exchange.sink))
+    with pytest.raises(DriverFenced):
+        KafkaStreamWriter(GIVEN).commit(messages, 0)
+    assert files_in(tmp_path) == []
+
+
+def decides(kafka: ScriptedKafka) -> bool:
+    """Whether it was asked for anything that a decision takes."""
+    return any(kafka.asked(api) for api in (TxnOffsetCommitRequest, EndTxnRequest))
+
+
+def test_nothing_is_decided_without_the_receipt(exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ReceiptNotWritten) as failure:
-        KafkaStreamWriter(GIVEN).commit([with_proof(0, tmp_path / "file")], 4)
-    assert [name for name, _ in ran] == ["check_generation"]
+        KafkaStreamWriter(GIVEN).commit(with_proof(receipts(exchange), tmp_path / "file"), 0)
+    assert len(kafka.asked(DescribeTransactionsRequest)) == 1
+    assert not decides(kafka)
     assert "the micro-batch runs again and is written once" in str(failure.value)
 
 
-def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(ran: list[Any], tmp_path: Path) -> None:
-    first = with_proof(0, tmp_path)
-    other = replace(first.prepared, visible=Marker(4, "q", "of other rows"))
+def test_a_replay_of_other_rows_leaves_the_receipt_of_those_that_are_visible(
+    exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path
+) -> None:
+    first, second = with_proof(receipts(exchange), tmp_path)
+    other = replace(first.prepared, visible=Marker(0, "q", "of other rows"))
     with pytest.raises(NonDeterministicReplay):
-        KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other)], 4)
-    assert [name for name, _ in ran] == ["check_generation"]
+        KafkaStreamWriter(GIVEN).commit([replace(first, prepared=other), second], 0)
+    assert not decides(kafka)
     assert list(tmp_path.iterdir()) == []
 
 
-TOLD = "topic 't' was deleted and created again after micro-batch 4 was decided (topic id old is now new)"
+OLD, NEW = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
+TOLD = f"topic 't' was deleted and created again after micro-batch 0 was decided (topic id {OLD} is now {NEW})"
 
 
 @pytest.mark.parametrize(
     ("query_id", "micro_batch_id", "visible", "topic_ids", "warned"),
     [
-        ("q", 4, True, {"t": "new"}, True),
-        ("q", 4, True, {"t": "old"}, False),
+        ("q", 0, True, {"t": NEW}, True),
+        ("q", 0, True, {"t": OLD}, False),
         # Brokers without ids; a decision without.
-        ("q", 4, True, {"t": None}, False),
-        ("q", 4, True, {"u": "new"}, False),
+        ("q", 0, True, {"t": None}, False),
+        ("q", 0, True, {"u": NEW}, False),
         # Its rows are written now.
-        ("q", 4, False, {"t": "new"}, False),
+        ("q", 0, False, {"t": NEW}, False),
         # Another's.
-        ("q", 3, True, {"t": "new"}, False),
-        ("r", 4, True, {"t": "new"}, False),
+        ("q", 3, True, {"t": NEW}, False),
+        ("r", 0, True, {"t": NEW}, False),
     ],
 )
 def test_a_replay_warns_of_topics_that_took_its_rows_with_them(
-    ran: list[Any], caplog: pytest.LogCaptureFixture, query_id: str, micro_batch_id: int, visible: bool,
+    exchange: Exchange, caplog: pytest.LogCaptureFixture, query_id: str, micro_batch_id: int, visible: bool,
     topic_ids: dict[str, str | None], warned: bool,
 ) -> None:  # fmt: skip
-    decision = Decision(micro_batch_id, query_id, Ids(9, 0), 2, 0, (Ids(0, 0),), ("t", "u"), {"t": "old"})
-    message = receipt(0)
-    marker = Marker(4, "q", "f") if visible else None
-    plan = replace(PLAN, facts=replace(PLAN.facts, decision=decision))
-    prepared = replace(message.prepared, visible=marker)
-    KafkaStreamWriter(GIVEN).commit([replace(message, plan=plan, prepared=prepared, topic_ids=topic_ids)], 4)
+    # Of the first time; a later decision is no place to replay.
+    exchange.micro_batch(1)
+    (replayed,) = receipts(exchange, 1)
+    assert replayed.plan is not None and replayed.plan.facts.decision is not None
+    decision = replace(
+        replayed.plan.facts.decision, micro_batch_id=micro_batch_id, query_id=query_id, topics=("t", "u"),
+        topic_ids={"t": OLD},
+    )  # fmt: skip
+    facts = replace(replayed.plan.facts, decision=decision)
+    prepared = replayed.prepared if visible else replace(replayed.prepared, visible=None)
+    plan = replace(replayed.plan, facts=facts)
+    with suppress(CheckpointBehind, TransactionTimedOut):
+        KafkaStreamWriter(GIVEN).commit([replace(replayed, plan=plan, prepared=prepared, topic_ids=topic_ids)], 0)
     assert [TOLD in each.getMessage() for each in caplog.records] == [True] * warned
 
 
-def test_a_decision_is_told_which_topics_its_rows_are_in(ran: list[Any]) -> None:
-    told = [replace(receipt(0), topic_ids={"t": "1"}), replace(receipt(1), topic_ids={"t": "1", "u": None})]
-    KafkaStreamWriter(GIVEN).commit(told, 4)
-    ((_, given),) = ran
-    assert given["topic_ids"] == {"t": "1", "u": None}
+def test_a_decision_is_told_which_topics_its_rows_are_in(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    kafka.leaders["u", 0] = 1
+    first, second = receipts(exchange)
+    touched = replace(second.prepared, partitions=(("t", 1), ("u", 0)))
+    ids = {"t": str(uuid.UUID(int=1))}
+    told = [replace(first, topic_ids=ids), replace(second, topic_ids={**ids, "u": None}, prepared=touched)]
+    KafkaStreamWriter(GIVEN).commit(told, 0)
+    decision = decision_in(exchange)
+    assert decision is not None
+    assert (decision.topics, decision.topic_ids) == (("t", "u"), ids)
 
 
 # --- the groups of a batch write --------------------------------------------------------------------------------------
 
 
-def of_batch(batch: BatchWrite | None) -> list[PreparedReceipt]:
-    return [replace(receipt(0), plan=replace(PLAN, batch=batch))]
-
-
 ONCE = BatchWrite("id", 0)
+GROUPS = {"orders.decision", "orders.0", "orders.1"}
 
 
-def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(ran: list[Any]) -> None:
-    KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
-    assert [name for name, _ in ran] == ["commit", "forget"]
-    assert (ran[1][1]["sink"], ran[1][1]["generation"]) == (SINK, PLAN.facts.generation)
+def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(exchange: Exchange) -> None:
+    messages = receipts(exchange, batch=ONCE)
+    assert exchange.kafka.groups() >= GROUPS
+    KafkaBatchWriter(GIVEN).commit(messages)
+    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
+    assert exchange.kafka.groups().isdisjoint(GROUPS)
 
 
 @pytest.mark.parametrize("batch", [None, BatchWrite("txnAppId:orders", 7, is_versioned=True)])
-def test_what_comes_again_under_its_name_keeps_its_groups(ran: list[Any], batch: BatchWrite | None) -> None:
-    exactly_once.commit_micro_batch(GIVEN, of_batch(batch))
-    assert [name for name, _ in ran] == ["commit"]
+def test_what_comes_again_under_its_name_keeps_its_groups(exchange: Exchange, batch: BatchWrite | None) -> None:
+    exactly_once.commit_micro_batch(GIVEN, receipts(exchange, batch=batch))
+    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
+    assert exchange.kafka.groups() >= GROUPS
 
 
-def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(ran: list[Any]) -> None:
-    ran.append(CoordinatorUnavailable(kind="group", key="sink.0", waited_ms=1, last_error="gone"))
+def test_a_commit_that_did_not_find_all_rows_visible_deletes_nothing(
+    exchange: Exchange, kafka: ScriptedKafka
+) -> None:
+    # What the commit reads last.
+    kafka.held = {OffsetFetchRequest}
     with pytest.raises(CoordinatorUnavailable):
-        KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
-    assert len(ran) == 1
+        KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
+    assert kafka.asked(DeleteGroupsRequest) == []
+
+
+def defect(request: DeleteGroupsRequest) -> int:
+    raise MemoryError
+
+
+DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize(
-    "error",
+    "answer",
     [
-        CoordinatorUnavailable(kind="group", key="sink.0", waited_ms=1, last_error="gone"),
-        TransactionRefused(transactional_id="sink.decision", api="DeleteGroups", code=30, name="GROUP_AUTHORIZATION"),
-        MemoryError(),
+        HANG_UP,
+        lambda request: DeleteGroupsResponse(0, tuple(DeletedGroup(name, DENIED) for name in request.group_ids)),
+        defect,
     ],
 )
 def test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_for_them(
-    monkeypatch: pytest.MonkeyPatch, ran: list[Any], caplog: pytest.LogCaptureFixture, error: Exception
-) -> None:
-    left: list[BaseException] = []
-
-    @contextmanager
-    def lease(config: object, cluster_id: str | None = None) -> Iterator[Any]:
-        try:
-            yield SimpleNamespace(transaction_version=lambda: 2, within=within)
-        except BaseException as raised:
-            left.append(raised)
-            raise
-
-    @contextmanager
-    def within(milliseconds: int) -> Iterator[None]:
-        assert milliseconds == exactly_once.FORGET_MS
-        yield
-
-    def run(client: object, steps: Any) -> None:
-        if steps.gi_code.co_name == "forget":
-            raise error
-
-    monkeypatch.setattr(exactly_once, "lease_client", lease)
-    monkeypatch.setattr(exactly_once, "run", run)
-    KafkaBatchWriter(GIVEN).commit(of_batch(ONCE))
+    exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture, answer: Any,
+) -> None:  # fmt: skip
+    looked: list[object] = []
+    monkeypatch.setattr(coordinator_client, "look_at_hosts", lambda error, config: looked.append(error))
+    kafka.always(DeleteGroupsRequest, answer)
+    KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
+    assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
+    assert kafka.asked(DeleteGroupsRequest) != []
+    assert kafka.now_ms <= exactly_once.FORGET_MS
     # The client is closed, as requests are under way.
-    assert len(left) == 1
-    assert not isinstance(left[0], KafkaSinkError)
+    assert clients.closed
+    assert looked == []
     assert [each.levelname for each in caplog.records if each.levelname != "DEBUG"] == []
 
 
-def test_tasks_of_two_plans_are_not_committed_together(ran: list[Any]) -> None:
+def test_tasks_of_two_plans_are_not_committed_together(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    first, second = receipts(exchange)
     with pytest.raises(DriverFenced):
-        KafkaStreamWriter(GIVEN).commit([receipt(0), receipt(1, Ids(9, 2))], 4)
-    assert ran == []
+        KafkaStreamWriter(GIVEN).commit([first, of_another_run(second)], 0)
+    assert kafka.received == []
 
 
-def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_rows_come_twice(ran: list[Any]) -> None:
-    ran.append(BrokersUnreachable(bootstrap_servers="h:1", waited_ms=1, last_error="gone"))
+def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_rows_come_twice(
+    exchange: Exchange, kafka: ScriptedKafka
+) -> None:
+    messages = receipts(exchange)
+    # Who leads the partitions is asked behind the decision.
+    kafka.always(MetadataRequest, HANG_UP)
     with pytest.raises(BrokersUnreachable, match="Whether the last request was carried out is unknown") as raised:
-        KafkaStreamWriter(GIVEN).commit([receipt(0)], 4)
+        KafkaStreamWriter(GIVEN).commit(messages, 0)
     assert "twice" not in str(raised.value)
 
 
@@ -465,102 +530,117 @@ def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_
     ],
 )
 def test_errors_say_who_runs_the_write_again(
-    ran: list[Any], task: dict[str, str], batch: BatchWrite | None, again: str
+    exchange: Exchange, kafka: ScriptedKafka, task: dict[str, str], batch: BatchWrite | None, again: str
 ) -> None:
-    plan = replace(PLAN, batch=batch)
+    first, second = receipts(exchange, batch=batch)
+    assert first.plan is not None
     kind = WriteKind.STREAM if batch is None else batch.kind
-    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
-    ran.append(AttemptFenced(transactional_id="sink.0", api="Produce", name="PRODUCER_FENCED"))
+    task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "0"})
+    kafka.script(InitProducerIdRequest, InitProducerIdResponse(0, ErrorCode.PRODUCER_FENCED, -1, -1))
     with pytest.raises(AttemptFenced, match=again) as fenced:
-        write_slot(GIVEN, plan, InterceptorChain(()), iter(()))
+        write_slot(GIVEN, first.plan, InterceptorChain(()), iter(()))
     assert fenced.value.write_kind is kind
-    ran.append(AbortedRowsOpen(
-        micro_batch_id=4, topic="t", partition=0, transactional_id="sink.0", open_since_offset=1, first_offset=2
-    ))  # fmt: skip
+    ids = first.prepared.ids
+    begun_before = ActiveProducer(ids.producer_id, ids.producer_epoch, current_txn_start_offset=1)
+    leader = ProducersOfPartition("t", 0, 0, None, (begun_before,))
+    kafka.always(DescribeProducersRequest, DescribeProducersResponse(0, (leader,)))
     with pytest.raises(AbortedRowsOpen, match=again):
-        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
+        exactly_once.commit_micro_batch(
+            GIVEN, [replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2})), second]
+        )
     with pytest.raises(DriverFenced, match=again):
-        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan), receipt(1, Ids(9, 2))])
+        exactly_once.commit_micro_batch(GIVEN, [first, of_another_run(second)])
 
 
-def test_a_task_without_a_receipt_leaves_nothing_visible(ran: list[Any], plans: list[Any]) -> None:
+def test_a_task_without_a_receipt_leaves_nothing_visible(
+    exchange: Exchange, kafka: ScriptedKafka, plans: list[Any]
+) -> None:
+    messages = receipts(exchange)
     with pytest.raises(CommitRefused, match="the micro-batch runs again and is written once"):
-        KafkaStreamWriter(GIVEN).commit([receipt(0), None], 4)
+        KafkaStreamWriter(GIVEN).commit([messages[0], None], 0)
     batch = KafkaBatchWriter(GIVEN)
     batch.plan = replace(PLAN, batch=BatchWrite("id", 0))
     with pytest.raises(CommitRefused, match="if the job fails, run the write again: nothing of this one will be"):
         batch.commit([None])
     with pytest.raises(CommitRefused, match="in the topic twice"):
         KafkaBatchWriter(given_options({"kafka.bootstrap.servers": "h:1", "topic": "t"})).commit([None])
+    assert kafka.received == []
 
 
-def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(ran: list[Any]) -> None:
-    ran.append(BrokersUnreachable(bootstrap_servers="h:1", waited_ms=1, last_error="gone"))
-    plan = replace(PLAN, batch=BatchWrite("id", 0))
+def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_it(
+    exchange: Exchange, kafka: ScriptedKafka
+) -> None:
+    messages = receipts(exchange, batch=BatchWrite("id", 0))
+    kafka.always(MetadataRequest, HANG_UP)
     with pytest.raises(BrokersUnreachable, match="Do not run it again before you know") as raised:
-        exactly_once.commit_micro_batch(GIVEN, [replace(receipt(0), plan=plan)])
-    assert command(SINK, "repair") in str(raised.value)
+        exactly_once.commit_micro_batch(GIVEN, messages)
+    assert command(exchange.sink, "repair") in str(raised.value)
 
 
 def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_that_was_planned_here(
-    ran: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    exchange: Exchange, kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    KafkaStreamWriter(NAMED).abort([None, None], 4)
-    assert ran == []
-    remember("orders", Ids(9, 7))
-    KafkaStreamWriter(NAMED).abort([None, None], 4)
-    KafkaStreamWriter(NAMED).abort([None, receipt(1)], 4)
-    assert [(name, args["sink"].names, args["generation"]) for name, args in ran] == [
-        ("abort", Names("orders", "pykafka-commits"), Ids(9, 7)),
-        ("abort", Names("sink", "pykafka-commits"), Ids(9, 1)),
-    ]
+    _, message = receipts(exchange)
+    KafkaStreamWriter(NAMED).abort([None, None], 0)
+    assert kafka.received == []
+    remember("orders", message.generation)
+    KafkaStreamWriter(NAMED).abort([None, None], 0)
+    assert exchange.kafka.holding_back() == []
+    _, message = receipts(exchange)
+    remember("another", Ids(9, 7))
+    KafkaStreamWriter(NAMED | {"transactional_id_prefix": "another"}).abort([None, message], 0)
+    assert exchange.kafka.holding_back() == []
+    assert sorted(exchange.kafka.aborted) == ["0/0", "0/0", "0/1", "0/1"]
 
 
 def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
-    found: list[Facts], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     queries = [KafkaStreamWriter(NAMED, checkpoint=checkpoint) for checkpoint in ("/one", "/other")]
-    for epoch, query in enumerate(queries):
-        found[:] = [Facts(Ids(9, epoch), None, {})]
-        pickle.dumps(query)
-    aborted: list[Ids] = []
-    monkeypatch.setattr(exactly_once, "abort_run", lambda given, prefix, generation: aborted.append(generation))
     for query in queries:
-        query.abort([None], 4)
-    assert aborted == [Ids(9, 0), Ids(9, 1)]
+        pickle.dumps(query)
+    one, other = queries
+    assert other.plan is not None
+    exchange.task(other.plan.facts, 0, 0)
+    one.abort([None], 0)
+    assert exchange.kafka.holding_back() == ["orders.0"]
+    other.abort([None], 0)
+    assert exchange.kafka.holding_back() == []
 
 
-def test_a_batch_writes_abort_is_of_the_run_that_it_planned(ran: list[Any], plans: list[Any]) -> None:
+def test_a_batch_writes_abort_is_of_the_run_that_it_planned(exchange: Exchange) -> None:
     batch = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN)))
+    exchange.sink = batch.plan.sink
+    exchange.task(batch.plan.facts, 0, 0)
+    assert len(exchange.kafka.holding_back()) == 1
     batch.abort([None, None])
-    ((name, args),) = ran
-    assert (name, args["sink"].names, args["generation"]) == (
-        "abort", Names("sink", "pykafka-commits"), PLAN.facts.generation,
-    )  # fmt: skip
+    assert exchange.kafka.holding_back() == []
+    assert exchange.kafka.aborted == ["0/0"]
 
 
 def test_an_abort_never_hides_the_error_that_made_it_necessary(
-    ran: list[Any], caplog: pytest.LogCaptureFixture
+    exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ran.append(CoordinatorUnavailable(kind="group", key="sink.decision", waited_ms=1, last_error="gone"))
-    KafkaStreamWriter(NAMED).abort([receipt(0)], 4)
+    messages = receipts(exchange)
+    kafka.always(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    KafkaStreamWriter(NAMED).abort(messages, 0)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     said = record.getMessage()
-    assert "of 'sink' has open could not be ended" in said
-    assert "transactions describe --prefix sink" in said
-    assert "sink.decision" in said
+    assert "of 'orders' has open could not be ended" in said
+    assert "transactions describe --prefix orders" in said
+    assert "orders.driver" in said
 
 
-def test_at_least_once_neither_commits_nor_aborts_anything(ran: list[Any]) -> None:
+def test_at_least_once_neither_commits_nor_aborts_anything(kafka: ScriptedKafka) -> None:
     given = given_options({"topic": "t", "kafka.bootstrap.servers": "h:1"})
     KafkaStreamWriter(given).commit([], 4)
     KafkaStreamWriter(given).abort([None], 4)
     KafkaBatchWriter(given).commit([])
     KafkaBatchWriter(given).abort([None])
-    assert ran == []
+    assert kafka.received == []
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -588,63 +668,20 @@ def after(version: int, *fingerprints: str, query_id: str = "txnAppId:orders") -
     return Facts(Ids(9, 1), decision, markers)
 
 
-SETTINGS: dict[str, str | None] = {}
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[Facts]:
-    """What planning finds is what a test puts in here."""
-    facts: list[Facts] = []
-    SETTINGS.update({"offsets.retention.minutes": "10080", "transactional.id.expiration.ms": "604800000"})
-
-    class Client:
-        cluster_id = "c"
-
-        def broker_setting(self, name: str) -> str | None:
-            return SETTINGS[name]
-
-        def ensure_topic(self, topic: str, *, ask_also: tuple[str, ...]) -> None:
-            assert topic == "pykafka-commits"
-
-        def transaction_version(self) -> int:
-            return 2
-
-        def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[()], tuple[()]]:
-            return (), ()
-
-    @contextmanager
-    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
-        yield Client()
-
-    monkeypatch.setattr(exactly_once, "lease_client", lease)
-    def run(client: Client, steps: Any) -> Any:
-        if steps.gi_code.co_name == "plan":
-            return facts[0]
-        driver = TransactionDescription("orders.driver", 0, "Empty", 60_000, -1, 9, 1, ())
-        try:
-            next(steps)
-            steps.send([DescribeTransactionsResponse(0, (driver,))])
-        except StopIteration as ended:
-            return ended.value
-        raise AssertionError("asked for more than the generation")
-
-    monkeypatch.setattr(exactly_once, "run", run)
-    return facts
-
-
 @pytest.mark.parametrize(
     ("version", "is_written"), [("6", True), ("7", True), ("8", False), ("1000000000000", False)]
 )
-def test_planning_tells_whether_a_version_is_written(found: list[Facts], version: str, is_written: bool) -> None:
-    found.append(after(7, "a", "b"))
+def test_planning_tells_whether_a_version_is_written(
+    exchange: Exchange, version: str, is_written: bool
+) -> None:
+    store(exchange, after(7, "a", "b"))
     planned = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"txn_version": int(version)}))).plan
     assert planned.is_written is is_written
     assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
     assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
 
 
-def test_what_a_version_must_not_follow_upon_stops_its_planning(found: list[Facts]) -> None:
-    found.append(Facts(Ids(9, 1), None, {}))
+def test_what_a_version_must_not_follow_upon_stops_its_planning() -> None:
     with pytest.raises(StateExpired, match="is the first under this name and not 0"):
         pickle.dumps(KafkaBatchWriter(VERSIONED))
     allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
@@ -652,33 +689,32 @@ def test_what_a_version_must_not_follow_upon_stops_its_planning(found: list[Fact
 
 
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(
-    found: list[Facts], caplog: pytest.LogCaptureFixture
+    exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
-    new, going_on = Facts(Ids(9, 1), None, {}), after(0, "a")
     named = {**NAMED, "transaction_timeout_ms": 120_000}
+    forgets_ids = {(1, "transactional.id.expiration.ms"): "604800000"}
     for minutes, words in (("10080", ""), ("1440", "StateExpired"), (None, "")):
-        SETTINGS["offsets.retention.minutes"] = minutes
-        found[:] = [new]
+        forgets = {} if minutes is None else {(1, "offsets.retention.minutes"): minutes}
+        kafka.settings = forgets_ids | forgets
         caplog.clear()
         pickle.dumps(KafkaStreamWriter(named))
         assert words in caplog.text and bool(words) == bool(caplog.text)
-    SETTINGS["offsets.retention.minutes"] = "2"
+    kafka.settings = forgets_ids | {(1, "offsets.retention.minutes"): "2"}
     with pytest.raises(InvalidOption, match=r"less than the brokers remember \(offsets.retention.minutes=2"):
         pickle.dumps(KafkaStreamWriter(named))
     # One that never comes again needs no memory; one that has begun has been told.
     pickle.dumps(KafkaBatchWriter({**GIVEN, "transaction_timeout_ms": 120_000}))
-    found[:] = [going_on]
+    store(exchange, after(0, "a"))
     pickle.dumps(KafkaStreamWriter(named))
 
 
-def test_a_plan_tells_of_groups_that_were_lost(found: list[Facts], caplog: pytest.LogCaptureFixture) -> None:
-    found.append(after(7, "a", digest_of("b")))
+def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytest.LogCaptureFixture) -> None:
+    store(exchange, after(7, "a", digest_of("b")))
     pickle.dumps(KafkaStreamWriter(NAMED))
     assert "of slot 1 the transactions' coordinators proved" in caplog.text
 
 
-def test_a_batch_write_without_a_version_asks_for_none(found: list[Facts]) -> None:
-    found.append(after(7, "a"))
+def test_a_batch_write_without_a_version_asks_for_none() -> None:
     planned = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))).plan
     assert (planned.is_written, planned.sink.is_versioned) == (False, False)
 
@@ -693,33 +729,32 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_a_task_of_another_query_than_was_planned_for_asks_nobody(
-    task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    kafka: ScriptedKafka, task: dict[str, str]
 ) -> None:
     """The driver's host has a folder of the checkpoint's path, and Spark has the checkpoint on another file system."""
-    monkeypatch.setattr(exactly_once, "lease_client", lambda config, cluster_id: pytest.fail("asked somebody"))
     task.update({"sql.streaming.queryId": "q", "streaming.sql.batchId": "4"})
     with pytest.raises(AnotherCheckpoint) as raised:
         write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
+    assert kafka.received == []
 
 
 def test_a_query_that_begins_under_anothers_name_is_told_of_it(
-    found: list[Facts], caplog: pytest.LogCaptureFixture, tmp_path: Path
+    exchange: Exchange, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
-    found.append(after(7, "x", query_id="another"))
+    store(exchange, after(7, "x", query_id="another"))
     pickle.dumps(KafkaStreamWriter(NAMED, checkpoint=str(tmp_path)))
     assert "query q begins as sink 'orders', under which query another committed" in caplog.text
     caplog.clear()
-    found[:] = [after(7, "x", query_id="q")]
+    store(exchange, after(7, "x", query_id="q"))
     pickle.dumps(KafkaStreamWriter(NAMED, checkpoint=str(tmp_path)))
     assert "begins as" not in caplog.text
 
 
 def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
-    task: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    kafka: ScriptedKafka, task: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(exactly_once, "lease_client", lambda config: pytest.fail("asked somebody"))
     plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
     given = iter([rows("x", "y"), rows("z")])
     counted = write_slot(VERSIONED, plan, InterceptorChain(()), given)
@@ -727,6 +762,7 @@ def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
     assert next(given, None) is None
     assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
     assert (counted.fingerprint, counted.attempt_number) == (digest("x", "y", "z"), 2)
+    assert kafka.received == []
 
 
 @pytest.mark.parametrize("bad_rows", ["drop", "deadLetter"])
@@ -763,36 +799,9 @@ def counted(plan: Plan, *fingerprints: str) -> list[CountedReceipt]:
     ]
 
 
-@pytest.fixture
-def leaders(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Which partitions' leaders were asked what they have open: nothing."""
-    asked: list[Any] = []
-
-    class Client:
-        def partitions(self, topics: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], tuple[()]]:
-            return tuple((topic, 0) for topic in topics), ()
-
-        def topic_ids(self, topics: tuple[str, ...]) -> dict[str, str]:
-            return dict.fromkeys(topics, "new")
-
-    @contextmanager
-    def lease(config: object, cluster_id: str | None = None) -> Iterator[Client]:
-        yield Client()
-
-    def run(client: Client, steps: Any) -> None:
-        (effect,) = next(steps)
-        asked.extend(effect.request.partitions)
-        with pytest.raises(StopIteration):
-            steps.send([DescribeProducersResponse(0, ())])
-
-    monkeypatch.setattr(exactly_once, "lease_client", lease)
-    monkeypatch.setattr(exactly_once, "run", run)
-    return asked
-
-
 @pytest.mark.parametrize("again", [("x", "y", "z"), ("z", "y", "x")])
 def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
-    leaders: list[Any], caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture, again: tuple[str, ...]
 ) -> None:
     plan = Plan(ORDERS, after(7, digest("x", "y"), digest("z")), False, VERSION_7, is_written=True)
     # In other slots than the first time: nothing is to be filled in.
@@ -801,39 +810,41 @@ def test_a_version_again_succeeds_and_says_that_it_wrote_nothing(
     assert record.levelname == "WARNING"
     assert "txnVersion 7 of txnAppId 'orders' writes nothing (15 rows were read)" in record.getMessage()
     assert "it was written before" in record.getMessage()
-    assert leaders == [("t", 0)]
+    asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
+    assert asked == [("t", 0), ("t", 1)]
 
 
 def test_a_version_again_warns_of_topics_that_took_its_rows_with_them(
-    leaders: list[Any], caplog: pytest.LogCaptureFixture
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
+    kafka.topic_ids = {"t": uuid.UUID(NEW)}
     facts = after(7, digest("x"))
     assert facts.decision is not None
-    facts = replace(facts, decision=replace(facts.decision, topics=("t",), topic_ids={"t": "old"}))
+    facts = replace(facts, decision=replace(facts.decision, topics=("t",), topic_ids={"t": OLD}))
     KafkaBatchWriter(VERSIONED).commit(counted(Plan(ORDERS, facts, False, VERSION_7, is_written=True), digest("x")))
     warned, _ = (each.getMessage() for each in caplog.records)
-    assert "created again after txnVersion 7 of txnAppId 'orders' was decided (topic id old is now new)" in warned
+    assert f"created again after txnVersion 7 of txnAppId 'orders' was decided (topic id {OLD} is now {NEW})" in warned
 
 
 @pytest.mark.parametrize(
     "again", [digest("x"), digest("x", "other"), digest("x", "y", "y"), digest("x", "y", topic="u")]
 )
-def test_a_version_again_with_other_rows_stops(leaders: list[Any], again: str) -> None:
+def test_a_version_again_with_other_rows_stops(again: str) -> None:
     plan = Plan(ORDERS, after(7, digest("x"), digest("y")), False, VERSION_7, is_written=True)
     with pytest.raises(NonDeterministicReplay, match="version 7 of txnAppId 'orders' was written before"):
         KafkaBatchWriter(VERSIONED).commit(counted(plan, again))
 
 
 def test_a_lower_version_succeeds_whatever_its_rows_and_says_that_it_wrote_nothing(
-    ran: list[Any], caplog: pytest.LogCaptureFixture
+    kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).commit(counted(plan, digest("other")))
     assert "9 was written before" in caplog.records[0].getMessage()
-    assert ran == []
+    assert kafka.received == []
 
 
-def test_what_was_only_counted_needs_no_abort(ran: list[Any]) -> None:
+def test_what_was_only_counted_needs_no_abort(kafka: ScriptedKafka) -> None:
     plan = Plan(ORDERS, after(9, digest("x")), False, VERSION_7, is_written=True)
     KafkaBatchWriter(VERSIONED).abort([None, *counted(plan, digest("x"))])
-    assert ran == []
+    assert kafka.received == []
