@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_sink import receipt_file, transactions
+from kafka_sink.commit import survey
+from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
-from kafka_sink.protocol.requests import TopicMetadata
 from kafka_sink.protocol.transactions import TransactionDescription
 from kafka_sink.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.transactions import at, configuration, main, parser
+from model.logical_kafka import LogicalKafka
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
 SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
@@ -110,47 +114,40 @@ def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
 # --- what it does -----------------------------------------------------------------------------------------------------
 
 
-class Client:
-    """A cluster that has topic t, a leaderless partition, and nothing else; `run` is answered by the test."""
-
-    closed = 0
-
-    def __init__(self, config: object) -> None:
-        pass
-
-    def partitions(self, topics: Any) -> Any:
-        assert topics in (None, ("t",))
-        return (("t", 0),), (("t", 1),)
-
-    def topics(self, names: tuple[str, ...]) -> dict[str, TopicMetadata]:
-        ids = {"t": uuid.UUID(int=2), "u": uuid.UUID(int=1)}
-        return {name: TopicMetadata(0 if name in ids else 3, name, ids.get(name), ()) for name in names}
-
-    def topic_ids(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        return {name: str(topic.topic_id) for name, topic in self.topics(names).items() if topic.topic_id}
-
-    def transaction_version(self) -> int:
-        return 2
-
-    def close(self) -> None:
-        type(self).closed += 1
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    """It has topic t with a partition that has no leader, topic u, the commit topic, and nothing else."""
+    made = ScriptedKafka(transactions=LogicalKafka(2))
+    made.leaders = {("t", 0): 1, ("t", 1): -1, ("u", 0): 1, ("pykafka-commits", 0): 1, ("pykafka-commits", 1): 1}
+    made.topic_ids = {"t": uuid.UUID(int=2), "u": uuid.UUID(int=1)}
+    return made
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What steps come to, by the name of their function; an exception is raised."""
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+
+
+@pytest.fixture
+def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What looking, surveying, finishing and aborting come to; of a deque each time the next. Exceptions are raised."""
     answers: dict[str, Any] = {"look": transactions.Seen({}, (), {})}
 
-    def run(client: object, steps: Any) -> Any:
-        answer = answers[steps.gi_code.co_name]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def answering(name: str) -> Callable[..., Steps[Any]]:
+        def steps(*arguments: object) -> Steps[Any]:
+            yield from ()
+            answer = answers[name]
+            if isinstance(answer, deque):
+                answer = answer.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
 
-    monkeypatch.setattr(transactions, "run", run)
-    monkeypatch.setattr(transactions, "CoordinatorClient", Client)
-    monkeypatch.setattr(Client, "closed", 0)
-    yield answers
+        return steps
+
+    for name in ("look", "survey", "finish_by_hand", "abort_by_hand"):
+        monkeypatch.setattr(survey, name, answering(name))
+    return answers
 
 
 def opened(slot: int | None, *, is_decided: bool, state: str = "Ongoing") -> OpenTransaction:
@@ -172,12 +169,12 @@ HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
 
 
 def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    ran: dict[str, Any], network: ScriptedNetwork, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran["look"] = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="refused")
     assert main(["list", *SERVERS, "--prefix", "orders"]) == FAILED
     assert capsys.readouterr().err.startswith("error: no broker of b:9092 answered")
-    assert Client.closed == 1
+    assert network.closed
 
 
 def test_a_table_for_who_is_on_call(
@@ -260,15 +257,8 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
 ) -> None:
     """Whoever may commit an offset for a group of some name can write into it what nobody reads."""
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
-    surveys: list[Any] = [UnreadableState(group="orders.decision", found="?"), found(opened(0, is_decided=False))]
-
-    def run(client: object, steps: Any) -> Any:
-        answer = ran["look"] if steps.gi_code.co_name == "look" else surveys.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(transactions, "run", run)
+    unreadable = UnreadableState(group="orders.decision", found="?")
+    ran["survey"] = deque([unreadable, found(opened(0, is_decided=False))])
     assert main(["list", *SERVERS, "--prefix", "or"]) == FAILED
     said = capsys.readouterr()
     assert "orders.0  " in said.out
@@ -519,15 +509,12 @@ def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any])
     assert left["refused"] == [HANGING_JSON | {"why": DENIED}]
 
 
-def test_abort_as_a_document(
-    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
     ran["survey"] = found()
     assert document("abort") == (DONE, {"sink": "orders", "took_over": False, "aborted": []})
     ran["survey"] = found(opened(0, is_decided=False))
     status, refused = document("abort")
     assert (status, refused["refused"], refused["open"]) == (REFUSED, True, [OPEN_JSON | {"decided": False}])
-    monkeypatch.setattr(Client, "ensure_topic", lambda self, name: None, raising=False)
     ran["abort_by_hand"] = [TransactionDescription("orders.0", 0, "Ongoing", 60_000, AT_MS, 100, 7, ())]
     ids = {"transactional_id": "orders.0", "producer_id": 100, "producer_epoch": 7, "start_time_ms": AT_MS}
     assert document("abort", "--take-over") == (DONE, {"sink": "orders", "took_over": True, "aborted": [ids]})
