@@ -89,7 +89,7 @@ class Exchange:
 
     def run(self, steps: Steps[Result], waits_for: Sequence[Effect] | None = None) -> Result:
         """To the end; from the effects that it `waits_for`, if it has begun."""
-        answers = None if waits_for is None else [self._execute(effect) for effect in waits_for]
+        answers = None if waits_for is None else [self.execute(effect) for effect in waits_for]
         while True:
             try:
                 effects = next(steps) if answers is None else steps.send(answers)
@@ -97,16 +97,16 @@ class Exchange:
                 result: Result = end.value
                 return result
             self.rounds += 1
-            answers = [self._execute(effect) for effect in effects]
+            answers = [self.execute(effect) for effect in effects]
 
     def run_until(self, steps: Steps[Any], is_there: Callable[[Sequence[Effect]], bool]) -> Sequence[Effect]:
         """The effects that the steps then wait for; none of them has happened."""
         effects = next(steps)
         while not is_there(effects):
-            effects = steps.send([self._execute(effect) for effect in effects])
+            effects = steps.send([self.execute(effect) for effect in effects])
         return effects
 
-    def _execute(self, effect: Effect) -> Any:
+    def execute(self, effect: Effect) -> Any:
         if isinstance(effect, Pause):
             self.pauses_ms.append(effect.milliseconds)
             return None

@@ -84,8 +84,8 @@ def test_wherever_it_stops_nothing_tells_of_rows_that_are_missing_and_an_abort_t
         for effect, answer in one_by_one(forget(exchange.sink, facts.generation)):
             if carried_out == step:
                 break
-            exchange._execute(effect)
-            answer(exchange._execute(effect))
+            exchange.execute(effect)
+            answer(exchange.execute(effect))
             carried_out += 1
         found = seen(exchange)
         assert found.missing == ()

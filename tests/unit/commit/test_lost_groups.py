@@ -3,20 +3,29 @@ is not, and that nothing is written without such a proof."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from exchange import Exchange, instead
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.exchanges import described, read_decision, read_markers
-from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Marker, digest_of
+from kafka_sink.commit.effects import ToCoordinator
+from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
+from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.commit.sink import Facts
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import InitProducerIdRequest
-from kafka_sink.protocol.transactions import EndTxnRequest, EndTxnResponse
+from kafka_sink.protocol.transactions import (
+    CoordinatorKind,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    OffsetCommitRequest,
+    TransactionDescription,
+)
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
@@ -117,8 +126,12 @@ def test_a_decision_without_digests_has_the_marker_restored_without() -> None:
     exchange.micro_batch(1)
     found = exchange.run(read_decision(exchange.sink))
     assert found is not None
-    old = replace(found, digests=())
-    assert two_phase._lost_markers(old, {}, {0: True}) == ({0: Marker(0, "q", FORGOTTEN)}, ())
+    (text,) = replace(found, digests=()).texts()
+    names = exchange.sink.names
+    old = OffsetCommitRequest(names.decision(0), names.commit_topic, PARTITION, found.micro_batch_id, text)
+    exchange.execute(ToCoordinator(CoordinatorKind.GROUP, names.decision(0), old))
+    lose(exchange, 0)
+    assert plan(exchange).visible == {0: Marker(0, "q", FORGOTTEN)}
 
 
 def test_a_driver_that_is_overtaken_while_it_restores_leaves_the_sink_to_the_other() -> None:
@@ -208,7 +221,7 @@ def test_a_slot_that_somebody_inits_while_it_says_that_nothing_was_committed_is_
     found = plan(exchange)
     begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
     effects = exchange.run_until(begin, lambda effects: isinstance(effects[0].request, EndTxnRequest))
-    effects = begin.send([exchange._execute(effect) for effect in effects])
+    effects = begin.send([exchange.execute(effect) for effect in effects])
     assert isinstance(effects[0].request, InitProducerIdRequest)
     exchange.task(found, 0, 0)
     fetched = exchange.asked["OffsetFetch"]
@@ -243,11 +256,23 @@ def test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_
 def test_what_a_state_proves_of_pinned_ids(version: int, state: str, raised_by: int, expected: bool | None) -> None:
     exchange = Exchange(version)
     exchange.micro_batch(1)
+    decision = exchange.run(read_decision(exchange.sink))
     (found,) = exchange.run(described(exchange.sink, ["orders.0"]))
-    ids = two_phase.Ids(found.producer_id, 5)
+    assert decision is not None
+    pinned = replace(decision, pinned=(Ids(found.producer_id, 5),))
     said = replace(found, state=state, producer_epoch=5 + raised_by)
-    assert two_phase._was_committed(said, ids, version) is expected
-    assert two_phase._was_committed(replace(said, producer_id=1), ids, version) is None
+    for description, proved in ((said, expected), (replace(said, producer_id=1), None)):
+        exchange.answer = refuses_to_end(description, version)
+        assert exchange.run(two_phase.finish(exchange.sink, pinned)) == {0: proved}
+
+
+def refuses_to_end(description: TransactionDescription, version: int) -> Callable[[Any], Any]:
+    def answer(request: Any) -> Any:
+        if isinstance(request, EndTxnRequest):
+            return EndTxnResponse(0, ErrorCode.INVALID_TXN_STATE, -1, -1)
+        return DescribeTransactionsResponse(0, (description,))
+
+    return answer
 
 
 def test_a_commit_that_a_stale_coordinator_refuses_is_proved_by_the_true_one() -> None:

@@ -731,13 +731,13 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
     exchange.decided(1)
     late = two_phase.plan(exchange.sink)
     looking = exchange.run_until(late, lambda effects: isinstance(effects[-1], ToEveryBroker))
-    effects = late.send([exchange._execute(effect) for effect in looking])
+    effects = late.send([exchange.execute(effect) for effect in looking])
     # Its markers are not there, and what it does next is to commit them. By then that is done, and more.
-    effects = late.send([exchange._execute(effect) for effect in effects])
+    effects = late.send([exchange.execute(effect) for effect in effects])
     found, done = exchange.tasks(1, 1)
     with contextlib.suppress(DriverFenced, StopIteration):
         while True:
-            effects = late.send([exchange._execute(effect) for effect in effects])
+            effects = late.send([exchange.execute(effect) for effect in effects])
     assert exchange.kafka.visible == ["0/0"]
     exchange.commit(found, done, 1)
     assert exchange.kafka.visible == ["0/0", "1/0"]
