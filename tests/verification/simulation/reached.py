@@ -47,8 +47,8 @@ _STALE_AND_HANGING = (
 )
 
 _LOST_AND_HANGING = (
-    "markers are written where a leader did not hear of a commit; what it hides of a decision whose groups are deleted, "
-    "nobody knows of (DESIGN.md)"
+    "markers are written where a leader did not hear of a commit; what it hides of a decision whose groups are "
+    "deleted, nobody knows of (DESIGN.md)"
 )
 
 _ALWAYS_IDENTIFIED = (
