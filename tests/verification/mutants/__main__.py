@@ -1,8 +1,9 @@
 """`make mutants`: each mutant in a copy of the tree, and who kills it.
 
-    PYTHONPATH=tests/verification python -m mutants [--only words] [--simulate 1000] [--results FILE]
+    PYTHONPATH=tests/verification python -m mutants [--only words] [--places] [--simulate 1000] [--results FILE]
 
-Without a mutant all killers must pass: that is tried first, or a kill would mean nothing. Then two mutants at a time.
+First each mutant must have its one place in the package; with `--places` that is all, in seconds. Then all killers must
+pass without a mutant, or a kill would mean nothing. Then two mutants at a time.
 With `--simulate` each is also given to the simulation, whatever its killer is, and the table says which seed finds it.
 Exit status 1 if a mutant survives its killer, does not apply, or the control fails; that the simulation misses one is
 told, and no failure.
@@ -18,8 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from mutants.table import FROM_HISTORY, MUTANTS, Mutant
-from mutants.trial import Outcome, Verdict, try_mutant, try_none
+from mutants.anchor import MutantBroken, mutated
+from mutants.mutant import Mutant
+from mutants.table import FROM_HISTORY, MUTANTS
+from mutants.trial import Outcome, Verdict, package, try_mutant, try_none
 from reliability.campaign import Campaign
 
 PROCESSES = 2
@@ -29,6 +32,12 @@ def main() -> int:
     arguments = _arguments()
     chosen = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
     started_s = time.monotonic()
+    if unplaced := list(_without_a_place(chosen)):
+        print("\n".join(unplaced))
+        return 1
+    if arguments.places:
+        print(f"{len(chosen)} mutants have one place each")
+        return 0
     killers = [mutant.killer for mutant in chosen]
     control = try_none([*killers, arguments.simulate] if arguments.simulate else killers)
     print(f"{'without a mutant':<100} {_told(control)}", flush=True)
@@ -54,7 +63,8 @@ def campaign(chosen: Sequence[Mutant], lived: Sequence[Mutant]) -> Campaign:
         title="Known mistakes put back",
         command="make mutants",
         about="Mistakes that a Kafka producer can be made with, some of which lost, doubled or reordered rows in some "
-        "client once: each is put into a copy of the sources, where the test that is for it must fail.",
+        "client once. Each breaks a rule that is written down, in the guarantees, the design or a KIP. Each is put "
+        "into a copy of the sources, where the test that is for it must fail.",
         figures={
             "mistakes": len(chosen),
             "of these from the history of Kafka clients": sum(mutant in FROM_HISTORY for mutant in chosen),
@@ -70,9 +80,20 @@ def campaign(chosen: Sequence[Mutant], lived: Sequence[Mutant]) -> Campaign:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="mutants with these words in their name")
+    parser.add_argument("--places", action="store_true", help="only look whether each has one place in the package")
     parser.add_argument("--simulate", type=int, default=0, metavar="SEEDS", help="also within so many seeds")
     parser.add_argument("--results", type=Path, metavar="FILE", help="write the figures there, as JSON")
     return parser.parse_args()
+
+
+def _without_a_place(chosen: Sequence[Mutant]) -> Iterator[str]:
+    """A line for each mutant whose pattern does not match once, or that leaves no Python."""
+    sources = package()
+    for mutant in chosen:
+        try:
+            mutated(sources, mutant)
+        except MutantBroken as broken:
+            yield f"{mutant.name}: {broken.reason}"
 
 
 def _try_all(chosen: Sequence[Mutant], seeds: int) -> Iterator[tuple[Mutant, Verdict, Verdict | None]]:

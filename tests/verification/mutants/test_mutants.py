@@ -1,57 +1,27 @@
-"""That the table has not rotted, and that the runner can tell a kill from everything else."""
+"""That the runner can tell a kill from everything else."""
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections import Counter
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mutants import __main__ as command
-from mutants.table import MUTANTS, Mutant
-from mutants.trial import ROOT, MutantBroken, Outcome, Verdict, _execute, _judge_tests, _simulate, mutated
+from mutants.anchor import Module
+from mutants.mutant import Mutant
+from mutants.table import MUTANTS
+from mutants.trial import Outcome, Verdict, _execute, _judge_tests, _simulate
 from reliability.campaign import Campaign
 
-EXAMPLE = Mutant("an example", "kafka_sink/example.py", "return 1\n", "return 2\n", 10)
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_mutant_applies_once_and_has_a_killer(mutant: Mutant) -> None:
-    source = (ROOT / mutant.path).read_text()
-    assert mutated(source, mutant) != source
-    if isinstance(mutant.killer, int):
-        assert 0 < mutant.killer <= 1_000
-    else:
-        path, *names = mutant.killer.split("::")
-        assert "::".join(names) in _tests_of(ROOT / path)
-
-
-@cache
-def _tests_of(path: Path) -> frozenset[str]:
-    tests = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ClassDef):
-            tests |= {f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
-        elif isinstance(node, ast.FunctionDef):
-            tests.add(node.name)
-    return frozenset(tests)
+EXAMPLE = Mutant(name="an example", rule="a rule", pattern="return 1", replacement="return 2", killer=10)
+PACKAGE = (Module(Path("package/example.py"), "def one():\n    return 1\n\n\ndef two():\n    return 2\n"),)
 
 
 def test_names_tell_mutants_apart() -> None:
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
-    assert max(Counter((mutant.path, mutant.text, mutant.replacement) for mutant in MUTANTS).values()) == 1
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [("return 3\n", "0 times"), ("return 1\nreturn 1\n", "2 times"), ("def f(:\n return 1\n", "no Python")],
-)
-def test_what_does_not_apply_is_broken(source: str, reason: str) -> None:
-    with pytest.raises(MutantBroken, match=reason):
-        mutated(source, EXAMPLE)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +86,7 @@ def test_all_must_die_and_the_control_must_not(
     results = tmp_path / "mutants.json"
     monkeypatch.setattr(sys, "argv", ["mutants", "--results", str(results)])
     monkeypatch.setattr(command, "MUTANTS", (EXAMPLE,))
+    monkeypatch.setattr(command, "package", lambda: PACKAGE)
     monkeypatch.setattr(command, "try_none", lambda killers: Verdict(control, "the control", 1.0))
     monkeypatch.setattr(command, "try_mutant", lambda mutant, killer: Verdict(verdict, "seed 4", 2.0))
     assert command.main() == status
@@ -127,3 +98,22 @@ def test_all_must_die_and_the_control_must_not(
         assert written.passed == (status == 0)
         assert (written.figures["mistakes"], written.figures["found"]) == (1, int(status == 0))
         assert ("Not found: an example" in written.explained) == (status != 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "status", "printed"),
+    [
+        ("return 1", 0, "2 mutants have one place each"),
+        ("return 3", 1, "another example: its pattern is found 0 times"),
+        ("return $X", 1, "another example: its pattern is found 2 times, package/example.py:2, package/example.py:6"),
+    ],
+)
+def test_nothing_is_tried_until_each_mutant_has_one_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pattern: str, status: int, printed: str
+) -> None:
+    another = replace(EXAMPLE, name="another example", pattern=pattern)
+    monkeypatch.setattr(sys, "argv", ["mutants", "--places"] if status == 0 else ["mutants"])
+    monkeypatch.setattr(command, "MUTANTS", (EXAMPLE, another))
+    monkeypatch.setattr(command, "package", lambda: PACKAGE)
+    assert command.main() == status
+    assert capsys.readouterr().out == f"{printed}\n"

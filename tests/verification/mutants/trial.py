@@ -9,7 +9,6 @@ for a name that is not there, is broken: that says nothing about the tests.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import os
@@ -27,13 +26,13 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from mutants.table import Mutant
+from mutants.anchor import Module, MutantBroken, modules, mutated
+from mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIED = ("kafka_sink", "tests", "jobs", "demo", "conf", "setup.py", "setup.cfg", "pyproject.toml", "README.md",
           "LICENSE", "pyspark_pykafka.py")  # fmt: skip
-# Who has the compiled kernel never runs these.
-FALLBACKS = frozenset(f"kafka_sink/records/{name}.py" for name in ("encoder", "murmur", "record_size", "wire_order"))
+PACKAGE = "kafka_sink"
 TEST_TIMEOUT_S = 60
 # Twenty times what a run takes on an idle machine.
 RUN_TIMEOUT_S = 600
@@ -42,14 +41,6 @@ SEEDS_A_RUN = 100
 _BROKEN = re.compile(r"\b(NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError)\b")
 _FAILED_TEST = re.compile(r"^FAILED (\S+)(?: - (.*))?", re.MULTILINE)
 _FAILED_SEED = re.compile(r"^seed (\d+) FAILED")
-
-
-class MutantBroken(Exception):
-    """The mutant cannot be tried: `reason`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Outcome(Enum):
@@ -67,18 +58,9 @@ class Verdict:
     took_s: float
 
 
-def mutated(source: str, mutant: Mutant) -> str:
-    """`source`, the content of the mutant's file, with the mistake in it. Raises MutantBroken."""
-    found = source.count(mutant.text)
-    if found != 1:
-        raise MutantBroken(f"its text is found {found} times in {mutant.path}")
-    result = source.replace(mutant.text, mutant.replacement)
-    if mutant.path.endswith(".py"):
-        try:
-            ast.parse(result)
-        except SyntaxError as error:
-            raise MutantBroken(f"{mutant.path} is no Python: {error}") from error
-    return result
+def package() -> tuple[Module, ...]:
+    """The sources that mutants are put into."""
+    return modules(ROOT, PACKAGE)
 
 
 def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
@@ -87,7 +69,7 @@ def try_mutant(mutant: Mutant, killer: str | int) -> Verdict:
     try:
         with copy_of_tree() as tree:
             _put_back(tree, mutant)
-            outcome, by = _run(tree, killer, kernel=mutant.path not in FALLBACKS)
+            outcome, by = _run(tree, killer, kernel=not mutant.fallback)
     except MutantBroken as broken:
         outcome, by = Outcome.BROKEN, broken.reason
     return Verdict(outcome, by, time.monotonic() - started_s)
@@ -133,16 +115,17 @@ def _copy_kernel(tree: Path) -> None:
 
 
 def _put_back(tree: Path, mutant: Mutant) -> None:
-    path = tree / mutant.path
-    path.write_text(mutated(path.read_text(), mutant))
-    if path.suffix != ".c":
+    module = mutated(modules(tree, PACKAGE), mutant)
+    path = tree / module.path
+    path.write_text(module.text)
+    if module.language == "python":
         return
     for built in path.parent.glob("_kernel*.so"):
         built.unlink()
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     status, output = _execute(tree, build, PYKAFKA_REQUIRE_KERNEL="1")
     if status:
-        raise MutantBroken(f"{mutant.path} does not compile: {output[-500:]}")
+        raise MutantBroken(f"{module.path} does not compile: {output[-500:]}")
 
 
 # --- the killers ------------------------------------------------------------------------------------------------------

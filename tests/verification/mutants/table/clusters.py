@@ -1,0 +1,70 @@
+"""A producer belongs to one cluster, which may be replaced or restored under its address."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+CLUSTERS: tuple[Mutant, ...] = (
+    Mutant(
+        name="a request goes to another cluster behind the same address",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="$FOUND is None or $FOUND == self.cluster_id",
+        replacement="True",
+        killer="tests/unit/net/test_network_client.py::TestCluster::test_that_was_replaced_ends_the_client",
+    ),
+    Mutant(
+        name="a connection carries requests before it has named its cluster",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="not self.$IDENTIFY or self.$WAS_OPEN",
+        replacement="True",
+        within="Connection",
+        killer="tests/unit/net/test_network_client.py::TestReady::test_after_connecting_and_negotiating",
+    ),
+    Mutant(
+        name="rows go to a cluster that took the place of the write's (simulated)",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="$FOUND is None or $FOUND == self.cluster_id",
+        replacement="$FOUND != 0",
+        killer=300,
+    ),
+    Mutant(
+        name="tasks that wrote to two clusters are committed",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="$ITS_ID != $FIRST_ID",
+        replacement="False",
+        within="if $ITS_ID != $FIRST_ID:\n    $$$BROKER\n    raise ClusterChanged($$$FACTS)",
+        killer="tests/unit/spark/test_commit_message.py::"
+        "test_a_cluster_replaced_between_two_tasks_takes_the_rows_of_the_first_with_it",
+    ),
+    Mutant(
+        name="a commit goes on in another cluster than its plan",
+        rule="docs/guarantees.md: a write belongs to one cluster",
+        pattern="$NETWORK.failure is None and not $NETWORK.interruptions and $CLUSTER_ID in (None, self.cluster_id)",
+        replacement="$NETWORK.failure is None and not $NETWORK.interruptions",
+        killer="tests/unit/commit/test_coordinator_client.py::TestLease::"
+        "test_one_of_another_cluster_is_not_the_one_that_is_asked_for",
+    ),
+    Mutant(
+        name="a producer in mid-write goes on under an id that a restored cluster may have given to another",
+        rule="docs/guarantees.md: a restored cluster gives producer ids out again",
+        pattern="self.$NETWORK.interruptions != self.$INTERRUPTIONS",
+        replacement="False",
+        killer=300,
+    ),
+    Mutant(
+        name="a kept producer goes on after a moment without connections, in which its cluster may have been restored",
+        rule="docs/guarantees.md: a restored cluster gives producer ids out again",
+        pattern="not $NETWORK.interruptions and $NETWORK.connects == $CONNECTS",
+        replacement="$NETWORK.connects == $CONNECTS",
+        killer="tests/unit/test_client.py::test_a_kept_producer_that_lost_all_connections_is_not_used_again",
+    ),
+    Mutant(
+        name="batches that may be written get another producer id after an interruption",
+        rule="KIP-360: a new id only where nothing may be written",
+        pattern="self.$SEQUENCES.used_up = True",
+        replacement="self.$ASK_AGAIN()",
+        given=("def $ASK_AGAIN(self) -> None:\n    $$$DOC\n    self.$PRODUCER = None\n    $$$SINCE",),
+        killer="tests/unit/producer/test_sender.py::TestInterruptions::"
+        "test_rows_that_have_a_number_keep_it_and_the_id_until_they_are_answered",
+    ),
+)

@@ -1,0 +1,49 @@
+"""The two-phase commit: an attempt of a slot."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+TASK: tuple[Mutant, ...] = (
+    Mutant(
+        name="the generation check in the task is left out",
+        rule="DESIGN.md: a run's generation fences earlier runs",
+        pattern=(
+            "$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
+            "yield from check_generation($SINK, $FACTS.generation)",
+        ),
+        replacement="$TRANSACTIONAL_ID = $SINK.names.slot($SLOT)",
+        killer="tests/unit/commit/test_two_phase.py::test_an_attempt_of_another_run_touches_nothing",
+    ),
+    Mutant(
+        name="an attempt that others came before is taken for the first since the decision",
+        rule="DESIGN.md: tasks go by what the plan read only as the next epoch",
+        pattern="$DECISION is not None and $PINNED is not None and $IDS == $NEXT_AFTER($PINNED, $DECISION)",
+        replacement="$DECISION is not None and $PINNED is not None and $IDS.producer_id == $PINNED.producer_id",
+        killer="tests/verification/model/test_exactly_once.py::"
+        "test_an_attempt_may_go_on_behind_a_commit_that_a_leader_did_not_hear_of",
+    ),
+    Mutant(
+        name="no markers: a task writes rows that are visible already",
+        rule="DESIGN.md: the marker decides whether a slot is visible",
+        pattern="if $MARKER.micro_batch_id == $MICRO_BATCH_ID:\n    $VISIBLE = $MARKER",
+        replacement="$VISIBLE = None",
+        killer="tests/verification/model/test_exactly_once.py::test_a_driver_may_die_before_any_two_effects",
+    ),
+    Mutant(
+        name="the marker of another query stands for this one's",
+        rule="DESIGN.md: the marker decides whether a slot is visible",
+        pattern="$MARKER is not None and $MARKER.query_id == $QUERY_ID",
+        replacement="$MARKER is not None",
+        within="begin",
+        killer="tests/unit/commit/test_two_phase.py::test_a_new_query_under_an_old_name_is_not_taken_for_the_old_one",
+    ),
+    Mutant(
+        name="a group that is deleted after the plan has its slot written again",
+        rule="DESIGN.md: a marker that is absent proves nothing",
+        pattern="$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))",
+        replacement="$MARKERS.get($SLOT)",
+        killer="tests/unit/commit/test_lost_groups.py::"
+        "test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_again",
+    ),
+)
