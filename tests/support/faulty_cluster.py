@@ -26,7 +26,8 @@ from kafka_sink.protocol.requests import (
     ProduceResult,
     RefusedRecord,
 )
-from producer_core import TOPIC_ID, Core, Sent, metadata_response
+from producer_core import TOPIC_ID, Core, metadata_response
+from scripted_kafka import Sent
 
 NOT_LEADER, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP, OUT_OF_ORDER = 6, 10, 19, 32, 45
 REMEMBERED_BATCHES = 5

@@ -1,5 +1,5 @@
-"""A producer core without threads or sockets: rows from lists, a clock that is a number, a network that keeps
-requests."""
+"""A producer core without threads or sockets: rows from lists, a clock that is a number, and brokers that answer when
+the test does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,15 +25,16 @@ from kafka_sink.protocol.requests import (
     MetadataRequest,
     MetadataResponse,
     PartitionMetadata,
-    ProduceRequest,
     ProduceResponse,
     ProduceResult,
     TopicMetadata,
 )
 from kafka_sink.records.columns import RecordColumns
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
 TOPIC = "t"
 TOPIC_ID = uuid.UUID(int=7)
+NODES = (0, 1, 2)
 # As a Router's, they go on from one Arrow batch to the next.
 DESTINATIONS: list[TopicPartition] = []
 TOPIC_IDS: list[uuid.UUID | None] = []
@@ -58,71 +59,6 @@ def routed_to(topic_partition: TopicPartition, topic_id: uuid.UUID, value: bytes
     return RoutedRows(columns, np.zeros(1, np.int64), [topic_partition], [topic_id])
 
 
-@dataclass
-class Sent:
-    """A request on its way. Also the Answer to it, once `response` or `error` is set."""
-
-    node_id: int
-    request: Any
-    token: Any
-    response: Any = None
-    error: str | None = None
-    expects_response: bool = True
-
-
-@dataclass
-class FakeNetwork:
-    """Ready nodes take requests; nothing answers by itself."""
-
-    max_in_flight: int = 5
-    down: set[int] = field(default_factory=set)
-    sent: list[Sent] = field(default_factory=list)
-    brokers: Sequence[Broker] = ()
-    last_error: str = ""
-    interruptions: int = 0
-    handshakes: int = 0
-    # Node id -> when its throttle began, and when it ends.
-    throttled: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
-        passed_ms = {node: min(now_ms, until) - since for node, (since, until) in self.throttled.items()}
-        return {node: (passed_ms[node], until) for node, (_, until) in self.throttled.items()}
-
-    def throttled_ms(self, now_ms: int) -> int:
-        return max((passed_ms for passed_ms, _ in self.throttles(now_ms).values()), default=0)
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        if node_id in self.down or now_ms < self.throttled.get(node_id, (0, 0))[1]:
-            return False
-        return sum(s.node_id == node_id for s in self.sent) < self.max_in_flight
-
-    def is_down(self, node_id: int) -> bool:
-        return node_id in self.down
-
-    def least_loaded_node(self, now_ms: int) -> int | None:
-        return next((node for node in (0, 1, 2) if self.ready(node, now_ms)), None)
-
-    def send(
-        self, node_id: int, request: object, now_ms: int, token: object = None, expect_response: bool = True
-    ) -> None:
-        self.sent.append(Sent(node_id, request, token, expects_response=expect_response))
-
-    def update_brokers(self, brokers: Sequence[Broker]) -> None:
-        self.brokers = brokers
-
-    def learn(self, broker: Broker) -> None:
-        self.brokers = (*self.brokers, broker)
-
-    def take(self, kind: type) -> Sent:
-        """The oldest unanswered request of a kind."""
-        found = next(s for s in self.sent if isinstance(s.request, kind))
-        self.sent.remove(found)
-        return found
-
-    def produce(self) -> list[Sent]:
-        return [s for s in self.sent if isinstance(s.request, ProduceRequest)]
-
-
 def metadata_response(
     leaders: Sequence[int], *, topic_id: uuid.UUID = TOPIC_ID, error_code: int = 0, leader_epoch: int = 0
 ) -> MetadataResponse:
@@ -130,7 +66,7 @@ def metadata_response(
         throttle_time_ms=0,
         cluster_id="c",
         controller_id=0,
-        brokers=tuple(Broker(node, "localhost", 9092 + node, None) for node in (0, 1, 2)),
+        brokers=tuple(Broker(node, "localhost", 9092 + node, None) for node in NODES),
         topics=(
             TopicMetadata(
                 error_code=error_code,
@@ -150,7 +86,9 @@ class Core:
     ) -> None:
         self.config = config
         self.now_ms = 0
-        self.network = FakeNetwork(max_in_flight=config.max_in_flight_requests_per_connection)
+        self.kafka = ScriptedKafka(NODES)
+        in_flight = config.max_in_flight_requests_per_connection
+        self.network = ScriptedNetwork(self.kafka, max_in_flight=in_flight, last_error="")
         self.codec = codec_of(config)
         self.receipts = Receipts()
         self.metrics = Metrics()

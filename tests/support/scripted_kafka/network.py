@@ -46,6 +46,7 @@ class ScriptedNetwork:
     ) -> None:
         self.kafka = kafka
         self.known = kafka.brokers.copy() if known is None else set(known)
+        self.learned: dict[int, Broker] = {}
         # Known, and neither ready nor down.
         self.connecting: set[int] = set()
         self.max_in_flight = max_in_flight
@@ -72,7 +73,7 @@ class ScriptedNetwork:
         return self.kafka.cluster_id
 
     def ready(self, node_id: int, now_ms: int) -> bool:
-        if self.is_down(node_id) or node_id in self.connecting or self._is_throttled(node_id, now_ms):
+        if node_id not in self.known - self.kafka.down - self.connecting or self._is_throttled(node_id, now_ms):
             return False
         return self.failure is None and sum(each.node_id == node_id for each in self.sent) < self.max_in_flight
 
@@ -88,6 +89,7 @@ class ScriptedNetwork:
 
     def learn(self, broker: Broker) -> None:
         self.known.add(broker.node_id)
+        self.learned[broker.node_id] = broker
 
     def throttles(self, now_ms: int) -> dict[int, tuple[int, int]]:
         throttled = self.kafka.throttled.items()

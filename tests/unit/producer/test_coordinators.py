@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitResponse,
     WriteTxnMarkersResponse,
 )
-from producer_core import FakeNetwork, Sent
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
 LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, FENCED = 14, 15, 16, 51, 90
@@ -65,25 +64,15 @@ def ended(code: int = 0) -> EndTxnResponse:
     return EndTxnResponse(0, code, 7, 1) if code == 0 else EndTxnResponse(0, code, -1, -1)
 
 
-@dataclass
-class LearningNetwork(FakeNetwork):
-    """Nodes 0 to 2 are known from the start; others once they are learned."""
-
-    learned: dict[int, Broker] = field(default_factory=dict)
-    shy: set[int] = field(default_factory=set)
-
-    def learn(self, broker: Broker) -> None:
-        self.learned[broker.node_id] = broker
-
-    def ready(self, node_id: int, now_ms: int) -> bool:
-        known = node_id in (0, 1, 2) or node_id in self.learned
-        return known and node_id not in self.shy and super().ready(node_id, now_ms)
-
-
 class World:
-    def __init__(self, **network: Any) -> None:
+    """Its brokers are 0 to 2; others become known once they are learned."""
+
+    def __init__(self, *, max_in_flight: int = 5, last_error: str = "", **kafka: Any) -> None:
         self.now_ms = 0
-        self.network = LearningNetwork(**network)
+        self.kafka = ScriptedKafka(range(3))
+        for name, value in kafka.items():
+            setattr(self.kafka, name, value)
+        self.network = ScriptedNetwork(self.kafka, max_in_flight=max_in_flight, last_error=last_error)
         self.coordinators = Coordinators(
             network=self.network,
             rng=random.Random(1),
@@ -205,7 +194,7 @@ class TestFind:
         world.ask()
         assert world.run() == LONGEST_POLL_MS
         assert world.network.sent == []
-        world.network.down.clear()
+        world.kafka.down.clear()
         world.run()
         assert len(world.finding) == 1
 
@@ -410,7 +399,7 @@ class TestAnswer:
     def test_a_coordinator_that_cannot_be_reached_is_looked_for_again(self) -> None:
         world = World()
         done(world)
-        world.network.down = {0}
+        world.kafka.down = {0}
         world.network.last_error = "broker 0 host0:9092: Connection refused"
         ask = world.ask()
         world.run()
@@ -533,11 +522,11 @@ class TestPipelining:
         world = World()
         ask = world.ask()
         world.run()
-        world.network.shy = {1}
+        world.network.connecting = {1}
         world.find(1)
         world.run(500)
         assert (world.asked, world.finding, ask.error) == ([], [], "")
-        world.network.shy.clear()
+        world.network.connecting.clear()
         world.run()
         assert [sent.node_id for sent in world.asked] == [1]
 
@@ -701,7 +690,7 @@ def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
         faults = world.now_ms < faults_end_ms
         if faults and rng.random() < 0.1:
             where[rng.choice(keys)] = rng.randrange(3)
-        world.network.down = {rng.randrange(3)} if faults and rng.random() < 0.2 else set()
+        world.kafka.down = {rng.randrange(3)} if faults and rng.random() < 0.2 else set()
         wait_ms = world.run()
         assert wait_ms > 0
         under_way = [sent.token for sent in world.asked]

@@ -11,7 +11,8 @@ from kafka_sink.metrics import Metrics
 from kafka_sink.producer.core import ProducerCore, codec_of, wire
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.records.compression import Zstd
-from producer_core import FakeNetwork, metadata_response
+from producer_core import metadata_response
+from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
 CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
 
@@ -19,7 +20,7 @@ CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
 def wired(**options: int) -> ProducerCore:
     return wire(
         replace(CONFIG, **options),
-        network=FakeNetwork(),
+        network=ScriptedNetwork(ScriptedKafka()),
         lock=contextlib.nullcontext(),
         metrics=Metrics(),
         rng=random.Random(1),

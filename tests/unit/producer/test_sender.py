@@ -41,7 +41,8 @@ from kafka_sink.protocol.requests import (
     ProduceResult,
     RefusedRecord,
 )
-from producer_core import TOPIC, TOPIC_ID, Core, Sent, make_core, metadata_response, routed, routed_to
+from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
+from scripted_kafka import Sent
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -194,7 +195,7 @@ def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -
 
 def test_a_producer_id_is_asked_for_once_metadata_leaves_the_only_place_on_the_wire() -> None:
     c = make_core(leaders=[0], max_in_flight_requests_per_connection=1)
-    c.network.down = {1, 2}
+    c.kafka.down = {1, 2}
     c.metadata.request_update()
     c.append(routed([b"a"], [0]))
     c.flush()
@@ -629,7 +630,7 @@ def test_how_long_rows_waited_is_measured_from_their_batchs_first() -> None:
 def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
     """It has a reason; those behind it waited for no other."""
     c = make_core(leaders=[0, 1], delivery_timeout_ms=40_000)
-    c.network.down = {0}
+    c.kafka.down = {0}
     c.append(routed([b"waits", b"sent"], [0, 1]))
     c.flush()
     c.answer_producer_id()
@@ -661,7 +662,7 @@ def test_what_kept_a_leader_out_of_reach_since_the_last_attempt_is_told_too(down
     (request,) = sending(c)
     c.answer(request, None, "broker 0: the peer closed the connection")
     c.network.last_error = "broker 0: Connection refused"
-    c.network.down = {0} if down else set()
+    c.kafka.down = {0} if down else set()
     c.run(advance_ms=40_000)
     assert isinstance(c.receipts.failure, DeliveryTimeout)
     since_then = "; since then: broker 0: Connection refused" if down else ""
@@ -672,7 +673,7 @@ def test_a_broker_that_only_hung_up_is_told_of_once() -> None:
     c = make_core(delivery_timeout_ms=40_000)
     (request,) = sending(c)
     c.network.last_error = "broker 0: the peer closed the connection"
-    c.network.down = {0}
+    c.kafka.down = {0}
     c.answer(request, None, c.network.last_error)
     c.run(advance_ms=40_000)
     assert isinstance(c.receipts.failure, DeliveryTimeout)
@@ -890,7 +891,7 @@ def test_a_leader_that_cannot_be_reached_is_asked_about() -> None:
     c.flush()
     c.answer_producer_id()
     c.answer_produce(c.network.produce()[0])
-    c.network.down = {1}
+    c.kafka.down = {1}
     c.append(routed([b"b"], [0]))
     for _ in range(3):
         c.run(advance_ms=200)
@@ -1129,7 +1130,7 @@ class TestProbe:
 
     def test_waits_for_a_node(self) -> None:
         c = make_core()
-        c.network.down = {0, 1, 2}
+        c.kafka.down = {0, 1, 2}
         probe = c.sender.probe = Probe()
         c.run()
         assert (probe.is_sent, c.network.sent) == (False, [])
@@ -1260,7 +1261,7 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
 def test_parts_that_were_not_sent_themselves_may_have_been_written_with_their_batch() -> None:
     c, request = too_large_for_its_leader(delivery_timeout_ms=40_000)
     c.answer_produce(request, 10)
-    c.network.down = {0}
+    c.kafka.down = {0}
     c.run(advance_ms=40_000)
     failure = c.receipts.failure
     assert isinstance(failure, DeliveryTimeout)

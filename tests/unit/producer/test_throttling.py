@@ -12,7 +12,8 @@ from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.producer.throttling import FIRST_TOLD_MS, JUST_NOW_MS, TOLD_EVERY_MS, WINDOW_MS, Throttling
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import ProduceRequest
-from producer_core import Core, Sent, make_core, routed
+from producer_core import Core, make_core, routed
+from scripted_kafka import Sent
 
 MB = 1_000_000
 
@@ -119,9 +120,9 @@ def sending(**options: Any) -> tuple[Core, Sent]:
 
 def throttle(c: Core, for_ms: int, node_id: int = 0) -> None:
     """Begins now, and with it what the node has taken."""
-    since_ms, until_ms = c.network.throttled.get(node_id, (c.now_ms, c.now_ms))
+    since_ms, until_ms = c.kafka.throttled.get(node_id, (c.now_ms, c.now_ms))
     # As if the ones before had been one, without the time between them.
-    c.network.throttled[node_id] = (since_ms + c.now_ms - until_ms, c.now_ms + for_ms)
+    c.kafka.throttled[node_id] = (since_ms + c.now_ms - until_ms, c.now_ms + for_ms)
 
 
 def run_on(c: Core, for_ms: int) -> None:
@@ -272,7 +273,7 @@ def test_a_guess_does_not_end_a_transaction() -> None:
     c = in_transaction(timeout_ms=200_000)
     feed(c, 20_000)
     assert c.receipts.failure is None
-    c.network.throttled.clear()
+    c.kafka.throttled.clear()
     while not c.receipts.settled:
         c.answer_produce(c.network.take(ProduceRequest))
         c.run(advance_ms=1)

@@ -158,7 +158,7 @@ def test_an_answer_that_is_stale_does_not_hide_the_one_that_is_not() -> None:
 def test_one_that_hung_up_is_stood_in_for() -> None:
     core = make_core(LEADERS)
     taken_by_name(core)
-    core.network.down = {1}
+    core.kafka.down = {1}
     each = asking(core)
     assert [sent.node_id for sent in core.network.sent] == [0, 0]
     for sent in list(core.network.sent):
@@ -169,10 +169,10 @@ def test_one_that_hung_up_is_stood_in_for() -> None:
 def test_while_nobody_can_be_asked_it_waits() -> None:
     core = make_core(LEADERS)
     taken_by_name(core)
-    core.network.down = {0, 1, 2}
+    core.kafka.down = {0, 1, 2}
     each = asking(core)
     assert not core.network.sent and not each.settled
-    core.network.down = {0, 1}
+    core.kafka.down = {0, 1}
     core.run()
     assert [sent.node_id for sent in core.network.sent] == [2]
     core.answer(core.network.sent[0], same())

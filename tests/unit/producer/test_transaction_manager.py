@@ -28,7 +28,8 @@ from kafka_sink.protocol.transactions import (
     FoundCoordinator,
     PartitionResult,
 )
-from producer_core import TOPIC, Core, Sent, make_core, routed
+from producer_core import TOPIC, Core, make_core, routed
+from scripted_kafka import Sent
 
 NEW = Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2)
 OLD = replace(NEW, version=1)
@@ -296,7 +297,7 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
     manager = core.sender._transactions
     wanted = {0: deque([TopicPartition(TOPIC, 0)])}
     assert manager.admit(wanted, core.now_ms) == {0: deque()}
-    core.network.down = {0, 1, 2}
+    core.kafka.down = {0, 1, 2}
     core.sender._coordinators.run_once(core.now_ms + 60_000)
     adding = manager._adding
     assert adding is not None and adding.done and adding.error
