@@ -25,7 +25,8 @@ from kafka_sink.config import sink_config
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Status, Verdict
 from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
-from scripted_peers import advertises, hangs_up, peer, says_nothing, silent_host, speaks_http
+from scripted_kafka import advertises
+from scripted_peers import hangs_up, peer, says_nothing, silent_host, speaks_http
 from secure_kafka import OTHER_CA, PASSWORDS, Acl, SecureKafka
 from waiting import wait_until
 

@@ -42,8 +42,8 @@ from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
 from live_producers import Make, config, refresh, rows
 from producer_core import TOPIC, metadata_response, routed
-from scripted_kafka import HANG_UP, LiveNetwork
-from scripted_peers import peer, scripted
+from scripted_kafka import HANG_UP, LiveNetwork, scripted
+from scripted_peers import peer
 from waiting import wait_until
 
 

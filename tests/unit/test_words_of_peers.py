@@ -39,7 +39,8 @@ from kafka_sink.protocol.requests import (
 from kafka_sink.registry.registering import Registry
 from kafka_sink.verification.checking import Record
 from registry_stand_in import registry_stand_in
-from scripted_peers import peer, scripted
+from scripted_kafka import scripted
+from scripted_peers import peer
 from token_endpoint import body, token_endpoint
 
 FORGED = "ERROR all is lost"

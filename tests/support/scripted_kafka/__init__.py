@@ -3,14 +3,32 @@
     ScriptedKafka    what the cluster is, what it was asked, and what it answers, API by API
     ScriptedNetwork  the seam of `NetworkClient`, in virtual time: requests and answers are objects
     LiveNetwork      the same for code with threads, in real time
+    ByteScript       what a broker answers on one connection, in kio's bytes: behind a `scripted` socket, or behind the
+                     seam of `Transport` (ScriptedTransport, AnsweringTransport)
 
 `connect_clients` and `connect_producers` have the shipped clients talk to them. A test that needs Kafka's own rules
 runs over a model (`tests/verification/model`), or gives the scripted brokers one to answer for their transactions.
 """
 
+from scripted_kafka.byte_script import ByteScript
 from scripted_kafka.clients import connect_clients, connect_producers
 from scripted_kafka.kafka import HANG_UP, ScriptedKafka
 from scripted_kafka.live import LiveNetwork
 from scripted_kafka.network import ScriptedNetwork, Sent
+from scripted_kafka.sockets import advertises, scripted
+from scripted_kafka.transport import AnsweringTransport, ScriptedTransport
 
-__all__ = ["HANG_UP", "LiveNetwork", "ScriptedKafka", "ScriptedNetwork", "Sent", "connect_clients", "connect_producers"]
+__all__ = [
+    "HANG_UP",
+    "AnsweringTransport",
+    "ByteScript",
+    "LiveNetwork",
+    "ScriptedKafka",
+    "ScriptedNetwork",
+    "ScriptedTransport",
+    "Sent",
+    "advertises",
+    "connect_clients",
+    "connect_producers",
+    "scripted",
+]

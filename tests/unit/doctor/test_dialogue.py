@@ -25,17 +25,8 @@ from kafka_sink.protocol.requests import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from scripted_peers import (
-    Behaviour,
-    advertises,
-    drips,
-    hangs_up,
-    peer,
-    says_nothing,
-    scripted,
-    silent_host,
-    speaks_http,
-)
+from scripted_kafka import advertises, scripted
+from scripted_peers import Behaviour, drips, hangs_up, peer, says_nothing, silent_host, speaks_http
 
 STEP_TIMEOUT_S = 0.3
 

@@ -18,7 +18,8 @@ from kafka_sink.net.transport import Address
 from kafka_sink.protocol.describing import TopicConfigsRequest
 from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, Request
 from kafka_sink.protocol.transactions import CreateTopicsRequest
-from scripted_peers import advertises, peer, scripted
+from scripted_kafka import advertises, scripted
+from scripted_peers import peer
 
 NOWHERE = "nowhere.invalid"
 

@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from kafka_sink.exhaustion import PATIENCE_MS
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
 from kafka_sink.net.node import NodeState
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent, TlsFailure
+from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -33,56 +33,12 @@ from kafka_sink.protocol.requests import (
 )
 from kafka_sink.protocol.sasl import Authentication, PasswordLogin, authentication
 from kafka_sink.protocol.transactions import EndTxnRequest
+from scripted_kafka import ScriptedTransport
 from waiting import wait_until
 
 INIT = InitProducerIdRequest(1)
 NO_ACKS = ProduceRequest(0, 1, ())
 PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 3, 22, 26
-
-
-class FakeTransport:
-    """Does what a test says. A poll with nothing to tell moves the clock by its whole timeout."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.connects: list[tuple[int, Address]] = []
-        self.open: set[int] = set()
-        self.outbox: dict[int, list[bytes]] = {}
-        self.events: list[Event] = []
-        self.told_at_once: list[bool] = []
-        self.waited_ms: list[int] = []
-        self.woken = 0
-        self.ended = False
-
-    def clock_ms(self) -> int:
-        return self.now_ms
-
-    def connect(self, key: int, address: Address) -> None:
-        self.connects.append((key, address))
-        self.open.add(key)
-        self.outbox[key] = []
-
-    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
-        self.outbox[key].append(b"".join(buffers))
-        self.told_at_once.append(tell_at_once)
-
-    def poll(self, timeout_ms: int) -> list[Event]:
-        assert timeout_ms >= 0
-        self.waited_ms.append(timeout_ms)
-        events, self.events = self.events, []
-        if not events:
-            self.now_ms += timeout_ms
-        self.open -= {event.key for event in events if isinstance(event, Disconnected)}
-        return events
-
-    def close(self, key: int) -> None:
-        self.open.discard(key)
-
-    def wakeup(self) -> None:
-        self.woken += 1
-
-    def close_all(self) -> None:
-        self.ended = True
 
 
 def framed(correlation_id: int, rest: bytes) -> bytes:
@@ -133,7 +89,7 @@ class World:
     def __init__(self, names: dict[str, list[str]] | None = None, **changed: Any) -> None:
         self.names = names or {}
         self.resolved: list[str] = []
-        self.transport = FakeTransport()
+        self.transport = ScriptedTransport()
         self.metrics = Metrics()
         self.start = self.metrics.begin_task(0)
         authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
@@ -1040,7 +996,7 @@ class AnyWeather(RuleBasedStateMachine):
         self.next_token = 0
 
     @property
-    def transport(self) -> FakeTransport:
+    def transport(self) -> ScriptedTransport:
         return self.world.transport
 
     def sendable(self) -> list[int]:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import random
 import socket
-import struct
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,8 +22,7 @@ from kafka_sink.errors import (
     TopicRecreated,
 )
 from kafka_sink.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.net.transport import Address, Buffer, Connected, Event, Received
-from kafka_sink.net.transport import Sent as NetworkSent
+from kafka_sink.net.transport import Address
 from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.probe import Probe
@@ -40,9 +39,10 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
     RefusedRecord,
+    api_of,
 )
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
-from scripted_kafka import Sent
+from scripted_kafka import AnsweringTransport, ByteScript, Sent
 
 
 def wire(sent: Sent) -> list[bytes]:
@@ -948,50 +948,22 @@ def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
-class OneBroker:
-    """The transport of a NetworkClient to one broker, which takes every byte at once and answers Produce when told."""
+def acknowledged(throttle_ms: int) -> tuple[ProduceRequest, dict[str, Any]]:
+    """The answer to a Produce of partition 0."""
+    results = [{"index": 0, "error_code": 0, "base_offset": 0, "record_errors": []}]
+    said = {"name": TOPIC, "topic_id": TOPIC_ID, "partition_responses": results}
+    return ANY_PRODUCE, {"responses": [said], "throttle_time": timedelta(milliseconds=throttle_ms)}
 
-    VERSIONS = struct.pack(">hb", 0, 3) + struct.pack(">hhhbhhhb", 0, 9, 9, 0, 3, 12, 12, 0) + struct.pack(">ib", 0, 0)
-    # Metadata 12: no brokers, no cluster id, no topics.
-    METADATA = struct.pack(">bibbibb", 0, 0, 1, 0, -1, 1, 0)
 
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.produced: list[int] = []  # correlation ids
-
-    def connect(self, key: int, address: Address) -> None:
-        self.key = key
-        self.events.append(Connected(key))
-
-    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
-        api, _, correlation_id = struct.unpack_from(">hhi", b"".join(buffers), 4)
-        self.events.append(NetworkSent(key))
-        if api == 0:
-            self.produced.append(correlation_id)
-        else:
-            self._answer(correlation_id, self.METADATA if api == 3 else self.VERSIONS)
-
-    def answer_produce(self, throttle_time_ms: int) -> None:
-        partition = struct.pack(">ihqqqbbb", 0, 0, 0, -1, 0, 1, 0, 0)
-        topic = bytes([len(TOPIC) + 1]) + TOPIC.encode() + b"\2" + partition + b"\0"
-        self._answer(self.produced.pop(0), b"\0\2" + topic + struct.pack(">ib", throttle_time_ms, 0))
-
-    def _answer(self, correlation_id: int, rest: bytes) -> None:
-        frame = struct.pack(">ii", 4 + len(rest), correlation_id) + rest
-        self.events.append(Received(self.key, frame))
-
-    def poll(self, timeout_ms: int) -> list[Event]:
-        events, self.events = self.events, []
-        return events
-
-    def close(self, key: int) -> None: ...
-    def wakeup(self) -> None: ...
-    def close_all(self) -> None: ...
+ANY_PRODUCE = ProduceRequest(-1, 1, ())
 
 
 def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
     """KIP-219, with the network's own client in between."""
-    c, broker = warm(make_core(leaders=[0], batch_size=1_024, max_request_size=1_024)), OneBroker()
+    c = warm(make_core(leaders=[0], batch_size=1_024, max_request_size=1_024))
+    answers = [acknowledged(throttle_ms=700), acknowledged(throttle_ms=0)]
+    nobody = MetadataRequest((), False), {"brokers": [], "topics": [], "throttle_time": timedelta()}
+    broker = AnsweringTransport(ByteScript([nobody, *answers]), held=api_of(ANY_PRODUCE).key)
     client = NetworkClient(
         broker,
         clock_ms=lambda: c.now_ms,
@@ -1010,17 +982,16 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
     c.append(routed([bytes(900)] * 2, [0, 0]))
     for _ in range(5):  # connect, negotiate, learn which cluster it is, send
         turn()
-    assert len(broker.produced) == 2
-    broker.answer_produce(throttle_time_ms=700)
-    broker.answer_produce(throttle_time_ms=0)
+    assert len(broker.held) == 2
+    broker.answer_held()
     turn()
     assert c.receipts.settled
     c.append(routed([bytes(900)] * 2, [0, 0]))
     for advance_ms in (0, 1, 698):
         turn(advance_ms)
-        assert broker.produced == []
+        assert broker.held == []
     turn(1)
-    assert len(broker.produced) == 2
+    assert len(broker.held) == 2
 
 
 class TestInterruptions:

@@ -1,0 +1,41 @@
+"""What a broker answers on one connection, as bytes: the fields of an answer are kio's."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from fuzz.answers import Said, answer
+from kafka_sink.protocol.requests import APIS, ApiVersionsRequest, MetadataRequest, Request, api_of
+
+_SOFTWARE = ApiVersionsRequest("any", "1")
+_CLUSTER = MetadataRequest((), allow_auto_topic_creation=False)
+# How the body of such a request begins, from version 9 on.
+_NO_TOPICS = b"\1"
+_RANGES = [{"api_key": each.key, "min_version": each.min_version, "max_version": each.max_version} for each in APIS]
+
+
+class ByteScript:
+    """Answers to requests of an API in their order, the last one for ever, whatever they ask. A Metadata request
+    without topics gets the next answer as well, or what that says of the brokers where it says more."""
+
+    def __init__(self, answers: Sequence[tuple[Request, Said]]) -> None:
+        self._left: defaultdict[int, deque[tuple[Request, Said]]] = defaultdict(deque)
+        for request, said in [(_SOFTWARE, {"api_keys": _RANGES}), *answers]:
+            self._left[api_of(request).key].append((request, said))
+
+    def answer(self, frame: bytes) -> bytes | None:
+        """To a request without its size, one without its size; None: the broker hangs up, as it has no answer."""
+        api_key, version, correlation_id, id_length = struct.unpack(">hhih", frame[:10])
+        # Where the header has tags.
+        body = frame[10 + max(0, id_length) + 1 :]
+        left = self._left[api_key]
+        if not left:
+            return None
+        request, said = left[0]
+        if api_key == api_of(_CLUSTER).key and body[:1] == _NO_TOPICS and said["topics"]:
+            request, said = _CLUSTER, {**said, "topics": []}
+        elif len(left) > 1:
+            left.popleft()
+        return answer(request, version, {"error_code": 0, **said}, correlation_id)

@@ -1,0 +1,33 @@
+"""Brokers behind a listening socket: see `scripted_peers.peer`."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+
+from fuzz.answers import Said
+from kafka_sink.protocol.requests import MetadataRequest, Request
+from scripted_kafka.byte_script import ByteScript
+
+
+def scripted(answers: Sequence[tuple[Request, Said]]) -> Callable[[socket.socket], None]:
+    """A broker that begins its script anew with each connection."""
+
+    def behave(sock: socket.socket) -> None:
+        script = ByteScript(answers)
+        with sock.makefile("rb") as stream:
+            while size := stream.read(4):
+                frame = script.answer(stream.read(struct.unpack(">i", size)[0]))
+                if frame is None:
+                    sock.close()
+                    return
+                sock.sendall(struct.pack(">i", len(frame)) + frame)
+
+    return behave
+
+
+def advertises(host: str, port: int) -> Callable[[socket.socket], None]:
+    """A broker with one broker in its cluster, at an address of its choice; it knows of no topics."""
+    brokers = [{"node_id": 7, "host": host, "port": port}]
+    return scripted([(MetadataRequest((), allow_auto_topic_creation=False), {"brokers": brokers, "topics": []})])
