@@ -1,21 +1,19 @@
-"""Leaders that remember producers as Kafka's do, behind connections that break: a small model to run the Sender
-against.
+"""Leaders of the model behind connections that break, to run the Sender against.
 
-What it keeps of Kafka: a log a partition, the last five batches of a producer (an identical resend is answered with its
-old offset, a gap with OUT_OF_ORDER_SEQUENCE), one leader a partition, answers in request order on a connection, and
-`max_message_bytes`, which is looked at before anything else of a batch (UnifiedLog.analyzeAndValidateRecords), and then
-`refuses`, values that a leader refuses by name, also in a batch that it has already (LogValidator). What it
-does to it, by a seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number
-of its requests executed, and the rest executed later or never.
+A seeded choice at every step: answer, refuse for now, move leaders, and cut a connection with any number of its
+requests executed, and the rest executed later or never. Answers come in request order on a connection. The model
+(`tests/verification/model`) decides which batches a leader takes, and what it answers to one that it has. `refuses`:
+which values leaders refuse by name, also in a batch that they have already (LogValidator).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
-from kafka.record import MemoryRecords
+from kio.schema.errors import ErrorCode
 
 from kafka_sink.protocol.requests import (
     InitProducerIdRequest,
@@ -26,40 +24,42 @@ from kafka_sink.protocol.requests import (
     ProduceResult,
     RefusedRecord,
 )
+from model.partition_log import PartitionLog
+from model.producer_state import ProducerState
+from model.record_batches import RecordBatch, Refused, check_batch, decode_records, parse_batch
 from producer_core import TOPIC_ID, Core, metadata_response
 from scripted_kafka import Sent
 
-NOT_LEADER, MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, INVALID_TIMESTAMP, OUT_OF_ORDER = 6, 10, 19, 32, 45
-REMEMBERED_BATCHES = 5
-NO_PRODUCER_ID = -1
+
+class Leader:
+    """One partition: its log, and what that tells of producers."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog()
+        self.values: list[bytes | None] = []
+        self._producers = ProducerState(expiration_ms=2**62, check_interval_ms=1)
+
+    def append(self, batch: RecordBatch) -> int:
+        """The base offset that it has in the log. Raises Refused."""
+        if batch.producer_id >= 0:
+            known = self._producers.find_duplicate(batch, NOW_MS)
+            if known is not None:
+                return known.base_offset
+            self._producers.check(batch, NOW_MS)
+        placed = batch.placed(self.log.end_offset, LEADER_EPOCH)
+        self.log.append(placed)
+        self.values += values_of(placed)
+        if batch.producer_id >= 0:
+            self._producers.update(placed, NOW_MS)
+        return placed.base_offset
 
 
-@dataclass
-class PartitionLog:
-    values: list[bytes] = field(default_factory=list)
-    remembered: list[tuple[int, int, int]] = field(default_factory=list)  # base sequence, count, base offset
+def values_of(batch: RecordBatch) -> list[bytes | None]:
+    return [value for _, value, _, _ in decode_records(batch.data)]
 
-    def append(self, data: bytes) -> tuple[int, int]:
-        """The error code and base offset that a leader answers with."""
-        (batch,) = list(MemoryRecords(data))
-        assert batch.validate_crc()
-        values = [record.value for record in batch]
-        if batch.producer_id == NO_PRODUCER_ID:
-            assert (batch.producer_epoch, batch.base_sequence) == (-1, -1)
-            self.values += values
-            return 0, len(self.values) - len(values)
-        for base_sequence, count, offset in self.remembered:
-            if (base_sequence, count) == (batch.base_sequence, len(values)):
-                return 0, offset
-        # A leader that knows nothing of a producer takes whatever comes first.
-        if self.remembered:
-            last_sequence, last_count, _ = self.remembered[-1]
-            if batch.base_sequence != (last_sequence + last_count) % 2**31:
-                return OUT_OF_ORDER, -1
-        offset = len(self.values)
-        self.values += values
-        self.remembered = [*self.remembered, (batch.base_sequence, len(values), offset)][-REMEMBERED_BATCHES:]
-        return 0, offset
+
+# Nothing here expires, and each partition has one log whoever leads it.
+NOW_MS = LEADER_EPOCH = 0
 
 
 class FaultyCluster:
@@ -70,8 +70,8 @@ class FaultyCluster:
         self.rng = rng
         self.faults = True
         self.max_message_bytes = 2**31
-        self.refuses: Callable[[bytes], bool] = lambda value: False
-        self.logs = [PartitionLog() for _ in core.leaders]
+        self.refuses: Callable[[Any], bool] = lambda value: False
+        self.logs = [Leader() for _ in core.leaders]
         self.leader_epoch = 0
         self.gave_up_on: list[Sent] = []
         self.most_in_flight = 0
@@ -130,26 +130,26 @@ class FaultyCluster:
         for partition in sent.request.partitions:
             code, offset = 0, -1
             refused: tuple[RefusedRecord, ...] = ()
-            if self.core.leaders[partition.partition] != sent.node_id:
-                code = NOT_LEADER
-            elif self.faults and self.rng.random() < 0.1:
-                code = NOT_ENOUGH_REPLICAS
-            elif len(partition.records) > self.max_message_bytes:
-                self.refused_as_too_large += 1
-                code = MESSAGE_TOO_LARGE
-            elif refused := self._refused(bytes(partition.records)):
-                self.refused_by_name += 1
-                code = INVALID_TIMESTAMP
-            else:
-                code, offset = self.logs[partition.partition].append(bytes(partition.records))
+            try:
+                if self.core.leaders[partition.partition] != sent.node_id:
+                    raise Refused(ErrorCode.not_leader_or_follower, "moved")
+                if self.faults and self.rng.random() < 0.1:
+                    raise Refused(ErrorCode.not_enough_replicas, "for now")
+                batch = parse_batch(bytes(partition.records))
+                check_batch(batch, self.max_message_bytes)
+                if refused := self._refused(batch):
+                    raise Refused(ErrorCode.invalid_timestamp, "by name")
+                offset = self.logs[partition.partition].append(batch)
+            except Refused as refusal:
+                code = int(refusal.code)
+            self.refused_as_too_large += code == ErrorCode.message_too_large
+            self.refused_by_name += bool(refused)
             here = (partition.topic, TOPIC_ID, partition.partition)
             results.append(ProduceResult(*here, code, None, offset, -1, refused))
         return ProduceResponse(0, tuple(results))
 
-
-    def _refused(self, data: bytes) -> tuple[RefusedRecord, ...]:
-        (batch,) = list(MemoryRecords(data))
-        places = [place for place, record in enumerate(batch) if self.refuses(record.value)]
+    def _refused(self, batch: RecordBatch) -> tuple[RefusedRecord, ...]:
+        places = [place for place, value in enumerate(values_of(batch)) if self.refuses(value)]
         return tuple(RefusedRecord(place, "too old") for place in places)
 
 

@@ -10,11 +10,10 @@ import pickle
 import random
 import re
 import socket
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from kafka_sink.jaas import MODULES
 from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.options import OPTIONS, REFUSED, Secret
+from kafka_sink.protocol.requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.redaction import reason_for, redacted
 from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.spark.commit_message import TaskReceipt
@@ -41,6 +41,8 @@ from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
 from kafka_sink.transactions import tell_receipt
+from scripted_kafka import scripted
+from scripted_peers import Behaviour, peer
 
 CANARY = "canary-5e1b"
 CA = Authority()
@@ -115,80 +117,29 @@ def test_no_value_of_a_name_that_is_refused_or_unknown_is_shown(name: str) -> No
 # --- peers ------------------------------------------------------------------------------------------------------------
 
 
-class Peer:
-    """Answers whatever it is told with `says`, one connection after the other, with the canary in it."""
+def saying(words: bytes) -> Behaviour:
+    def behave(sock: socket.socket) -> None:
+        sock.sendall(words)
+        sock.close()
 
-    def __init__(self, says: Callable[[socket.socket], None]) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.says = says
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
-
-    @property
-    def options(self) -> dict[str, str]:
-        return {**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{self.listener.getsockname()[1]}"}
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            with closing(connection):
-                connection.settimeout(5)
-                try:
-                    self.says(connection)
-                except OSError:
-                    continue
-
-    def close(self) -> None:
-        # A blocked accept does not notice a close from another thread.
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-        self.thread.join(5)
+    return behave
 
 
-def frame(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as stream:
-        return stream.read(int.from_bytes(stream.read(4), "big"))
+def handshaking(mechanism_code: int = 0) -> Behaviour:
+    refused = {"error_code": 58, "error_message": f"wrong: {CANARY}"}
+    return scripted([
+        (SaslHandshakeRequest("PLAIN"), {"error_code": mechanism_code, "mechanisms": [CANARY]}),
+        (SaslAuthenticateRequest(b""), refused),
+    ])  # fmt: skip
 
 
-def answer(connection: socket.socket, request: bytes, body: bytes, header: bytes = b"") -> None:
-    whole = request[4:8] + header + body
-    connection.sendall(len(whole).to_bytes(4, "big") + whole)
-
-
-VERSIONS = b"\0\0" + b"\3" + b"\0\x11\0\0\0\1\0" + b"\0\x24\0\0\0\2\0" + b"\0\0\0\0\0"
-
-
-def speaking_http(connection: socket.socket) -> None:
-    connection.sendall(f"HTTP/1.1 400 {CANARY}".encode())
-
-
-def handshaking(mechanism_code: int = 0) -> Callable[[socket.socket], None]:
-    def says(connection: socket.socket) -> None:
-        answer(connection, frame(connection), VERSIONS)
-        names = CANARY.encode()
-        answer(
-            connection,
-            frame(connection),
-            mechanism_code.to_bytes(2, "big") + b"\0\0\0\1" + len(names).to_bytes(2, "big") + names,
-        )
-        if not mechanism_code:
-            message = f"wrong: {CANARY}".encode()
-            refused = (58).to_bytes(2, "big") + bytes([len(message) + 1]) + message + b"\1" + bytes(9)
-            answer(connection, frame(connection), refused, b"\0")
-        connection.recv(1)
-
-    return says
-
-
-PEERS: dict[str, tuple[Callable[[socket.socket], None], dict[str, str], type[KafkaSinkError]]] = {
-    "hangs up": (lambda connection: None, SASL, errors.BrokersUnreachable),
-    "is no broker": (speaking_http, SASL, errors.BrokersUnreachable),
-    "speaks TLS": (lambda connection: connection.sendall(b"\x15\x03\x03\x00\x02\x02\x46"), SASL, errors.TlsFailed),
+SPEAKING_HTTP = saying(f"HTTP/1.1 400 {CANARY}".encode())
+PEERS: dict[str, tuple[Behaviour, dict[str, str], type[KafkaSinkError]]] = {
+    "hangs up": (saying(b""), SASL, errors.BrokersUnreachable),
+    "is no broker": (SPEAKING_HTTP, SASL, errors.BrokersUnreachable),
+    "speaks TLS": (saying(b"\x15\x03\x03\x00\x02\x02\x46"), SASL, errors.TlsFailed),
     "speaks plaintext": (
-        speaking_http,
+        SPEAKING_HTTP,
         {**SASL, "kafka.security.protocol": "SASL_SSL", "kafka.ssl.truststore.certificates": CA.certificate},
         errors.TlsFailed,
     ),
@@ -202,11 +153,12 @@ PEERS: dict[str, tuple[Callable[[socket.socket], None], dict[str, str], type[Kaf
 }
 
 
-@pytest.mark.parametrize("peer", PEERS)
-def test_no_peer_makes_the_sink_show_a_secret(peer: str) -> None:
-    says, options, kind = PEERS[peer]
-    with closing(Peer(says)) as server, pytest.raises(kind) as failure:
-        config = sink_config({**server.options, **options, "kafka.client.id": f"{peer}{random.random()}"}).producer
+@pytest.mark.parametrize("which", PEERS)
+def test_no_peer_makes_the_sink_show_a_secret(which: str) -> None:
+    behaviour, options, kind = PEERS[which]
+    with peer(behaviour) as port, pytest.raises(kind) as failure:
+        servers = {**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}"}
+        config = sink_config({**servers, **options, "kafka.client.id": f"{which}{random.random()}"}).producer
         with lease(config) as producer:
             producer.await_topics(frozenset({"t"}), (), monotonic_ms())
     assert CANARY not in seen_in(failure.value)
@@ -432,8 +384,8 @@ def test_a_secret_in_the_place_of_a_name_is_not_shown(shape: str) -> None:
 def test_a_secret_that_is_given_as_a_user_name_is_not_shown_when_it_is_refused(shape: str) -> None:
     options = {**SASL, "kafka.sasl.mechanism": "PLAIN", "allowPlaintextCredentials": "true"}
     options |= {"kafka.sasl.username": SHAPES[shape], "kafka.client.id": f"{shape}{random.random()}"}
-    with closing(Peer(handshaking())) as server, pytest.raises(errors.AuthenticationFailed) as failure:
-        config = sink_config({**server.options, **options})
+    with peer(handshaking()) as port, pytest.raises(errors.AuthenticationFailed) as failure:
+        config = sink_config({**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}", **options})
         with lease(config.producer) as producer:
             producer.await_topics(frozenset({"t"}), (), monotonic_ms())
     assert CANARY not in seen_in(failure.value)
