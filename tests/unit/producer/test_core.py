@@ -10,8 +10,9 @@ from kafka_sink.config import sink_config
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.core import ProducerCore, codec_of, wire
 from kafka_sink.producer.metadata import MAX_IDLE_MS
+from kafka_sink.protocol.requests import InitProducerIdRequest, ProduceRequest
 from kafka_sink.records.compression import Zstd
-from producer_core import metadata_response
+from producer_core import make_core, metadata_response, routed
 from scripted_kafka import ScriptedKafka, ScriptedNetwork
 
 CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
@@ -45,7 +46,12 @@ def test_memory_and_batches_are_of_the_configured_sizes() -> None:
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_producer_asks_for_an_id_if_it_is_to_be_idempotent(idempotent: bool) -> None:
-    assert (wired(enable_idempotence=idempotent).sender._producer is None) == idempotent
+    core = make_core(enable_idempotence=idempotent)
+    core.append(routed([b"a"], [0]))
+    core.flush()
+    core.run()
+    asked = [type(sent.request) for sent in core.network.sent]
+    assert asked == [InitProducerIdRequest if idempotent else ProduceRequest]
 
 
 def test_each_thread_has_a_codec_of_its_own() -> None:

@@ -733,7 +733,7 @@ def test_a_topic_made_again_is_another_topic() -> None:
 
 def test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one() -> None:
     c = make_core()
-    c.sender._metadata.request_update()
+    c.metadata.request_update()
     c.run(advance_ms=150)
     c.answer_metadata(topic_id=uuid.UUID(int=8))
     c.append(routed([b"a"], [0]))

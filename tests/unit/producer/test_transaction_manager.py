@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,6 +18,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
     TransactionRefused,
 )
+from kafka_sink.producer.coordinators import Coordinators
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
 from kafka_sink.protocol.error_codes import ErrorCode
@@ -29,7 +32,7 @@ from kafka_sink.protocol.transactions import (
     PartitionResult,
 )
 from producer_core import TOPIC, Core, make_core, routed
-from scripted_kafka import Sent
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
 NEW = Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2)
 OLD = replace(NEW, version=1)
@@ -148,14 +151,33 @@ def test_version_1_adds_partitions_to_each_transaction_anew() -> None:
 
 
 def test_what_one_transaction_wanted_the_next_does_not() -> None:
-    manager: TransactionManager = make_core().sender._transactions
+    manager, kafka, ask = managing()
+    kafka.held = {AddPartitionsToTxnRequest}
     for partition in (0, 1):
         manager.begin(OLD)
         manager.admit({1: deque([TopicPartition(TOPIC, partition)])}, 0)
-        adding = manager._adding
-        assert adding is not None and isinstance(adding.request, AddPartitionsToTxnRequest)
-        assert adding.request.partitions == ((TOPIC, partition),)
+        ask(0)
+        _, adding = kafka.asked(AddPartitionsToTxnRequest)[-1]
+        assert adding.partitions == ((TOPIC, partition),)
         manager.end()
+
+
+def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]]:
+    """And what has the coordinators asked at a time, and their answers taken."""
+    kafka = ScriptedKafka()
+    network = ScriptedNetwork(kafka)
+    coordinators = Coordinators(
+        network=network, rng=random.Random(1), retry_backoff_ms=100, retry_backoff_max_ms=1_000
+    )
+
+    def ask(now_ms: int) -> None:
+        # One turn finds the coordinator, the next one asks it.
+        for _ in range(2):
+            coordinators.run_once(now_ms)
+            for answer in network.poll(0):
+                coordinators.handle(answer, now_ms)
+
+    return TransactionManager(coordinators, delivery_timeout_ms=60_000), kafka, ask
 
 
 def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
@@ -292,19 +314,19 @@ def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> N
 
 
 def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
-    core = begun(OLD, delivery_timeout_ms=60_000)
+    manager, kafka, ask = managing()
+    manager.begin(OLD)
+    kafka.down = kafka.brokers
     # Without a batch that would expire first.
-    manager = core.sender._transactions
     wanted = {0: deque([TopicPartition(TOPIC, 0)])}
-    assert manager.admit(wanted, core.now_ms) == {0: deque()}
-    core.kafka.down = {0, 1, 2}
-    core.sender._coordinators.run_once(core.now_ms + 60_000)
-    adding = manager._adding
-    assert adding is not None and adding.done and adding.error
+    for now_ms in (0, 59_999):
+        assert manager.admit(wanted, now_ms) == {0: deque()}
+        ask(now_ms)
+    ask(60_000)
     with pytest.raises(TransactionRefused) as raised:
-        manager.admit(wanted, core.now_ms + 60_000)
+        manager.admit(wanted, 60_000)
     assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
-    assert f"was refused: {adding.error} (error 7)" in str(raised.value)
+    assert "was refused: broker 9: Connection refused (error 7)" in str(raised.value)
 
 
 def test_a_coordinator_that_the_cluster_does_not_tell_of_fails_the_write_with_its_reason() -> None:
@@ -377,13 +399,13 @@ def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
 def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, event: str) -> None:
-    manager: TransactionManager = make_core().sender._transactions
+    manager, _, _ = managing()
     if state is State.OPEN:
         manager.begin(NEW)
     step = {"begin": lambda: manager.begin(NEW), "end": manager.end}[event]
     if (state, event) in TRANSITIONS:
         step()
-        assert manager._state is TRANSITIONS[state, event]
+        assert (manager.transaction is not None) == (TRANSITIONS[state, event] is State.OPEN)
     else:
         with pytest.raises(KeyError):
             step()

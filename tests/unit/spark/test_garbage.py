@@ -9,9 +9,12 @@ import sys
 import pytest
 
 from kafka_sink.config import given_options
-from kafka_sink.errors import ProducerClosed
+from kafka_sink.errors import ProduceRejected
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import ProduceRequest
 from kafka_sink.spark import writer
-from kafka_sink.spark.commit_message import TaskReceipt
+from live_producers import rows
+from scripted_kafka import LiveNetwork
 
 OPTIONS = given_options({"kafka.bootstrap.servers": "localhost:9092", "topic": "t"})
 PROGRAM = """
@@ -40,18 +43,14 @@ def test_what_was_imported_is_frozen_when_something_was() -> None:
     assert again >= same + 1_000
 
 
-def test_a_task_that_went_well_freezes_and_one_that_did_not_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_went_well_freezes_and_one_that_did_not_does_not(
+    network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called: list[int] = []
     monkeypatch.setattr(writer, "spare_modules", lambda: called.append(1))
-    receipt = TaskReceipt(spark_partition_id=0, attempt_number=0, record_count=0, partitions=(), topic_ids={})
-    monkeypatch.setattr(writer, "_write_rows", lambda *_: receipt)
-    assert writer.write_task(OPTIONS, (), iter(())) is receipt
+    assert writer.write_task(OPTIONS, (), iter([rows(1)])).record_count == 1
     assert called == [1]
-
-    def fail(*_: object) -> None:
-        raise ProducerClosed(reason="a test")
-
-    monkeypatch.setattr(writer, "_write_rows", fail)
-    with pytest.raises(ProducerClosed):
-        writer.write_task(OPTIONS, (), iter(()))
+    network.kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)
+    with pytest.raises(ProduceRejected):
+        writer.write_task(OPTIONS, (), iter([rows(1)]))
     assert called == [1]
