@@ -1,11 +1,11 @@
-"""Words and statuses, over a cluster that is a few lists. A real one is in tests/integration/test_receipts.py."""
+"""Words and statuses, over scripted brokers and lists of records. Real brokers: tests/integration/test_receipts.py."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from kafka_sink import receipt_file, verify
 from kafka_sink.verification.checking import Log, Record
 from kafka_sink.verification.encoding import RunChecksum
 from kafka_sink.verification.receipts import Receipts
+from scripted_kafka import ScriptedKafka
+from scripted_kafka.reading import ReadableCluster, ReadablePartition
 
 
 def records(partition: int, *offsets: int) -> list[Record]:
@@ -24,47 +26,24 @@ def records(partition: int, *offsets: int) -> list[Record]:
 
 
 WHOLE = Log(0, 100, 100, False)
+TOPIC_ID = uuid.UUID(int=1)
 
 
-@dataclass
-class Partition:
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka(brokers=[1])
+    made.leaders = {("t", 0): 1, ("t", 1): 1}
+    made.topic_ids = {"t": TOPIC_ID}
+    return made
+
+
+@pytest.fixture
+def cluster(kafka: ScriptedKafka) -> ReadableCluster:
     """Offsets 0 to 99 have a record each, unless a test takes them away."""
-
-    number: int
-    log_now: Log = WHOLE
-    there: list[Record] = field(default_factory=list)
-    asked: list[tuple[int, int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.there = records(self.number, *range(100))
-
-    def log(self) -> Log:
-        return self.log_now
-
-    def records(self, first: int, last: int) -> Iterator[Record]:
-        self.asked.append((first, last))
-        return (record for record in self.there if first <= record.offset <= last)
-
-
-@dataclass
-class Topic:
-    partition_count: int = 2
-    topic_id: str | None = "an id"
-    is_compacted: bool | None = False
-
-
-class Cluster:
-    def __init__(self) -> None:
-        self.known = {"t": Topic()}
-        self.partitions = {number: Partition(number) for number in (0, 1)}
-        self.committed: list[bool] = []
-
-    def topics(self, names: list[str]) -> dict[str, Topic]:
-        return {name: self.known[name] for name in names if name in self.known}
-
-    def partition(self, topic: str, partition: int, *, committed: bool, is_compacted: bool | None) -> Partition:
-        self.committed.append(committed)
-        return self.partitions[partition]
+    numbers = (0, 1)
+    return ReadableCluster(
+        kafka, {("t", number): ReadablePartition(records(number, *range(100)), WHOLE) for number in numbers}
+    )
 
 
 @pytest.fixture
@@ -79,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
                 checksum.add(record.key, record.value, record.headers, record.timestamp_ms)
             rows.append({
                 "query_id": "q", "batch_id": batch_id, "kind": "stream", "guarantee": "at-least-once", "rows": 20,
-                "slot": 0, "topic": "t", "topic_id": "an id", "partition": partition, "base_offset": base_offset,
+                "slot": 0, "topic": "t", "topic_id": str(TOPIC_ID), "partition": partition, "base_offset": base_offset,
                 "record_count": 10, "checksum": checksum.crc, "base_timestamp": 1_000,
             })  # fmt: skip
         file = tmp_path / receipt_file.relative_path("q", batch_id)
@@ -88,28 +67,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+def run(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
     status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster)  # type: ignore[arg-type]
     return status, capsys.readouterr().out.splitlines()
 
 
-def test_all_is_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = Cluster()
+def test_all_is_there(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = run(folder, cluster, capsys)
     assert status == verify.EQUAL
     assert said == [
         "2 receipts, 40 rows in 4 runs: 40 EQUAL.", "EQUAL: every record is there, and as it was sent.",
     ]  # fmt: skip
-    assert cluster.partitions[0].asked == [(0, 9), (40, 49)]
+    assert cluster.partitions["t", 0].asked == [(0, 9), (40, 49)]
     assert cluster.committed == [False, False]
 
 
 def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = Cluster()
-    del cluster.partitions[0].there[43:45]
-    cluster.partitions[1].there[5] = cluster.partitions[1].there[5]._replace(value=b"other")
+    del cluster.partitions["t", 0].there[43:45]
+    cluster.partitions["t", 1].there[5] = cluster.partitions["t", 1].there[5]._replace(value=b"other")
     status, said = run(folder, cluster, capsys)
     assert status == verify.DIFFERENT
     missing, altered, total, last = said
@@ -120,9 +97,10 @@ def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
     assert last.startswith("DIFFERENT")
 
 
-def test_what_cannot_be_compared_has_a_status_of_its_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = Cluster()
-    partition = cluster.partitions[0]
+def test_what_cannot_be_compared_has_a_status_of_its_own(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partition = cluster.partitions["t", 0]
     partition.log_now = replace(partition.log_now, start=5)
     status, said = run(folder, cluster, capsys)
     assert status == verify.NOT_COMPARED
@@ -131,46 +109,48 @@ def test_what_cannot_be_compared_has_a_status_of_its_own(folder: Path, capsys: p
     assert (0, 9) not in partition.asked
 
 
-def test_a_log_that_grew_is_looked_at_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = Cluster()
+def test_a_log_that_grew_is_looked_at_again(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     looks = iter([Log(0, 45, 45, False), Log(0, 100, 100, False)])
-    cluster.partitions[0].log = lambda: next(looks)  # type: ignore[method-assign]
+    cluster.partitions["t", 0].log = lambda: next(looks)  # type: ignore[method-assign]
     assert run(folder, cluster, capsys)[0] == verify.EQUAL
 
 
 @pytest.mark.parametrize(
-    ("topic", "why"),
+    ("partitions", "topic_id", "missing", "why"),
     [
-        (None, "there is no such topic"),
-        (Topic(partition_count=0), "no such partition"),
-        (Topic(topic_id="another"), "made again"),
+        (0, TOPIC_ID, 4, "there is no such topic"),
+        (1, TOPIC_ID, 2, "no such partition"),
+        (2, uuid.UUID(int=2), 4, "made again"),
     ],
 )
 def test_a_topic_that_is_another_has_none_of_them(
-    folder: Path, topic: Topic | None, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster = Cluster()
-    cluster.known = {} if topic is None else {"t": topic}
+    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, partitions: int, topic_id: uuid.UUID, missing: int,
+    why: str, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kafka.leaders = {("t", number): 1 for number in range(partitions)}
+    kafka.topic_ids = {"t": topic_id}
     status, said = run(folder, cluster, capsys)
     assert status == verify.DIFFERENT
-    assert sum(line.startswith("MISSING") and why in line for line in said) == 4
+    assert sum(line.startswith("MISSING") and why in line for line in said) == missing
 
 
-def test_a_topic_whose_id_is_not_told_is_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = Cluster()
-    cluster.known = {"t": Topic(topic_id=None)}
+def test_a_topic_whose_id_is_not_told_is_compared(
+    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.topic_ids = {}
     assert run(folder, cluster, capsys)[0] == verify.EQUAL
 
 
 def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = receipt_file.paths_in(LocalFileSystem(), str(folder))
     Path(files[1]).rename(folder / receipt_file.relative_path("q", 4))
     table = pq.ParquetFile(folder / receipt_file.relative_path("q", 4)).read()
     position = table.schema.get_field_index("batch_id")
     pq.write_table(table.set_column(position, "batch_id", [[4, 4]]), folder / receipt_file.relative_path("q", 4))
-    cluster = Cluster()
     status, said = run(folder, cluster, capsys)
     assert (status, said[0][:44]) == (verify.DIFFERENT, "NO RECEIPT  of micro-batches 1 to 3 of query")
     Path(files[0]).write_bytes(b"none")
@@ -178,17 +158,18 @@ def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
     assert (status, said[0].startswith(f"NOT A RECEIPT  {files[0]}: ")) == (verify.DIFFERENT, True)
 
 
-def test_findings_and_the_sum_as_a_document_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def documents(cluster: Cluster) -> tuple[int, list[Any]]:
+def test_findings_and_the_sum_as_a_document_a_line(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def documents(cluster: ReadableCluster) -> tuple[int, list[Any]]:
         status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, verify.for_scripts)  # type: ignore[arg-type]
         return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    cluster = Cluster()
     status, (total,) = documents(cluster)
     assert status == verify.EQUAL
     sums = {"found": "SUM", "receipts": 2, "rows": 40, "runs": 4, "dropped": 0}
     assert total == sums | {"result": "EQUAL", "records": {"EQUAL": 40}}
-    del cluster.partitions[0].there[43:45]
+    del cluster.partitions["t", 0].there[43:45]
     Path(files := receipt_file.paths_in(LocalFileSystem(), str(folder))[0]).write_bytes(b"none")
     status, (unreadable, missing, total) = documents(cluster)
     assert status == verify.DIFFERENT
@@ -202,7 +183,7 @@ def test_findings_and_the_sum_as_a_document_a_line(folder: Path, capsys: pytest.
 
 
 def test_without_the_client_the_extra_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, cluster: ReadableCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     monkeypatch.delitem(sys.modules, "kafka_sink.verification.cluster", raising=False)
