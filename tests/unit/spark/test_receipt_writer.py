@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
@@ -19,7 +20,6 @@ from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
 from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.spark import receipt_writer
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
@@ -162,14 +162,14 @@ class Failing:
     def __init__(self, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = times
         self.slept: list[float] = []
-        self._put = receipt_writer._put  # type: ignore[attr-defined]
-        monkeypatch.setattr(receipt_writer, "_put", self.put)
+        self._write_table = pq.write_table
+        monkeypatch.setattr(pq, "write_table", self.write_table)
 
-    def put(self, *arguments: Any) -> None:
+    def write_table(self, *arguments: Any) -> None:
         if self.left:
             self.left -= 1
             raise OSError("no space left\nDetail: as Arrow has it")
-        self._put(*arguments)
+        self._write_table(*arguments)
 
 
 def test_a_failure_that_passes_costs_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +194,10 @@ def test_a_failure_that_a_second_does_not_change_is_not_waited_for(
 ) -> None:
     slept: list[float] = []
 
-    def put(*arguments: Any) -> None:
+    def write_table(*arguments: Any) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(receipt_writer, "_put", put)
+    monkeypatch.setattr(pq, "write_table", write_table)
     with pytest.raises(ReceiptNotWritten, match=os.strerror(code)):
         write_receipt([message(tmp_path, 0, 10)], sleep=slept.append)
     assert slept == []
@@ -230,8 +230,6 @@ def test_a_folder_is_made_with_those_above_it(tmp_path: Path) -> None:
 
 
 def test_what_has_no_checksum_column_is_replaced_as_no_receipt(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     file(tmp_path).parent.mkdir(parents=True)
     pq.write_table(pa.table({"slot": [0]}), file(tmp_path))
     write_receipt([message(tmp_path, 0, visible=True, count=5)])
