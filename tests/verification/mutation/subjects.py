@@ -40,7 +40,7 @@ _EXPLORATIONS = tuple(
     )
 )
 SUBJECTS: tuple[Subject, ...] = (
-    _producer("sender", "sender_under_faults", "transaction_manager", "topic_check"),
+    _producer("sender", "throttling", "sender_under_faults", "transaction_manager", "topic_check"),
     _producer("accumulator", "sender"),
     _producer("filling", "accumulator"),
     _producer("buffer_pool"),
