@@ -730,14 +730,14 @@ def produces_at(base_offset: int) -> Any:
 @pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
 def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
     with peer(produces_at(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
-        written(config(port, **{"kafka.retries": "1"}))
+        written(config(port, **{"kafka.retries": "1", "kafka.max.block.ms": "10000"}))
     assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
     assert "Whether the last attempt was written is unknown" in str(failure.value)
 
 
 def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
     with peer(produces_at(-1)) as port:
-        (receipt,) = written(config(port))
+        (receipt,) = written(config(port, **{"kafka.max.block.ms": "10000"}))
     assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
 
 
