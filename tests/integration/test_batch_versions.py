@@ -146,7 +146,7 @@ def once(version: int, tasks: int = 2) -> tuple[str, ...]:
 
 
 @pytest.mark.chaos
-def test_a_write_that_is_killed_after_its_decision_is_finished_by_a_rerun_which_sends_nothing(
+def test_a_write_killed_after_its_decision_is_finished_by_a_rerun_without_rows(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
@@ -158,7 +158,7 @@ def test_a_write_that_is_killed_after_its_decision_is_finished_by_a_rerun_which_
 
 
 @CHAOS
-def test_a_write_that_is_killed_before_its_decision_is_written_by_a_rerun_with_whatever_rows(
+def test_a_write_killed_before_its_decision_is_written_by_a_rerun_with_any_rows(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
@@ -170,7 +170,7 @@ def test_a_write_that_is_killed_before_its_decision_is_written_by_a_rerun_with_w
 
 
 @CHAOS
-def test_a_version_that_is_visible_in_part_is_filled_in_with_its_own_rows_and_passed_by_none(
+def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_none(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)

@@ -313,7 +313,7 @@ def leader_of(kafka: LocalKafka, topic: str) -> int:
 
 
 @pytest.mark.chaos
-def test_a_leader_that_is_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
+def test_a_leader_killed_in_mid_write_hands_over_without_loss_doubling_or_disorder() -> None:
     with LocalKafka(nodes=3) as cluster:
         for name, partitions in (("t", 3), ("idle", 1)):
             cluster.create_topic(name, partitions, replication_factor=3, config={"min.insync.replicas": "2"})

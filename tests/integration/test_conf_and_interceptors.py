@@ -208,7 +208,7 @@ def test_a_batch_goes_through_interceptors_in_order_and_each_task_has_its_own(
     assert sum(call["rows"] for calls in writes for call in calls if call["method"] == "on_acknowledgement") == 2 * 60
 
 
-def test_a_stream_goes_through_interceptors_and_begins_each_micro_batch_with_new_ones(
+def test_a_stream_has_new_interceptors_for_each_micro_batch(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1), tmp_path / "traces"
@@ -252,7 +252,7 @@ def test_partitions_are_those_of_what_interceptors_return(
     assert {partition for partition, _, _ in read_topic(kafka.bootstrap_servers, name, 30)} == {2}
 
 
-def test_a_batch_whose_interceptor_raises_in_the_middle_fails_and_is_whole_when_it_runs_again(
+def test_a_batch_whose_interceptor_raises_fails_and_is_whole_when_it_runs_again(
     session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, folder = topic(1), tmp_path / "traces"

@@ -175,7 +175,7 @@ def test_what_tasks_alone_can_see_is_refused(spark: SparkSession, kafka: LocalKa
     assert read(kafka, name, "read_uncommitted") == Counter()
 
 
-def test_a_stream_that_is_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(
+def test_a_stream_stopped_in_a_micro_batch_writes_it_again_and_leaves_nothing_open(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, gate = topic(1), tmp_path / "gate"

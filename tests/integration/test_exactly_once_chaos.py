@@ -260,7 +260,7 @@ def test_random_rows_stop_a_replay_after_a_part_was_committed(
 # --- two drivers, and another query -----------------------------------------------------------------------------------
 
 
-def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_does_not_disturb_the_other(
+def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_disturbs_nothing(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)
@@ -278,7 +278,7 @@ def test_of_two_drivers_on_a_checkpoint_the_older_stops_and_does_not_disturb_the
     assert_whole(kafka, name)
 
 
-def test_a_new_checkpoint_under_an_old_prefix_finishes_what_was_decided_and_begins_anew(
+def test_a_new_checkpoint_under_an_old_prefix_finishes_the_decided_and_begins_anew(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(3)

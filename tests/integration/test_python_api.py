@@ -304,7 +304,7 @@ def tables(spark: SparkSession) -> Iterator[Callable[[], set[str]]]:
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_write_that_would_make_a_table_is_refused_and_leaves_neither_rows_nor_table(
+def test_a_write_that_would_make_a_table_is_refused_and_leaves_nothing(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tables: Any, exactly_once: bool
 ) -> None:
     name = topic(1)
@@ -324,7 +324,7 @@ def test_a_write_that_would_make_a_table_is_refused_and_leaves_neither_rows_nor_
     assert values(kafka, name) == list("012")
 
 
-def test_a_table_with_columns_is_made_by_spark_alone_and_can_be_neither_read_nor_filled(
+def test_a_table_with_columns_is_made_by_spark_and_cannot_be_read_or_filled(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tables: Any
 ) -> None:
     """Spark asks nothing of the format for it, and hands its options to nobody: as docs/from-spark-kafka.md says."""

@@ -125,7 +125,7 @@ def test_only_what_is_the_same_row_of_the_same_topic_is_left_out(spark: SparkSes
     assert all([tuple(header) for header in kept[said]] == letter for said in letters)
 
 
-def test_records_without_an_identity_are_kept_where_places_come_again_and_where_they_are_late(
+def test_records_without_an_identity_are_kept_where_places_repeat_or_are_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # A topic that was made again, or another cluster's: the same places, and here the very same records.

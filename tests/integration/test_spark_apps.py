@@ -51,7 +51,7 @@ def test_a_second_attempt_writes_its_task_again(kafka: LocalKafka, topic: Callab
 
 @pytest.mark.long
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
-def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_them_once(
+def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
     kafka: LocalKafka, topic: Callable[..., str], guarantee: str
 ) -> None:
     name, letters = topic(1), topic(1)
@@ -67,7 +67,7 @@ def test_a_second_attempt_brings_its_dead_letters_again_and_exactly_once_shows_t
         assert dead in ([7], [7, 7])
 
 
-def test_spark_connect_writes_batches_streams_and_exports_by_options_conf_and_interceptors_and_tells_the_errors(
+def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, other, exported = topic(1), topic(1), topic(3)

@@ -131,7 +131,7 @@ def test_rows_name_50_topics(spark: SparkSession, kafka: LocalKafka, topic: Call
         assert sorted(numbers_in(kafka, name)) == list(range(index, 5_000, 50))
 
 
-def test_a_micro_batch_whose_rows_are_all_filtered_out_is_recorded_and_writes_nothing(
+def test_a_micro_batch_without_rows_left_is_recorded_and_writes_nothing(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name = topic(1)
@@ -224,7 +224,7 @@ def ascending(found: list[int]) -> list[tuple[int, int]]:
     return [(found[start], found[end - 1]) for start, end in pairwise(starts)]
 
 
-def test_something_upstream_that_fails_in_mid_write_fails_the_write_and_the_rows_before_it_stay(
+def test_an_upstream_failure_in_mid_write_fails_the_write_and_keeps_earlier_rows(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name = topic(1)
@@ -234,7 +234,7 @@ def test_something_upstream_that_fails_in_mid_write_fails_the_write_and_the_rows
     assert rows_before(numbers_in(kafka, name)) <= 45_000
 
 
-def test_a_micro_batch_that_fails_upstream_is_written_again_when_the_query_is_started_again(
+def test_a_micro_batch_that_fails_upstream_is_written_again_after_a_restart(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, mended = topic(1), tmp_path / "mended"
@@ -278,7 +278,7 @@ def test_a_cancelled_job_ends_its_write_at_once_and_the_rows_before_it_stay(
     assert numbers_in(kafka, name)[-10:] == list(range(10))
 
 
-def test_a_query_that_is_stopped_in_mid_batch_writes_the_batch_again_when_it_is_started_again(
+def test_a_query_stopped_in_mid_batch_writes_the_batch_again_after_a_restart(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     name, gate = topic(1), tmp_path / "gate"
@@ -324,7 +324,7 @@ def test_a_worker_that_is_killed_fails_the_write_and_the_next_one_succeeds(
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", pytest.param("drop", marks=pytest.mark.long)])
-def test_a_broker_that_goes_in_mid_write_and_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
+def test_a_broker_that_stays_away_is_an_error_in_time_and_the_next_write_succeeds(
     spark: SparkSession, own_kafka: LocalKafka, tmp_path: Path, bad_rows: str
 ) -> None:
     gate = tmp_path / "gate"
@@ -523,7 +523,7 @@ def make_workers_idle_for_a_minute(spark: SparkSession) -> None:
         getattr(factory, f"{last_activity}_$eq")(getattr(factory, last_activity)() - 60 * 10**9)
 
 
-def test_the_same_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
+def test_a_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_one(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     """Spark kills a worker whose `write` raised. One that lives on, as a caller who catches the error would have it,
@@ -588,7 +588,7 @@ def test_a_micro_batch_query_beside_a_continuous_one_is_taken_for_what_it_is(
     assert numbers_in(kafka, name) == list(range(10))
 
 
-def test_a_continuous_trigger_whose_checkpoint_is_no_option_ends_by_sparks_own_limit(
+def test_a_continuous_trigger_without_a_checkpoint_option_ends_by_sparks_limit(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     """The commit of the first epoch is refused, which Spark only logs; those after it queue up behind."""

@@ -64,7 +64,7 @@ def begin_by_an_earlier_build(
     (checkpoint / FILE_NAME).unlink()
 
 
-def test_a_stream_goes_on_however_its_checkpoint_is_spelled_and_wherever_it_is_moved(
+def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
 ) -> None:
     name, first = topic(1), work / "checkpoint"
@@ -136,7 +136,7 @@ def test_a_first_micro_batch_that_an_earlier_build_did_not_record_is_not_doubled
     assert read(kafka, name, "read_committed") == rows(1)
 
 
-def test_another_query_in_the_folder_of_one_of_an_earlier_build_has_a_name_of_its_own(
+def test_another_query_in_the_folder_of_an_earlier_build_has_its_own_name(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], work: Path
 ) -> None:
     one, other, checkpoint = topic(1), topic(1), work / "checkpoint"

@@ -489,7 +489,7 @@ def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, mo
     assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 
-def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows_with_the_next(
+def test_a_leader_that_missed_an_abort_does_not_commit_the_aborted_rows(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hanging, "PAUSES_MS", (1, 2, 4))
@@ -509,7 +509,7 @@ def test_a_leader_that_did_not_hear_of_an_abort_does_not_commit_the_aborted_rows
 # --- the brokers' ceiling ---------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers_if_they_tell_theirs() -> None:
+def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() -> None:
     config = {
         "transaction.max.timeout.ms": 300_000,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

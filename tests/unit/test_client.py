@@ -218,7 +218,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(mon
     assert (producer.usable, producer._thread.is_alive(), opened.open_now()) == (False, False, [])
 
 
-def test_a_sender_thread_closes_its_sockets_though_there_is_no_memory_to_fail_batches(
+def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = Opened(monkeypatch)
@@ -400,7 +400,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     assert producer.config.max_block_ms <= (time.monotonic() - started) * 1000 < 10_000
 
 
-def test_a_write_begins_with_metadata_that_is_not_too_old_and_goes_on_with_what_it_has(
+def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(
     producing: Make, network: LiveNetwork
 ) -> None:
     producer = producing(metadata_max_age_ms=1)
@@ -670,7 +670,7 @@ def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("gather_ms", [600_000, 0])
-def test_who_waits_for_memory_goes_on_when_there_is_enough_or_a_moment_after_there_is_some(
+def test_who_waits_for_memory_goes_on_when_there_is_enough(
     producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
 ) -> None:
     monkeypatch.setattr(client, "GATHER_MS", gather_ms)

@@ -20,6 +20,7 @@ NOT_RUN = {
 }
 RUNNERS = ("run_python", "run_bash", "words_of")
 FIRST_RUN = ROOT / ".ci" / "first_run.py"
+FIRST_HOUR = ROOT / ".ci" / "first_hour.py"
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
 MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
 ALL = [block for page in pages() for block in blocks(page)]
@@ -71,8 +72,8 @@ def test_every_block_is_run_by_a_test() -> None:
 
 def test_the_quick_start_is_run_by_ci() -> None:
     assert 'blocks("README.md")' in FIRST_RUN.read_text(encoding="utf-8")
-    assert "first_run.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "both first-run wheel" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "session(self.user)" in FIRST_HOUR.read_text(encoding="utf-8")
+    assert "make first-hour" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_every_target_that_is_named_is_in_the_makefile() -> None:

@@ -184,7 +184,7 @@ def test_idempotence_that_the_conf_asks_for_is_asked_for() -> None:
 # --- what can be told before the conf is known ------------------------------------------------------------------------
 
 
-def test_only_a_contradiction_that_nothing_can_mend_is_told_before_the_conf_is_known() -> None:
+def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> None:
     short = given_options({"kafka.delivery.timeout.ms": "20000"})
     check_given(short)
     mended = given_conf({"spark.pykafka.kafka.request.timeout.ms": "5000"})

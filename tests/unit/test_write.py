@@ -298,7 +298,7 @@ def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_brokers_that_know_topics_by_name_are_asked_at_the_end_whether_it_is_the_same(
+def test_brokers_without_topic_ids_are_asked_at_the_end_whether_it_is_the_same(
     producing: Make, network: LiveNetwork, by_name: bool
 ) -> None:
     network.kafka.by_name = by_name
@@ -545,7 +545,7 @@ class Refusing(Remembering):
 REFUSED = RefusedRow(TopicPartition("t", 1), 5_000, b"\x02k\x01\x02\x02h\x04xy")
 
 
-def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_are_flushed_too(
+def test_rows_that_leaders_refuse_are_counted_and_their_dead_letters_flushed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found: list[Any] = []

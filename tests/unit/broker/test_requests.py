@@ -66,7 +66,7 @@ def test_an_answer_that_says_enough_and_is_cut_short_all_the_same() -> None:
         requests.create_topic(address, "t", 1, 1, {}, 5)
 
 
-def test_an_answer_a_byte_at_a_time_is_waited_for_in_all_as_long_as_one_that_does_not_come() -> None:
+def test_an_answer_in_single_bytes_is_waited_for_as_long_as_none() -> None:
     begun = time.monotonic()
     with peer(drips(b"\0\0\4\0", b"\0")) as port, pytest.raises(TimeoutError):
         requests.fetch_metadata(("127.0.0.1", port), None, 0.3)

@@ -136,7 +136,7 @@ def test_between_two_micro_batches_epochs_tell_and_nothing_needs_a_barrier() -> 
         assert exchange.asked["OffsetCommit"] == 0
 
 
-def test_a_decision_of_several_groups_is_written_in_one_transaction_and_read_in_one_round_more() -> None:
+def test_a_decision_of_several_groups_is_one_transaction_and_one_more_read() -> None:
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, metadata_max_characters=50)
     found, done = exchange.tasks(5)

@@ -216,7 +216,7 @@ def test_a_transaction_that_is_open_since_before_its_rows_is_not_committed(
     nothing_was_committed_and_the_next_run_is(exchange, found)
 
 
-def test_what_begins_with_the_slots_own_row_is_committed_whatever_hangs_where_it_did_not_write() -> None:
+def test_what_begins_with_the_slots_own_row_is_committed_whatever_else_hangs() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     ids = done[1].ids

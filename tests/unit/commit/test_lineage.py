@@ -96,7 +96,7 @@ def unproved(found: Facts, *slots: int) -> Facts:
     return replace(found, unproved=slots)
 
 
-def test_slots_of_which_nothing_proves_whether_they_are_visible_are_not_written_again() -> None:
+def test_slots_without_proof_of_being_visible_are_not_written_again() -> None:
     for again in (4, 5):
         assert outcome(unproved(facts(4, {0: "a"}), 1), prepared("a", "b"), again) is MarkersLost
         assert outcome(unproved(facts(4, {}), 0, 1), prepared("a", "b"), again) is MarkersLost

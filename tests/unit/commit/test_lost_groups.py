@@ -44,7 +44,7 @@ def markers(exchange: Exchange, slots: Iterable[int] = range(2)) -> dict[int, Ma
 
 
 @BOTH_VERSIONS
-def test_a_committed_slot_whose_group_is_gone_has_its_marker_restored_and_is_not_written_again(version: int) -> None:
+def test_a_committed_slot_without_its_group_gets_its_marker_and_is_not_rewritten(version: int) -> None:
     for lost in ([0], [1], [0, 1]):
         exchange = Exchange(version)
         exchange.micro_batch(2)
@@ -84,7 +84,7 @@ def test_a_slot_of_which_nothing_is_proved_stays_so_whatever_is_begun(version: i
 
 
 @BOTH_VERSIONS
-def test_a_slot_that_timed_out_and_lost_its_group_is_written_again_and_that_is_remembered(version: int) -> None:
+def test_a_slot_that_timed_out_without_its_group_is_written_again_and_remembered(version: int) -> None:
     exchange = Exchange(version)
     exchange.decided(2)
     exchange.kafka.time_out("orders.1")
@@ -162,7 +162,7 @@ def test_a_restoring_transaction_that_timed_out_is_made_again() -> None:
 
 
 @BOTH_VERSIONS
-def test_a_new_sink_says_that_nothing_was_decided_and_a_new_slot_that_nothing_was_committed(version: int) -> None:
+def test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed(version: int) -> None:
     exchange = Exchange(version, is_new=True)
     found, _ = exchange.tasks(2)
     assert (found.decision, found.is_forgotten) == (None, False)
@@ -216,7 +216,7 @@ def test_a_part_of_a_decision_that_is_gone_is_the_whole_of_it() -> None:
 
 
 @BOTH_VERSIONS
-def test_a_slot_that_somebody_inits_while_it_says_that_nothing_was_committed_is_looked_at_again(version: int) -> None:
+def test_a_slot_that_is_inited_while_it_is_marked_as_new_is_looked_at_again(version: int) -> None:
     exchange = Exchange(version, is_new=True)
     found = plan(exchange)
     begin = two_phase.begin(exchange.sink, found, slot=0, micro_batch_id=0, query_id="q")
@@ -229,7 +229,7 @@ def test_a_slot_that_somebody_inits_while_it_says_that_nothing_was_committed_is_
     assert exchange.asked["OffsetFetch"] == fetched + 1
 
 
-def test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_again() -> None:
+def test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again() -> None:
     exchange = Exchange()
     exchange.micro_batch(1)
     found = plan(exchange)

@@ -112,7 +112,7 @@ def test_a_decision_reads_back_with_the_ids_that_brokers_have_for_its_topics(
 ID, ID_TEXT = "cc48e446-b679-45fc-8813-6a1897626f02", "zEjkRrZ5RfyIE2oYl2JvAg"
 
 
-def test_topic_ids_are_as_kafkas_tools_print_them_and_a_decision_without_ids_is_as_it_was() -> None:
+def test_topic_ids_print_as_in_kafkas_tools_and_decisions_without_ids_are_as_before() -> None:
     (text,) = decision(Ids(1, 2), None, topics=("a", "b"), topic_ids={"b": ID}).texts()
     assert text.endswith("|0/1|1:2,-,@a,@b,@@" + ID_TEXT)
     (text,) = decision(Ids(1, 2), None, topics=("a", "b")).texts()

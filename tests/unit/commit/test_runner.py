@@ -58,7 +58,7 @@ def to(key: str) -> ToCoordinator:
     return ToCoordinator(CoordinatorKind.TRANSACTION, key, DescribeTransactionsRequest((key,)))
 
 
-def test_answers_come_in_the_order_of_their_effects_and_those_of_coordinators_are_asked_together(
+def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together(
     kafka: ScriptedKafka, client: CoordinatorClient
 ) -> None:
     leaders = ToLeaders(DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))

@@ -124,7 +124,7 @@ def test_a_version_is_written_once_and_none_that_is_torn_is_passed(
     assert standing(found, version) is expected
 
 
-def test_a_version_that_is_to_be_written_costs_one_request_more_than_a_micro_batch_and_one_that_is_not_none() -> None:
+def test_a_new_version_costs_one_request_more_than_a_micro_batch() -> None:
     for found, asked in ((facts(5, WHOLE), 0), (facts(4, WHOLE), 1)):
         exchange = Exchange(answer=this_generation)
         exchange.run(
@@ -229,7 +229,7 @@ def test_versions_leave_numbers_out_come_again_and_come_too_late() -> None:
     assert exchange.kafka.visible == ["0/0", "0/1", "7/0", "7/1", "7/2", "9/0", "40/0", "40/1"]
 
 
-def test_a_write_that_is_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own_that_are_missing() -> None:
+def test_a_write_overtaken_while_it_plans_does_not_take_the_others_rows_for_its_own() -> None:
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, is_versioned=True)
     exchange.micro_batch(2)
@@ -256,7 +256,7 @@ def resumed(steps: Steps[Result], answers: list[Any]) -> Steps[Result]:
             return result
 
 
-def test_a_version_below_one_that_a_slot_shows_is_not_written_though_its_decision_is_gone() -> None:
+def test_a_version_below_a_visible_one_is_not_written_though_the_decision_is_gone() -> None:
     exchange = Exchange()
     exchange.sink = replace(exchange.sink, is_versioned=True)
     exchange.micro_batch(2)
@@ -280,7 +280,7 @@ def acknowledged(exchange: Exchange, done: SlotPrepared) -> SlotPrepared:
 
 @pytest.mark.parametrize("slots", [1, 2, 8])
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_requests_of_a_micro_batch_are_seven_or_eight_for_a_slot_and_seven_or_eight_more(
+def test_the_requests_of_a_micro_batch_are_seven_or_eight_a_slot_and_as_many_more(
     version: int, slots: int
 ) -> None:
     exchange = Exchange(version)
@@ -318,7 +318,7 @@ def test_what_is_waited_for_does_not_grow_with_the_slots(
     assert exchange.rounds == in_plan + 8 * in_task + in_commit
 
 
-def test_a_decision_says_in_which_topics_the_rows_are_also_of_slots_that_are_visible() -> None:
+def test_a_decision_names_the_topics_of_visible_slots_too() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     written = [replace(done[0], partitions=(("u", 0), ("t", 1))), replace(done[1], partitions=())]
@@ -370,7 +370,7 @@ def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_gone() 
 
 
 @pytest.mark.parametrize(("query_id", "decisions"), [("q", 0), ("another", 1)])
-def test_a_replay_of_what_is_visible_is_decided_again_if_the_decision_is_another_querys(
+def test_a_replay_of_what_is_visible_is_decided_again_after_another_querys_decision(
     query_id: str, decisions: int
 ) -> None:
     exchange = Exchange()
@@ -429,7 +429,7 @@ def test_a_task_looks_for_the_marker_of_a_slot_that_no_decision_names() -> None:
 
 
 @BOTH_VERSIONS
-def test_a_slot_that_was_visible_before_the_last_decision_is_known_whoever_answers_first(version: int) -> None:
+def test_a_slot_that_was_visible_earlier_is_known_whoever_answers_first(version: int) -> None:
     exchange = Exchange(version)
     exchange.micro_batch(2)
     found = exchange.run(two_phase.plan(exchange.sink))
@@ -588,7 +588,7 @@ def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
 
 
 @BOTH_VERSIONS
-def test_what_was_decided_and_aborted_by_others_is_not_shown_because_a_leader_has_it_open(version: int) -> None:
+def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_open(version: int) -> None:
     exchange = Exchange(version)
     exchange.decided(1)
     exchange.kafka.lose_marker(0, committed=False)
@@ -599,7 +599,7 @@ def test_what_was_decided_and_aborted_by_others_is_not_shown_because_a_leader_ha
     assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
 
 
-def test_other_rows_of_a_slot_that_is_visible_are_refused_though_the_decision_is_gone() -> None:
+def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() -> None:
     exchange = Exchange()
     exchange.micro_batch(1)
     exchange.kafka.forget_offsets([exchange.sink.names.decision(0)])
@@ -701,7 +701,7 @@ def test_a_plan_aborts_nothing_that_the_decision_names_whatever_coordinators_say
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize("stale", [1, 3])
-def test_a_plan_aborts_what_is_listed_as_open_though_a_coordinator_that_stood_still_describes_its_end(
+def test_a_plan_aborts_what_is_listed_as_open_though_a_stale_answer_says_ended(
     version: int, stale: int
 ) -> None:
     """It knows the last micro-batch, and not the attempt that has begun since. `stale`: its answers."""
@@ -744,7 +744,7 @@ def test_a_plan_that_is_overtaken_commits_nothing_that_was_begun_since(version: 
 
 
 @BOTH_VERSIONS
-def test_a_driver_that_is_overtaken_after_it_wrote_its_decision_and_before_it_looks_is_told_so(version: int) -> None:
+def test_a_driver_overtaken_between_its_decision_and_its_look_is_told(version: int) -> None:
     exchange = Exchange(version)
     found, done = exchange.tasks(1)
 
@@ -760,7 +760,7 @@ def test_a_driver_that_is_overtaken_after_it_wrote_its_decision_and_before_it_lo
 
 
 @BOTH_VERSIONS
-def test_an_abort_leaves_nothing_open_that_is_not_decided_whether_its_task_ended_or_not(version: int) -> None:
+def test_an_abort_leaves_nothing_open_that_is_undecided(version: int) -> None:
     exchange = Exchange(version)
     found, done = exchange.tasks(2)
     exchange.run(two_phase.abort(exchange.sink, found.generation))
@@ -992,7 +992,7 @@ def test_an_end_txn_of_the_decision_that_is_refused_stops_the_commit(code: int) 
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_an_end_txn_that_is_refused_after_the_decision_says_what_is_visible_and_what_is_not(code: int) -> None:
+def test_an_end_txn_refused_after_the_decision_says_what_is_visible(code: int) -> None:
     answer = EndTxnResponse(0, code, -1, -1)
     exchange = Exchange(answer=instead(EndTxnRequest, answer, "orders.1"))
     found, done = exchange.tasks(2)

@@ -115,7 +115,7 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\1\0", b"\x16\3\3\x40\0"], ids=["a frame", "an answer", "a handshake"])
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_a_peer_that_sends_a_byte_at_a_time_is_waited_for_no_longer_than_one_that_is_silent(
+def test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one(
     protocol: str, sent: bytes
 ) -> None:
     started = time.monotonic()

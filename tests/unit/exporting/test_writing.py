@@ -114,7 +114,7 @@ def test_a_version_that_is_passed_over_without_a_file_is_told(export: Any) -> No
 
 
 @pytest.mark.parametrize(("before", "after"), [(b"no receipt", file(7)), (file(7), b"no receipt")])
-def test_where_a_file_cannot_be_read_it_is_not_said_whether_the_version_was_passed_over(
+def test_a_file_that_cannot_be_read_leaves_open_whether_the_version_was_passed_over(
     export: Any, before: Any, after: Any
 ) -> None:
     receipt = export(VERSION, before=before, after=after)

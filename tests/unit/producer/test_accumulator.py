@@ -270,7 +270,7 @@ def test_buffers_of_an_uneven_batch_size_shrink_without_sharing_a_byte(batch_siz
     assert all(start + size <= following for (start, size), (following, _) in pairwise(buffers))
 
 
-def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory_back() -> None:
+def test_a_failed_producer_fails_queued_and_later_rows_and_frees_their_memory() -> None:
     c = make_core()
     c.append(routed([b"a", b"b"], [0, 1]))
     error = ProducerClosed(reason="test")
@@ -281,7 +281,7 @@ def test_a_failed_producer_fails_queued_rows_and_later_ones_and_gives_its_memory
         c.append(routed([b"c"], [0]))
 
 
-def test_a_batch_whose_producer_fails_while_it_is_filled_is_given_back_by_its_writer() -> None:
+def test_a_batch_whose_producer_fails_meanwhile_is_given_back_by_its_writer() -> None:
     c = make_core()
     waiting = routed([b"a"], [0])
     filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, c.codec, 0)

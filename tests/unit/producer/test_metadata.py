@@ -49,7 +49,7 @@ def test_a_snapshot_in_hand_does_not_change() -> None:
     assert metadata.snapshot.version == before.version + 1
 
 
-def test_errors_missing_leaders_and_lost_answers_are_asked_about_again_with_growing_pauses() -> None:
+def test_errors_missing_leaders_and_lost_answers_are_asked_about_with_backoff() -> None:
     metadata = fresh()
     metadata.want([TOPIC], 0)
     pauses = []
@@ -204,7 +204,7 @@ def test_a_topic_that_is_idle_is_forgotten() -> None:
     assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
 
 
-def test_a_topic_that_is_forgotten_is_still_one_that_was_there_and_is_not_brought_back() -> None:
+def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:
     metadata = fresh()
     metadata.want(["old"], 0)
     metadata.request((), 0)
@@ -344,7 +344,7 @@ def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
     assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
 
 
-def test_forgotten_leader_epochs_make_the_next_answer_count_and_the_one_after_it_again_only_if_newer() -> None:
+def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not() -> None:
     metadata = fresh()
     metadata.want([TOPIC], 0)
     metadata.update(metadata_response([2, 2], leader_epoch=5), 0)

@@ -101,7 +101,7 @@ def test_a_topic_that_is_known_needs_no_second_look(monkeypatch: pytest.MonkeyPa
     assert made.topics_of(rows).names == ("t",)
 
 
-def test_rows_without_a_key_stick_to_a_partition_with_a_leader_until_a_batch_went_there() -> None:
+def test_rows_without_a_key_stick_to_a_partition_with_a_leader_for_a_batch() -> None:
     made = router("t", batch_bytes=10_000)
     states = {"t": state("t", [0, -1, 0, 0])}
     seen: list[TopicPartition] = []

@@ -345,7 +345,7 @@ def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first
     assert sequences(c.network.produce()[0]) == [3]
 
 
-def test_a_batch_that_a_former_leader_owes_an_answer_for_stays_among_those_the_new_one_remembers() -> None:
+def test_the_new_leader_counts_batches_that_the_former_one_still_has_to_answer() -> None:
     """The former leader stopped once the followers had the batch. The new one would refuse it as out of order, did it
     come again behind five later ones."""
     c = warm(make_core(leaders=[0], batch_size=1_024, max_request_size=1_024))
@@ -603,7 +603,7 @@ def test_rows_that_no_batch_was_closed_for_are_counted_when_their_time_is_over()
     assert c.receipts.failure.records == 3
 
 
-def test_a_batch_that_rows_are_being_written_into_does_not_expire_under_the_writers_hands() -> None:
+def test_a_batch_that_is_being_filled_does_not_expire() -> None:
     c = make_core(leaders=[-1], delivery_timeout_ms=40_000)
     c.append(routed([b"a"], [0]))
     (batch,) = c.accumulator.queued()
@@ -869,7 +869,7 @@ def test_results_are_matched_by_partition_and_not_by_place() -> None:
     assert [receipt.first_offset for receipt in c.receipts.partitions()] == [0, 10]
 
 
-def test_the_delivery_deadline_counts_from_the_first_row_and_not_from_the_last_attempt() -> None:
+def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() -> None:
     c = make_core(delivery_timeout_ms=40_000)
     sending(c)
     for _ in range(13):
@@ -932,7 +932,7 @@ def test_a_partition_that_loses_its_leader_is_asked_about() -> None:
     assert metadata_requests(c) == 1
 
 
-def test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_memory_back() -> None:
+def test_a_defect_between_drain_and_send_fails_the_rows_and_frees_their_memory() -> None:
     for defect_at in ("close", "number"):
         c = make_core()
         warm(c)
@@ -1322,7 +1322,7 @@ def test_without_idempotence_batches_name_no_producer_and_none_is_asked_for(acks
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
 
 
-def test_with_acks_0_a_batch_counts_as_sent_once_its_bytes_are_in_the_socket_and_has_no_offset() -> None:
+def test_with_acks_0_a_batch_counts_as_sent_once_its_bytes_are_in_the_socket() -> None:
     c, (request,) = without_idempotence(acks="0")
     assert not c.receipts.settled
     assert c.accumulator.pool.available_bytes < c.config.buffer_memory
@@ -1368,7 +1368,7 @@ def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out(
     assert c.receipts.partitions() == ()
 
 
-def test_without_idempotence_more_than_five_may_be_in_flight_and_the_first_goes_with_company() -> None:
+def test_without_idempotence_more_than_five_may_be_in_flight() -> None:
     _, sent = without_idempotence(9, max_in_flight_requests_per_connection=8)
     assert b"".join(map(first_bytes, sent)) == b"ABCDEFGH"
 
@@ -1495,7 +1495,7 @@ def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> No
     assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (TOPIC, str(TOPIC_ID), str(NEW_TOPIC_ID))
 
 
-def test_a_topic_made_again_that_is_written_to_by_name_is_written_to_by_another_producer() -> None:
+def test_a_topic_made_again_and_written_by_name_has_another_producer() -> None:
     """Its leader may have the numbers from 0 on: it would drop as many rows as were written under them."""
     c = warm(make_core(leaders=[0]))
     append_to_the_topic_made_again(c)

@@ -237,7 +237,7 @@ def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed:
     assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
 
 
-def test_without_idempotence_rows_may_double_and_with_several_in_flight_be_overtaken_but_none_is_lost() -> None:
+def test_without_idempotence_rows_may_double_or_be_overtaken_but_none_is_lost() -> None:
     """What the option's text warns of does happen here: the guarantees of the other tests are not the model's."""
     runs = [run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=5) for seed in range(40)]
     for done in runs:

@@ -74,7 +74,7 @@ def test_no_unanswered_batch_is_left_behind_further_than_its_leader_remembers(ma
         assert sequences.may_send(batch(1), max_in_flight)
 
 
-def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_is_known_to_remember_it() -> None:
+def test_the_first_batch_of_a_partition_goes_alone_until_its_leader_remembers_it() -> None:
     sequences = Sequences()
     first = numbered(sequences, 1)
     assert not sequences.may_send(batch(1), 5)
@@ -100,7 +100,7 @@ def test_a_former_topic_is_one_that_had_the_partition() -> None:
     assert sequences.former_topic_id(batch(1, partition=1, topic_id=new)) == former
 
 
-def test_numbers_that_a_topic_made_again_may_have_by_name_are_used_up_for_all_that_has_none() -> None:
+def test_sequences_that_a_topic_made_again_may_have_by_name_are_used_up() -> None:
     sequences = Sequences()
     sequences.by_name = True
     former, new = uuid.UUID(int=1), uuid.UUID(int=2)

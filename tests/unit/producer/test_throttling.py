@@ -174,7 +174,7 @@ def test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time() -> Non
     assert "Brokers also throttled this write" in str(failure)
 
 
-def test_what_waits_behind_a_batch_at_a_former_leader_that_throttles_does_not_grow_old() -> None:
+def test_batches_behind_a_throttling_former_leader_do_not_grow_old() -> None:
     """The partition has another leader, and its next batch waits for the answer about the one before."""
     c, first = sending(leaders=[0])
     c.network.sent.append(first)

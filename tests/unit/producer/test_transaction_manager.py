@@ -329,7 +329,7 @@ def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
     assert "was refused: broker 9: Connection refused (error 7)" in str(raised.value)
 
 
-def test_a_coordinator_that_the_cluster_does_not_tell_of_fails_the_write_with_its_reason() -> None:
+def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> None:
     core = begun(OLD)
     send_rows(core, 0)
     core.run()

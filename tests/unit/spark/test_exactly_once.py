@@ -160,7 +160,7 @@ def test_every_batch_write_has_a_name_of_its_own() -> None:
     assert batch_identity(GIVEN)[0].startswith("pykafka-batch.")
 
 
-def test_a_batch_write_may_be_named_for_its_receipt_and_its_transactions_are_its_own_all_the_same() -> None:
+def test_a_named_batch_write_has_transactions_of_its_own() -> None:
     named = given_options({**OPTIONS, "receiptName": "orders-1"})
     one, other = batch_identity(named), batch_identity(named)
     assert one[0] != other[0] and "orders-1" not in one[0]
@@ -339,7 +339,7 @@ def files_in(path: Path) -> list[Path]:
     return [each for each in path.rglob("*") if each.is_file()]
 
 
-def test_the_receipt_is_written_by_the_run_that_the_sink_has_and_before_the_decision(
+def test_the_receipt_is_written_by_the_sinks_run_before_the_decision(
     exchange: Exchange, kafka: ScriptedKafka, tmp_path: Path
 ) -> None:
     messages = with_proof(receipts(exchange), tmp_path)
@@ -486,7 +486,7 @@ DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
         defect,
     ],
 )
-def test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_for_them(
+def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     exchange: Exchange, kafka: ScriptedKafka, clients: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
@@ -510,7 +510,7 @@ def test_tasks_of_two_plans_are_not_committed_together(exchange: Exchange, kafka
     assert kafka.received == []
 
 
-def test_an_error_in_mid_commit_claims_neither_that_nothing_is_visible_nor_that_rows_come_twice(
+def test_an_error_in_mid_commit_claims_neither_invisible_nor_doubled_rows(
     exchange: Exchange, kafka: ScriptedKafka
 ) -> None:
     messages = receipts(exchange)
@@ -577,7 +577,7 @@ def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_i
     assert command(exchange.sink, "repair") in str(raised.value)
 
 
-def test_a_streams_abort_is_of_the_run_that_a_message_names_else_of_the_last_that_was_planned_here(
+def test_an_abort_is_of_the_run_that_a_message_names_else_of_the_last_planned_here(
     exchange: Exchange, kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))

@@ -70,7 +70,7 @@ def test_why_they_are_not_there(log: Log, there: range, verdict: Verdict) -> Non
     assert found.absent_count == 10 - len(there)
 
 
-def test_times_of_the_broker_are_only_counted_unless_all_had_the_time_of_their_batch() -> None:
+def test_broker_times_are_only_counted_unless_all_rows_had_their_batchs_time() -> None:
     brokers = [record._replace(timestamp_ms=77_777, is_brokers_time=True) for record in RECORDS]
     assert check(RUN, brokers, LOG).verdict is Verdict.COUNTED
     of_one_time = replace(RUN, checksum=summed([record._replace(timestamp_ms=1_000) for record in RECORDS]))

@@ -44,7 +44,7 @@ def test_runs_come_in_the_order_in_which_partitions_are_read(tmp_path: Path) -> 
     assert (found.gaps, found.unreadable, found.unplaced()) == ([], [], [])
 
 
-def test_records_without_offsets_are_told_apart_and_a_micro_batch_without_rows_has_none(tmp_path: Path) -> None:
+def test_records_without_offsets_are_told_apart_and_an_empty_micro_batch_has_none(tmp_path: Path) -> None:
     first = put(tmp_path, {"base_offset": None}, {"topic": None, "partition": None, "base_offset": None})
     table = receipt_file.read(LocalFileSystem(), str(first))
     position = table.schema.get_field_index("rows")

@@ -209,7 +209,7 @@ def test_a_leader_that_does_not_know_it_was_replaced_cannot_shrink_the_isr() -> 
     assert client.cluster.state("t", 0).isr == (0, 1, 2)
 
 
-def test_a_broker_that_comes_back_knows_what_was_decided_and_not_what_was_on_its_way_to_it_before() -> None:
+def test_a_broker_that_comes_back_knows_only_what_was_decided() -> None:
     client = client_of_topic(3, 2, metadata_lag_ms=(500, 500))
     client.cluster.elect("t", 0, 1)
     client.run(500)

@@ -37,7 +37,7 @@ def test_acks_1_loses_acknowledged_rows_on_a_leader_crash() -> None:
     assert client.committed() == []
 
 
-def test_acks_all_with_min_insync_replicas_2_loses_no_acknowledged_row_whenever_the_leader_dies() -> None:
+def test_acks_all_with_min_insync_replicas_2_loses_no_acknowledged_row() -> None:
     outcomes = set()
     for delay_ms in range(25):
         client = client_of_topic(3, 2, seed=delay_ms)
@@ -52,7 +52,7 @@ def test_acks_all_with_min_insync_replicas_2_loses_no_acknowledged_row_whenever_
     assert outcomes == {(False, False), (False, True), (True, True)}
 
 
-def test_acks_all_with_min_insync_replicas_1_loses_acknowledged_rows_of_a_leader_that_was_alone() -> None:
+def test_acks_all_with_min_insync_replicas_1_loses_rows_of_a_leader_alone() -> None:
     client = client_of_topic(3, 1, replica_lag_time_max_ms=500, unclean_leader_election=True)
     leader_alone_acknowledges(client, b"a")
     fail_over(client)
@@ -160,7 +160,7 @@ def test_follower_has_4_and_5_the_leader_dies_before_the_ack_the_producer_resend
 
 
 @pytest.mark.parametrize("truncation", list(Truncation))
-def test_kip_101_scenario_1_truncation_to_the_high_watermark_loses_what_was_acknowledged(
+def test_kip_101_scenario_1_truncation_to_the_watermark_loses_acknowledged_rows(
     truncation: Truncation,
 ) -> None:
     client = client_of_topic(3, 2, truncation=truncation)

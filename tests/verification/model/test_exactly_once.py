@@ -129,7 +129,7 @@ def test_an_attempt_of_a_run_before_stands_still_before_its_init_until_rows_hang
     run(Schedule(version=2, events=events, shapes=(((1, 1, 0, 0), (2,), (0,), (1, 1, 0, 0)),), versions=(0, 7, 7, 3)))
 
 
-def test_a_driver_that_was_overtaken_while_it_waited_for_what_hangs_has_nothing_to_complain_of() -> None:
+def test_a_driver_overtaken_while_it_waited_for_what_hangs_raises_nothing() -> None:
     """The other one ended it, and wrote on: the leader takes no marker of the first one's any more."""
     events = ((2, LoseMarker(2)), (4, Twice()), (59, Crash()), (93, Twice()), (96, Switch()), (130, TimeOut("sink.0")))
     run(Schedule(version=1, events=events, shapes=(((1, 1, 1, 0), (2, 0, 2, 2), (0, 2)),)))

@@ -134,7 +134,7 @@ def test_version_1_needs_the_group_in_the_transaction() -> None:
     assert transactions.commit_offset("x", producer, "g", "t", 2, version=3) == INVALID_TXN_STATE
 
 
-def test_a_member_that_is_none_adds_the_group_to_the_transaction_before_it_is_found_out() -> None:
+def test_a_member_that_is_none_adds_the_group_before_it_is_found_out() -> None:
     _, transactions = offsets()
     producer = transactions.init("x")
     assert transactions.mark("x", producer, "g", "t", 5, generation=3, member_id="m") == ILLEGAL_GENERATION

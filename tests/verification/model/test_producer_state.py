@@ -31,7 +31,7 @@ def append(client: ByteClient, records: bytes, node_id: int = 0) -> Answer:
     return answer[0]
 
 
-def test_any_of_the_last_five_batches_is_answered_with_its_first_offset_and_not_appended() -> None:
+def test_each_of_the_last_five_batches_is_answered_with_its_first_offset() -> None:
     client = leader()
     for sequence in range(6):
         assert append(client, batch(sequence)) == Answer(0, sequence)

@@ -17,7 +17,7 @@ def end_offsets(client: ByteClient) -> list[int]:
     return [client.cluster.log_end_offset("t", 0, node_id) for node_id in range(3)]
 
 
-def test_a_batch_takes_a_round_to_the_followers_a_second_to_be_committed_a_third_to_be_known_to_be() -> None:
+def test_a_batch_is_known_to_be_committed_in_the_third_round_of_the_followers() -> None:
     client = client_of_topic(3, 2, replica_fetch_ms=(10, 10))
     client.produce(0, {("t", 0): record_batch(b"a")})
     seen = []

@@ -324,7 +324,7 @@ def test_a_batch_does_not_pass_one_that_came_before_it_to_be_verified() -> None:
     assert transactions.produce("x", producer, "t", other, base_sequence=1) == NONE
 
 
-def test_a_batch_outside_of_transactions_does_not_pass_one_that_waits_to_be_verified_either() -> None:
+def test_a_batch_outside_of_transactions_does_not_pass_one_being_verified() -> None:
     _, transactions = transactional()
     idempotent = transactions.init("y")
     assert transactions.produce("x", idempotent, "t") == INVALID_MAPPING

@@ -141,7 +141,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         pattern="$BATCH.waited_ms($NOW_MS) >= self.$CONFIG.delivery_timeout_ms",
         replacement="$NOW_MS - max($BATCH.created_ms, $BATCH.last_attempt_ms) >= self.$CONFIG.delivery_timeout_ms",
         killer="tests/unit/producer/test_sender.py::"
-        "test_the_delivery_deadline_counts_from_the_first_row_and_not_from_the_last_attempt",
+        "test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt",
     ),
     Mutant(
         name="the partition count is read again in mid-write",

@@ -61,7 +61,7 @@ PEERS: tuple[Mutant, ...] = (
         pattern="$LEFT_S = self.$UNTIL_S - time.monotonic()",
         replacement="$LEFT_S = STEP_TIMEOUT_S",
         killer="tests/unit/doctor/test_dialogue.py::"
-        "test_a_peer_that_sends_a_byte_at_a_time_is_waited_for_no_longer_than_one_that_is_silent",
+        "test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one",
     ),
     Mutant(
         name="peers: a cluster that names brokers without end is looked at for as long",

@@ -119,7 +119,7 @@ PLAN: tuple[Mutant, ...] = (
         pattern="$MARKER is None and $SINK.comes_again and not $IS_PINNED",
         replacement="False",
         killer="tests/unit/commit/test_lost_groups.py::"
-        "test_a_new_sink_says_that_nothing_was_decided_and_a_new_slot_that_nothing_was_committed",
+        "test_a_new_sink_and_a_new_slot_say_that_nothing_was_decided_or_committed",
     ),
     Mutant(
         name="a first micro-batch whose decision is lost is taken for a new one",

@@ -94,7 +94,7 @@ PRODUCER: tuple[Mutant, ...] = (
         pattern="[*self.$DRAINED, *self.$SEQUENCES.unanswered()]",
         replacement="list(self.$SEQUENCES.unanswered())",
         killer="tests/unit/producer/test_sender.py::"
-        "test_a_defect_between_drain_and_send_fails_the_drained_rows_and_gives_their_memory_back",
+        "test_a_defect_between_drain_and_send_fails_the_rows_and_frees_their_memory",
     ),
     Mutant(
         name="a write whose sender thread died is a success",

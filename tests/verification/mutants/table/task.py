@@ -44,6 +44,6 @@ TASK: tuple[Mutant, ...] = (
         pattern="$MARKERS.get($SLOT, $FACTS.markers.get($SLOT))",
         replacement="$MARKERS.get($SLOT)",
         killer="tests/unit/commit/test_lost_groups.py::"
-        "test_a_group_that_is_deleted_between_plan_and_task_has_its_slot_not_written_again",
+        "test_a_group_deleted_between_plan_and_task_has_its_slot_not_written_again",
     ),
 )

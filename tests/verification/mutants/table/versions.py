@@ -59,7 +59,7 @@ VERSIONS: tuple[Mutant, ...] = (
         ),
         replacement="yield from $DELETE([*$SLOTS])\nyield from $DELETE([$FIRST, *$OTHERS])",
         killer="tests/unit/commit/test_forgetting.py::"
-        "test_wherever_it_stops_nothing_tells_of_rows_that_are_missing_and_an_abort_takes_none_away",
+        "test_wherever_it_stops_no_rows_seem_missing_and_an_abort_takes_none_away",
     ),
     Mutant(
         name="groups: a write whose groups cannot be deleted fails, and a job that is done runs again",
@@ -67,6 +67,6 @@ VERSIONS: tuple[Mutant, ...] = (
         pattern='log.debug("groups of %s are left to expire: %s", $$$FACTS)',
         replacement="raise",
         killer="tests/unit/spark/test_exactly_once.py::"
-        "test_groups_that_cannot_be_deleted_fail_no_write_and_nobody_looks_at_hosts_for_them",
+        "test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts",
     ),
 )
