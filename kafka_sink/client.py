@@ -471,14 +471,14 @@ def partition_count(config: ProducerConfig, topic: str) -> int:
 
 # --- the producers this process keeps ---------------------------------------------------------------------------------
 
-_kept: Kept[Producer] = Kept()
+KEPT: Kept[Producer] = Kept()
 
 
 @contextmanager
 def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Producer]:
     """A producer for one write, to `cluster_id` unless that is None: the kept one of this configuration if there is one
     that may go on. Kept again afterwards unless the write raised."""
-    producer = _kept.take(config)
+    producer = KEPT.take(config)
     if producer is not None and not producer.may_go_on(cluster_id):
         producer.close()
         producer = None
@@ -495,4 +495,4 @@ def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Pro
                 look_at_hosts(error, config)
             raise
     producer.rest()
-    _kept.put(producer)
+    KEPT.put(producer)

@@ -119,10 +119,11 @@ class Write:
         self._router = Router(
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
         )
-        self._receipts = Receipts()
+        # Of the rows that were appended so far.
+        self.receipts = Receipts()
         if bad_rows is not None:
-            self._receipts.refused = deque()
-            self._receipts.dead_letter_topic = bad_rows.dead_letter_topic
+            self.receipts.refused = deque()
+            self.receipts.dead_letter_topic = bad_rows.dead_letter_topic
         # The id under which this write saw each topic first.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
@@ -132,7 +133,7 @@ class Write:
 
     def keep_runs(self) -> None:
         """From its first row on, which must come later, `runs` has where each record batch went."""
-        self._receipts.runs = Runs()
+        self.receipts.runs = Runs()
 
     def append(self, arrow_batch: pa.RecordBatch) -> None:
         """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
@@ -170,7 +171,7 @@ class Write:
         if is_refused and self._bad_rows is not None:
             self._append_sorted(arrow_batch, self._bad_rows, started_ms)
             return
-        self._producer.place(rows, self._receipts, self._codec, started_ms)
+        self._producer.place(rows, self.receipts, self._codec, started_ms)
         if self._fingerprint is not None:
             self._fingerprint.update(columns)
         self.record_count += columns.num_rows
@@ -300,7 +301,7 @@ class Write:
     def _account_for_refused(self) -> bool:
         """Counts rows that leaders have refused since the last call, or writes them as dead letters; whether there were
         any. Raises TooManyBadRows, and what placing raises."""
-        waiting, policy = self._receipts.refused, self._bad_rows
+        waiting, policy = self.receipts.refused, self._bad_rows
         if not waiting or policy is None or self._tally is None:
             return False
         sent = []
@@ -348,7 +349,7 @@ class Write:
         topics = topics_of(columns)
         rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
         self._check_sizes(rows, self._limits.max_request_size)
-        self._producer.place(rows, self._receipts, self._codec, started_ms)
+        self._producer.place(rows, self.receipts, self._codec, started_ms)
 
     @property
     def bad_rows(self) -> BadRowReceipt:
@@ -377,16 +378,16 @@ class Write:
         Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
         took the first ones away with the old one: so they are asked which topic it is, after the last row.
         """
-        self._producer.flush(self._receipts)
+        self._producer.flush(self.receipts)
         while self._account_for_refused():
-            self._producer.flush(self._receipts)
-        self._producer.check_topics(self._topic_ids, self._receipts)
-        return self._receipts.partitions()
+            self._producer.flush(self.receipts)
+        self._producer.check_topics(self._topic_ids, self.receipts)
+        return self.receipts.partitions()
 
     @property
     def runs(self) -> PackedRuns | None:
         """Of the rows that are acknowledged; None where they were not to be kept."""
-        return None if self._receipts.runs is None else self._receipts.runs.packed()
+        return None if self.receipts.runs is None else self.receipts.runs.packed()
 
     @property
     def topic_ids(self) -> dict[str, str | None]:

@@ -611,14 +611,14 @@ _TOPIC_WILL_BE_THERE = frozenset(
 
 # --- the clients this process keeps -----------------------------------------------------------------------------------
 
-_kept: Kept[CoordinatorClient] = Kept()
+KEPT: Kept[CoordinatorClient] = Kept()
 
 
 @contextmanager
 def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[CoordinatorClient]:
     """A client for one commit, in `cluster_id` unless that is None: the kept one of this configuration if there is one
     that may go on. Kept again afterwards unless the commit raised."""
-    client = _kept.take(config)
+    client = KEPT.take(config)
     if client is not None and not client.may_go_on(cluster_id):
         client.close()
         client = None
@@ -634,4 +634,4 @@ def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Coo
                 error.of_principal(config.security.principal)
                 look_at_hosts(error, config)
             raise
-    _kept.put(client)
+    KEPT.put(client)

@@ -366,7 +366,7 @@ def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
         with pytest.raises(TopicRecreated), lease(config(cluster)) as producer:
             write = producer.begin(topic="t")
             write.append(numbered(0, 10))
-            producer.flush(write._receipts)
+            producer.flush(write.receipts)
             delete_topic(cluster, "t")
             cluster.create_topic("t", 2)
             write.append(numbered(10, 10))

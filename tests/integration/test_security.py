@@ -224,7 +224,7 @@ def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic:
         until = time.monotonic() + 6
         while time.monotonic() < until:
             write.append(rows(10))
-            producer.flush(write._receipts)
+            producer.flush(write.receipts)
             appended += 10
         (receipt,) = write.finish()
         connections = producer.metrics.snapshot(0).producer["connections_created"]
@@ -348,12 +348,12 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
     with pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob"), lease(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
-        producer.flush(write._receipts)
+        producer.flush(write.receipts)
         secure.revoke(acl)
         until = time.monotonic() + ERROR_S
         while time.monotonic() < until:
             write.append(rows(100))
-            producer.flush(write._receipts)
+            producer.flush(write.receipts)
 
 
 def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka, topic: str) -> None:
@@ -407,7 +407,7 @@ def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic
         until = time.monotonic() + 8
         while time.monotonic() < until:
             write.append(rows(10))
-            producer.flush(write._receipts)
+            producer.flush(write.receipts)
             appended += 10
         (receipt,) = write.finish()
         connections = producer.metrics.snapshot(0).producer["connections_created"]
@@ -424,12 +424,12 @@ def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafk
     with pytest.raises(TokenUnavailable, match=r"401 \(invalid_client\)") as failure, lease(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
-        producer.flush(write._receipts)
+        producer.flush(write.receipts)
         endpoint.answers = [(401, body(error="invalid_client"))]
         until = time.monotonic() + ERROR_S
         while time.monotonic() < until:
             write.append(rows(100))
-            producer.flush(write._receipts)
+            producer.flush(write.receipts)
     assert CLIENT_SECRET not in str(failure.value)
 
 

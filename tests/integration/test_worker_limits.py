@@ -35,7 +35,7 @@ def test_what_a_worker_has_no_more_of_is_named_and_nothing_is_left(
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    assert (told["error"], told["kept"], told["threads"], told["sockets"]) == ("WorkerExhausted", 0, [], 0), told
+    assert (told["error"], told["kept"], told["threads"], told["sockets"]) == ("WorkerExhausted", False, [], 0), told
     assert said in told["text"]
     assert told["seconds"] < within_s
     assert lacks != "sockets" or told["seconds"] >= PATIENCE_MS / 1_000

@@ -33,12 +33,12 @@ def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
 @contextmanager
 def own_workers() -> Iterator[None]:
     """Processes that keep no client of others, and end."""
-    with patch.object(client, "_kept", Kept()), patch.object(coordinator_client, "_kept", Kept()):
+    with patch.object(client, "KEPT", Kept()), patch.object(coordinator_client, "KEPT", Kept()):
         try:
             yield
         finally:
-            client._kept.close()
-            coordinator_client._kept.close()
+            client.KEPT.close()
+            coordinator_client.KEPT.close()
 
 
 def run_tasks(

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafka_sink import client
-from kafka_sink.config import given_options
+from kafka_sink.config import given_options, sink_config
 from kafka_sink.spark.writer import KafkaBatchWriter
 
 
@@ -59,15 +59,18 @@ def use_up(what: str) -> None:
 def main() -> None:
     servers, topic, when, what = sys.argv[1:]
     given = given_options({"kafka.bootstrap.servers": servers, "topic": topic, "kafka.max.block.ms": "30000"})
-    writer = KafkaBatchWriter(given)
+    writer, own = KafkaBatchWriter(given), sink_config(given).producer
     few, many = pa.record_batch({"value": ["x"] * 10}), pa.record_batch({"value": [os.urandom(1_000)] * 100_000})
     # Whatever a first write imports.
     socket.getaddrinfo("localhost", 9092)
     if when == "kept":
         writer.write(iter([few]))
+        kept = client.KEPT.take(own)
+        assert kept is not None
+        client.KEPT.put(kept)
     else:
         KafkaBatchWriter({**given, "client_id": "other"}).write(iter([few]))
-        client._kept.close()
+        client.KEPT.close()
     use_up(what)
     began = time.monotonic()
     try:
@@ -77,7 +80,7 @@ def main() -> None:
         error = raised
     took_s = time.monotonic() - began
     told = {
-        "error": type(error).__name__, "text": str(error), "seconds": took_s, "kept": len(client._kept._clients),
+        "error": type(error).__name__, "text": str(error), "seconds": took_s, "kept": client.KEPT.take(own) is not None,
         "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
     }  # fmt: skip
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):

@@ -23,10 +23,11 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array([b"v"] * count, pa.binary())})
 
 
-def refresh(producer: Producer, network: LiveNetwork) -> None:
-    """Until the producer has the state that the network has now."""
-    version = producer._metadata.snapshot.version
-    with producer._changed:
-        producer._metadata.request_update()
+def refresh(network: LiveNetwork) -> None:
+    """Until the last producer has the state that the network has now."""
+    metadata = network.core.metadata
+    version = metadata.snapshot.version
+    with network.lock:
+        metadata.request_update()
         network.wakeup()
-        assert producer._changed.wait_for(lambda: producer._metadata.snapshot.version > version, 5)
+        assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 5)

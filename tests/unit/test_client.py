@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
 import threading
 import time
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import kafka_sink
-from kafka_sink import client
+from kafka_sink import client, kept
 from kafka_sink.client import RESTED_MS, Producer, lease
 from kafka_sink.errors import (
     AuthenticationFailed,
@@ -41,7 +40,7 @@ from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest,
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
 from live_producers import Make, config, refresh, rows
-from producer_core import TOPIC, metadata_response, routed
+from producer_core import routed
 from scripted_kafka import HANG_UP, LiveNetwork, scripted
 from scripted_peers import peer
 from waiting import wait_until
@@ -91,7 +90,7 @@ def test_writes_without_the_compiled_kernel_log_one_warning(
     assert "nobody built it" in warning and "a sixth of the rows. To change that, build it." in warning
 
 
-def test_a_producer_is_kept_by_process_and_configuration() -> None:
+def test_a_producer_is_kept_by_process_and_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = config(closed_port()), config(closed_port(), **{"kafka.linger.ms": "7"})
     with lease(one) as first:
         pass
@@ -99,7 +98,10 @@ def test_a_producer_is_kept_by_process_and_configuration() -> None:
         assert different is not first
     with lease(one) as again:
         assert again is first
-    assert (os.getpid(), one) in client._kept._clients
+    # A forked child.
+    monkeypatch.setattr(kept.os, "getpid", lambda: -1)
+    with lease(one) as of_child:
+        assert of_child is not first
 
 
 def test_an_idle_producer_is_closed_by_the_next_lease() -> None:
@@ -112,26 +114,32 @@ def test_an_idle_producer_is_closed_by_the_next_lease() -> None:
     assert not first.usable
 
 
-def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends() -> None:
-    settings = config(closed_port())
+def sender_threads(client_id: str) -> list[threading.Thread]:
+    """Of producers with this client id, those that run."""
+    return [thread for thread in threading.enumerate() if thread.name == f"pykafka-sender-{client_id}"]
+
+
+def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: LiveNetwork) -> None:
+    settings = config(1, **{"kafka.client.id": "raising"})
     with pytest.raises(ZeroDivisionError), lease(settings) as producer:
+        producer.begin(topic="t").append(rows(1))
         raise ZeroDivisionError
     assert not producer.usable
-    assert not producer._thread.is_alive()
-    assert producer._accumulator.pool.available_bytes == settings.buffer_memory
+    assert not sender_threads("raising")
+    assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
     with pytest.raises(ProducerClosed):
         producer.begin(topic="t").append(rows(1))
 
 
 def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
     reported = threading.Event()
     monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
 
-    def broken(now_ms: int) -> int:
+    def broken(sender: object, now_ms: int) -> int:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(producer._sender, "run_once", broken)
+    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    monkeypatch.setattr(sender.Sender, "run_once", broken)
     with pytest.raises(ProducerClosed, match="a bug"):
         producer.begin(topic="t").append(rows(1))
     assert reported.wait(5)
@@ -141,20 +149,20 @@ def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest
 
 
 class Opened:
-    """The selectors that were made; `open_now`: those that were not closed."""
+    """The pairs of sockets that wake selectors; `open_now`: those that were not closed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.made: list[Any] = []
-        selector = client.Selector
+        self.made: list[tuple[socket.socket, socket.socket]] = []
+        socketpair = socket.socketpair
 
-        def make(**given: Any) -> Any:
-            self.made.append(selector(**given))
+        def make() -> tuple[socket.socket, socket.socket]:
+            self.made.append(socketpair())
             return self.made[-1]
 
-        monkeypatch.setattr(client, "Selector", make)
+        monkeypatch.setattr(socket, "socketpair", make)
 
-    def open_now(self) -> list[Any]:
-        return [each for each in self.made if each._wakeup_sender.fileno() >= 0]
+    def open_now(self) -> list[tuple[socket.socket, socket.socket]]:
+        return [pair for pair in self.made if any(end.fileno() >= 0 for end in pair)]
 
 
 def test_a_producer_without_a_thread_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +177,7 @@ def test_a_producer_without_a_thread_leaves_no_socket(monkeypatch: pytest.Monkey
         pass
     assert raised.value.what == "threads"
     assert "Raise the limit of processes and threads" in str(raised.value)
-    assert (len(opened.made), opened.open_now(), client._kept.take(settings) is not None) == (1, [], False)
+    assert (len(opened.made), opened.open_now(), client.KEPT.take(settings) is not None) == (1, [], False)
 
 
 def test_a_producer_without_memory_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +196,12 @@ def test_a_producer_without_memory_leaves_no_socket(monkeypatch: pytest.MonkeyPa
 def test_a_write_without_memory_keeps_no_producer_thread_or_socket(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    opened, settings = Opened(monkeypatch), config(closed_port())
-    with pytest.raises(WorkerExhausted, match="no more memory") as raised, lease(settings) as producer:
+    opened, settings = Opened(monkeypatch), config(closed_port(), **{"kafka.client.id": "hungry"})
+    with pytest.raises(WorkerExhausted, match="no more memory") as raised, lease(settings):
         raise error
     assert raised.value.__cause__ is error
-    assert not producer._thread.is_alive()
-    assert (opened.open_now(), client._kept.take(settings) is not None) == ([], False)
+    assert not sender_threads("hungry")
+    assert (len(opened.made), opened.open_now(), client.KEPT.take(settings) is not None) == (1, [], False)
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
@@ -205,41 +213,46 @@ def test_other_errors_of_a_write_stay_as_they_are(error: Exception) -> None:
 
 def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Opened(monkeypatch)
-    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    settings = config(closed_port(), **{"kafka.max.block.ms": "60000", "kafka.client.id": "quiet"})
+    producer = Producer(settings)
+    (thread,) = sender_threads("quiet")
     monkeypatch.setattr(threading, "excepthook", lambda _: pytest.fail("a traceback for no defect"))
 
-    def poll(wait_ms: int) -> list[Any]:
+    def poll(network: object, wait_ms: int) -> list[Any]:
         raise MemoryError
 
-    monkeypatch.setattr(producer._network, "poll", poll)
+    monkeypatch.setattr(client.NetworkClient, "poll", poll)
     with pytest.raises(WorkerExhausted, match="no more memory"):
         producer.begin(topic="t").append(rows(1))
-    producer._thread.join(5)
-    assert (producer.usable, producer._thread.is_alive(), opened.open_now()) == (False, False, [])
+    thread.join(5)
+    assert (producer.usable, thread.is_alive(), len(opened.made), opened.open_now()) == (False, False, 1, [])
 
 
 def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = Opened(monkeypatch)
-    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def no_memory(*given: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(producer._sender, "fail", no_memory)
-    monkeypatch.setattr(producer._network, "poll", no_memory)
-    producer._network.wakeup()
-    producer._thread.join(5)
-    assert (producer.usable, opened.open_now()) == (False, [])
+    monkeypatch.setattr(sender.Sender, "fail", no_memory)
+    monkeypatch.setattr(client.NetworkClient, "poll", no_memory)
+    producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
+    for thread in sender_threads("starved"):
+        thread.join(5)
+    assert (producer.usable, len(opened.made), opened.open_now()) == (False, 1, [])
 
 
-def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed() -> None:
-    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed(
+    producing: Make, network: LiveNetwork
+) -> None:
+    network.kafka.silent = {0}
+    producer = producing(max_block_ms=60_000)
     write = producer.begin(topic="t")
     thread, outcome = in_background(lambda: write.append(rows(1)))
-    wait_until(lambda: producer._metadata._wanted, 5, "a writer that waits")
+    wait_until(lambda: network.kafka.asked(MetadataRequest), 5, "a writer that waits")
     producer.close()
     thread.join(10)
     assert isinstance(outcome[0], ProducerClosed)
@@ -357,32 +370,40 @@ def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: LiveN
     assert [receipt.record_count for receipt in first.finish()] == [1]
 
 
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The clock of producers jumps ahead by as many milliseconds."""
+    monotonic_ms, passed = client.monotonic_ms, [0]
+    monkeypatch.setattr(client, "monotonic_ms", lambda: monotonic_ms() + sum(passed))
+    return passed.append
+
+
 def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
-    producing: Make, network: LiveNetwork
+    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
 ) -> None:
-    producer = producing()
+    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write._receipts)
-    with producer._changed:
-        producer._metadata._used_ms["t"] -= MAX_IDLE_MS
-    refresh(producer, network)
-    assert "t" not in producer._metadata.snapshot.topics
+    producer.flush(write.receipts)
+    pass_time(MAX_IDLE_MS)
+    refresh(network)
+    assert "t" not in network.core.metadata.snapshot.topics
     write.append(rows(1))
     assert sum(receipt.record_count for receipt in write.finish()) == 2
 
 
-def test_a_topic_is_in_use_while_rows_for_it_come(producing: Make, network: LiveNetwork) -> None:
-    producer = producing()
+def test_a_topic_is_in_use_while_rows_for_it_come(
+    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
+) -> None:
+    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write._receipts)
-    with producer._changed:
-        producer._metadata._used_ms["t"] -= MAX_IDLE_MS
+    producer.flush(write.receipts)
+    pass_time(MAX_IDLE_MS)
     write.append(rows(1))
-    producer.flush(write._receipts)
-    refresh(producer, network)
-    assert "t" in producer._metadata.snapshot.topics
+    producer.flush(write.receipts)
+    refresh(network)
+    assert "t" in network.core.metadata.snapshot.topics
 
 
 def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
@@ -392,7 +413,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     producer = producing(max_block_ms=300)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write._receipts)
+    producer.flush(write.receipts)
     monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
     started = time.monotonic()
     with pytest.raises(BrokersUnreachable):
@@ -418,7 +439,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, networ
     write.append(rows(1))
     write.finish()
     network.kafka.topic_error = 3
-    refresh(producer, network)
+    refresh(network)
     with pytest.raises(TopicNotFound) as failure:
         producer.begin(topic="t").append(rows(1))
     assert failure.value.topic == "t"
@@ -488,7 +509,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
     producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
     write = producer.begin(topic="t")
     network.hold()
-    try_append = producer._accumulator.try_append
+    try_append = network.core.accumulator.try_append
 
     def slowly(*arguments: Any) -> bool:
         """Answers to all that is on the wire come in before the caller learns that memory is short."""
@@ -497,11 +518,11 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
             network.wakeup()
             assert network.arrived.wait(5)
             network.release()
-            with producer._changed:
-                assert producer._changed.wait_for(lambda: write._receipts.pending_batches == 0, 5)
+            with network.lock:
+                assert network.lock.wait_for(lambda: write.receipts.pending_batches == 0, 5)
         return placed_all
 
-    monkeypatch.setattr(producer._accumulator, "try_append", slowly)
+    monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
     thread, outcome = in_background(lambda: write.append(pa.record_batch({"value": pa.array([bytes(100)] * 100)})))
     thread.join(10)
     assert outcome == [None]
@@ -530,7 +551,7 @@ def test_a_writer_that_waits_for_memory_is_told_that_its_producer_was_closed(
     producer.close()
     thread.join(10)
     assert isinstance(outcome[0], ProducerClosed)
-    assert producer._accumulator.pool.available_bytes == 8_192
+    assert network.core.accumulator.pool.available_bytes == 8_192
 
 
 def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LiveNetwork) -> None:
@@ -551,7 +572,7 @@ def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LiveNetwor
 
 
 def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
-    producing: Make, monkeypatch: pytest.MonkeyPatch
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
@@ -561,12 +582,11 @@ def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    monkeypatch.setattr(producer._sender._codec, "compress", no_memory, raising=False)
     monkeypatch.setattr("kafka_sink.producer.producer_batch.ProducerBatch.close", no_memory)
     thread, outcome = in_background(write.finish)
     thread.join(5)
     assert isinstance(outcome[0], WorkerExhausted)
-    assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+    assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
 def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
@@ -577,11 +597,8 @@ def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    gone = threading.Thread(target=lambda: None)
-    gone.start()
-    gone.join()
     with monkeypatch.context() as patch:
-        patch.setattr(producer, "_thread", gone)
+        patch.setattr(threading.Thread, "is_alive", lambda thread: False)
         with pytest.raises(ProducerClosed, match="is gone"):
             write.finish()
 
@@ -615,18 +632,16 @@ def test_a_kept_producer_whose_thread_died_is_not_leased(network: LiveNetwork) -
         assert second is not first
 
 
-def test_asking_again_ends_with_max_block_ms() -> None:
-    producer = Producer(config(closed_port()))
-    try:
-        with producer._changed:
-            producer._metadata.update(replace(metadata_response([0]), brokers=()), client.monotonic_ms())
-        names, started_ms = frozenset({TOPIC}), client.monotonic_ms()
-        assert producer.await_topics(names, names, started_ms)[TOPIC].partition_count == 1
-        with pytest.raises(BrokersUnreachable):
-            producer.await_topics(names, names, started_ms, ask_again=True)
-        assert 300 <= client.monotonic_ms() - started_ms < 5_000
-    finally:
-        producer.close()
+def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    names = frozenset({"t"})
+    producer.await_topics(names, (), client.monotonic_ms())
+    network.kafka.silent = {0}
+    started_ms = client.monotonic_ms()
+    assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
+    with pytest.raises(BrokersUnreachable):
+        producer.await_topics(names, names, started_ms, ask_again=True)
+    assert 300 <= client.monotonic_ms() - started_ms < 5_000
 
 
 def test_waiting_for_memory_is_counted(producing: Make, network: LiveNetwork) -> None:
@@ -639,32 +654,67 @@ def test_waiting_for_memory_is_counted(producing: Make, network: LiveNetwork) ->
     assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
 
 
-def test_memory_that_comes_back_begins_the_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+class ScriptedMemory:
+    """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
+
+    def __init__(self, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
+        self.pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024, exhausted=False)
+        self.asked = 0
+        self._append = append
+        self._answers = threading.Semaphore(0)
+        idle = SimpleNamespace(
+            failure=None,
+            run_once=lambda now_ms: 0,
+            handle=lambda answers, now_ms: None,
+            has_room=lambda now_ms: True,
+            to_tell=lambda now_ms: None,
+            fail=lambda error: None,
+        )
+        core = SimpleNamespace(accumulator=self, metadata=None, sender=idle)
+        monkeypatch.setattr(client, "wire", lambda *_, **__: core)
+        monkeypatch.setattr(network, "poll", self._poll)
+        monkeypatch.setattr(network, "wakeup", self.answer)
+
+    def try_append(self, *arguments: object) -> bool:
+        self.asked += 1
+        placed_all = self._append()
+        self.answer()
+        return placed_all
+
+    def take_news(self) -> bool:
+        return False
+
+    def give_back_memory(self) -> None:
+        pass
+
+    def answer(self) -> None:
+        self._answers.release()
+
+    def _poll(self, wait_ms: int) -> list[object]:
+        self._answers.acquire()
+        return ["an answer"]
+
+
+def place_a_row(producer: Producer) -> None:
+    producer.place(routed([bytes(100)], [0]), Receipts(), codec_for("none"), producer.waiting_clock_ms())
+
+
+def test_memory_that_comes_back_begins_the_wait_anew(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row that needs much of it waits while brokers answer, however slowly."""
     now, available = [0], [0]
 
-    class Waiting:
-        pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024)
+    def append() -> bool:
+        now[0] += 40_000
+        memory.pool.available_bytes = min(available[0], 5_000)
+        available[0] += 1_000
+        return False
 
-        def try_append(self, *arguments: object) -> bool:
-            now[0] += 40_000
-            self.pool.available_bytes = min(available[0], 5_000)
-            available[0] += 1_000
-            return False
-
-        def take_news(self) -> bool:
-            return False
-
+    memory = ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
-    producer = Producer.__new__(Producer)
-    producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
-    producer._accumulator = Waiting()  # type: ignore[assignment]
-    producer._network = SimpleNamespace(wakeup=lambda: None, throttled_ms=lambda now_ms: 0)  # type: ignore[assignment]
-    monkeypatch.setattr(producer, "_await_memory", lambda seen, timeout_ms: None)
-    monkeypatch.setattr(producer, "_await_room", lambda: False)
-    rows = routed([bytes(100)], [0])
     with pytest.raises(BufferExhausted):
-        producer.place(rows, Receipts(), codec_for("none"), 0)
+        place_a_row(producing(max_block_ms=60_000))
     # Nothing at 40 s, five times more, and then not more for 80 s.
     assert now[0] == (1 + 5 + 2) * 40_000
 
@@ -674,19 +724,17 @@ def test_who_waits_for_memory_goes_on_when_there_is_enough(
     producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
 ) -> None:
     monkeypatch.setattr(client, "GATHER_MS", gather_ms)
-    producer = producing()
-    pool = producer._accumulator.pool
-    pool.exhausted = True
-    seen = producer._changes
-    thread, outcome = in_background(lambda: producer._await_memory(seen, 600_000))
-    producer._notify()
+    memory = ScriptedMemory(network, monkeypatch, lambda: memory.asked > 1)
+    memory.pool.exhausted = True
+    producer = producing(max_block_ms=600_000)
+    thread, outcome = in_background(lambda: place_a_row(producer))
     if gather_ms:
         thread.join(0.1)
-        assert outcome == []
-        pool.exhausted = False
-        producer._notify()
+        assert (outcome, memory.asked) == ([], 1)
+        memory.pool.exhausted = False
+        memory.answer()
     thread.join(10)
-    assert outcome == [None]
+    assert (outcome, memory.asked) == ([None], 2)
 
 
 def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LiveNetwork) -> None:
@@ -842,18 +890,17 @@ def test_a_producer_that_rests_gives_its_memory_back(
     for _ in range(2):
         with lease(config(1)) as producer:
             write = producer.begin(topic="t")
-            memory = producer._accumulator.pool.memory
+            memory = network.core.accumulator.pool.memory
             write.append(rows(1))
             write.finish()
-            assert producer._accumulator.pool.memory is memory
-        pool = producer._accumulator.pool
+            assert network.core.accumulator.pool.memory is memory
+        pool = network.core.accumulator.pool
         wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 5, "the memory to go back")
-        assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+        assert pool.available_bytes == producer.config.buffer_memory
 
 
 def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
     """A sender thread may take seconds to end."""
-    kept = client._kept
     with lease(config(1)) as producer:
         pass
     closing, may_end = threading.Event(), threading.Event()
@@ -866,10 +913,10 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
-    thread = threading.Thread(target=kept.take, args=(config(1, **{"kafka.client.id": "other"}),))
+    thread = threading.Thread(target=client.KEPT.take, args=(config(1, **{"kafka.client.id": "other"}),))
     thread.start()
     assert closing.wait(5)
-    assert kept.take(config(1, **{"kafka.client.id": "another"})) is None
+    assert client.KEPT.take(config(1, **{"kafka.client.id": "another"})) is None
     may_end.set()
     thread.join(5)
 
@@ -897,27 +944,21 @@ def test_a_topic_is_waited_for_while_a_broker_throttles(producing: Make, network
     assert outcome == [None]
 
 
-def test_max_block_ms_stands_while_a_broker_throttles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_block_ms_stands_while_a_broker_throttles(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For 400 s, at 40 s a look; then it is over in the second one."""
     now = [0]
 
-    def try_append(*arguments: object) -> bool:
+    def append() -> bool:
         now[0] += 40_000
         return False
 
+    ScriptedMemory(network, monkeypatch, append)
     monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
-    producer = Producer.__new__(Producer)
-    producer.config, producer._changes = replace(config(1), max_block_ms=60_000), 0
-    pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024)
-    producer._accumulator = SimpleNamespace(  # type: ignore[assignment]
-        pool=pool, try_append=try_append, take_news=lambda: False
-    )
-    throttles = SimpleNamespace(wakeup=lambda: None, throttled_ms=lambda now_ms: min(now_ms, 400_000))
-    producer._network = throttles  # type: ignore[assignment]
-    monkeypatch.setattr(producer, "_await_memory", lambda seen, timeout_ms: None)
-    monkeypatch.setattr(producer, "_await_room", lambda: False)
+    network.kafka.throttled = {0: (0, 400_000)}
     with pytest.raises(BufferExhausted):
-        producer.place(routed([bytes(100)], [0]), Receipts(), codec_for("none"), producer.waiting_clock_ms())
+        place_a_row(producing(max_block_ms=60_000))
     assert now[0] == 400_000 + 2 * 40_000
 
 
@@ -935,6 +976,17 @@ def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network:
     assert outcome == [None]
 
 
+def await_no_room(network: LiveNetwork) -> None:
+    """Until the Sender has felt the throttle."""
+
+    def has_no_room() -> bool:
+        with network.lock:
+            return not network.core.sender.has_room(client.monotonic_ms())
+
+    network.wakeup()
+    wait_until(has_no_room, 5, "a throttle that is felt")
+
+
 def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -944,8 +996,7 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
     write = producer.begin(topic="t")
     write.append(rows(1))
     throttle(network, 100)
-    network.wakeup()
-    wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
+    await_no_room(network)
     thread, outcome = in_background(lambda: write.append(rows(1)))
     assert network.arrived.wait(5)
     thread.join(10)
@@ -955,16 +1006,18 @@ def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
 
 
 def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
-    producing: Make, network: LiveNetwork
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
     throttle(network, 600_000)
-    network.wakeup()
-    wait_until(lambda: producer._sender._throttling.is_felt, 5, "a throttle that is felt")
+    await_no_room(network)
+    accumulator, waits = network.core.accumulator, threading.Event()
+    begin_flush = accumulator.begin_flush
+    monkeypatch.setattr(accumulator, "begin_flush", lambda: (begin_flush(), waits.set()))
     thread, outcome = in_background(lambda: write.append(rows(1)))
-    wait_until(lambda: producer._accumulator._flushing > 0, 5, "a writer that waits for room")
+    assert waits.wait(5), "a writer waits for room"
     assert outcome == []
     producer.close()
     thread.join(10)

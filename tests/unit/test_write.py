@@ -30,6 +30,7 @@ from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
 from kafka_sink.producer.receipts import Receipts, RefusedRow, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.router import Router
 from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProduceRequest
@@ -53,10 +54,12 @@ class GrowingTopic:
         self.asked_again = 0
         self.placed: list[int] = []
         self.pauses: list[int] = []
+        self.awaited = 0
 
     def await_topics(
         self, names: frozenset[str], seen_before: object, started_ms: int, *, ask_again: bool = False
     ) -> dict[str, TopicSnapshot]:
+        self.awaited += 1
         if ask_again:
             self.asked_again += 1
             self.partition_count = self._then
@@ -94,21 +97,30 @@ def write_to(topic: GrowingTopic, rate_limit: RateLimit | None = None) -> Write:
     )
 
 
+def remember_routed(monkeypatch: pytest.MonkeyPatch) -> list[RecordColumns]:
+    """The rows that any write routes, slice by slice."""
+    routed: list[RecordColumns] = []
+    route = Router.route
+
+    def remember(router: Router, columns: RecordColumns, *others: Any) -> RoutedRows:
+        routed.append(columns)
+        return route(router, columns, *others)
+
+    monkeypatch.setattr(Router, "route", remember)
+    return routed
+
+
 def test_a_large_arrow_batch_is_routed_in_slices_that_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = write_to(GrowingTopic(1, then=1))
-    seen: list[pa.RecordBatch] = []
-    monkeypatch.setattr(write, "_append_slice", seen.append)
+    write, seen = write_to(GrowingTopic(1, then=1)), remember_routed(monkeypatch)
     monkeypatch.setattr(write_module, "SLICE_BYTES", 1_000)
-    batch = pa.record_batch({"value": pa.array([b"%06d" % n for n in range(5_000)])})
-    write.append(batch)
-    assert pa.Table.from_batches(seen) == pa.Table.from_batches([batch])
-    assert max(part.nbytes for part in seen) <= 1_200
+    values = pa.array([b"%06d" % n for n in range(5_000)])
+    write.append(pa.record_batch({"value": values}))
+    assert [value for part in seen for value in part.value.to_pylist()] == values.to_pylist()
+    assert max(part.value.nbytes for part in seen) <= 1_200
 
 
 def test_slices_are_cut_by_what_rows_take_without_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[pa.RecordBatch] = []
-    write = write_to(GrowingTopic(1, then=1))
-    monkeypatch.setattr(write, "_append_slice", seen.append)
+    write, seen = write_to(GrowingTopic(1, then=1)), remember_routed(monkeypatch)
     monkeypatch.setattr(write_module, "SLICE_BYTES", 100_000)
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.int32()), pa.array([bytes(10_000)]))
     write.append(pa.record_batch({"value": shared}))
@@ -260,7 +272,7 @@ def test_partitions_added_in_mid_write_do_not_move_its_keys(producing: Make, net
     write = producer.begin(topic="t")
     write.append(keyed)
     network.kafka.partitions = 8
-    refresh(producer, network)
+    refresh(network)
     write.append(keyed)
     assert {receipt.partition for receipt in write.finish()} == {0}
     after = producer.begin(topic="t")
@@ -272,9 +284,9 @@ def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, netw
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write._receipts)
+    producer.flush(write.receipts)
     old, network.kafka.topic_id = network.kafka.topic_id, uuid.uuid4()
-    refresh(producer, network)
+    refresh(network)
     with pytest.raises(TopicRecreated):
         write.append(rows(1))
         write.finish()
@@ -288,9 +300,9 @@ def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write._receipts)
+    producer.flush(write.receipts)
     old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), 2
-    refresh(producer, network)
+    refresh(network)
     with pytest.raises(TopicRecreated):
         write.append(pa.record_batch({"value": pa.array([b"v"]), "partition": pa.array([1], pa.int32())}))
         write.finish()
@@ -365,6 +377,7 @@ def sorting_write(
     limits: BadRowLimits | None = None,
     rules: Mapping[str, TopicRules] | None = None,
     rows_topic: str | None = "t",
+    fingerprint: Fingerprint | None = None,
 ) -> Write:
     def told(topics: Collection[str]) -> Mapping[str, TopicRules]:
         return {topic: (rules or {}).get(topic, TopicRules()) for topic in topics}
@@ -374,7 +387,7 @@ def sorting_write(
         topic,  # type: ignore[arg-type]
         topic=rows_topic,
         partitioner="murmur2",
-        fingerprint=Fingerprint(),
+        fingerprint=fingerprint or Fingerprint(),
         bad_rows=policy,
     )
 
@@ -458,12 +471,12 @@ def test_nothing_but_bad_rows() -> None:
     assert (topic.placed, write.record_count, write.bad_rows.dropped_count) == ([], 2, 2)
 
 
-def test_good_rows_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Write, "_append_sorted", None)
+def test_good_rows_are_not_judged_one_by_one() -> None:
     topic = Remembering(2, then=2)
     write = sorting_write(topic, letters="letters", rules={"t": TopicRules(1_000)})
     write.append(explicit(*[0, 1] * 500))
     assert len(topic.placed) == 1_000
+    assert topic.awaited == 1, "who judges rows asks again"
     assert write.bad_rows == BadRowReceipt()
 
 
@@ -517,11 +530,14 @@ def test_rows_that_only_their_topics_settings_refuse_are_bad_rows(
 
 def test_rows_that_another_topic_would_refuse_are_not_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "wall_clock_ms", lambda: NOW_MS)
-    monkeypatch.setattr(Write, "_append_sorted", None)
     rules = {"t": TopicRules(needs_key=True), "u": TopicRules(before_max_ms=100)}
     topic = Remembering(1, then=1)
-    sorting_write(topic, rows_topic=None, rules=rules).append(timed(("t", b"k", -500), ("u", None, -100)))
+    write = sorting_write(topic, rows_topic=None, rules=rules)
+    write.append(timed(("t", b"k", -500), ("u", None, -100)))
     assert topic.by_topic == {"t": 1, "u": 1}
+    assert topic.awaited == 1, "who judges rows asks again"
+    write.append(timed(("t", None, 0)))
+    assert topic.awaited > 2
 
 
 class Refusing(Remembering):
@@ -585,7 +601,7 @@ def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(monk
     policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
     body = b"\x01\x02v\x0c" + b"".join(b"\x02%c\x02x" % name for name in b"abcdef")
     topic = Refusing([REFUSED._replace(body=body)])
-    write, routed = identified_write(monkeypatch, topic, policy)
+    write, routed = identified_write(topic, policy), remember_routed(monkeypatch)
     write.finish()
     (letter,) = routed
     assert letter.headers is not None
@@ -593,8 +609,8 @@ def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(monk
 
 
 def test_where_a_bad_row_ends_the_write_leaders_may_refuse_none() -> None:
-    assert write_to(GrowingTopic(1, then=1))._receipts.refused is None
-    receipts = sorting_write(Remembering(1, then=1), letters="letters")._receipts
+    assert write_to(GrowingTopic(1, then=1)).receipts.refused is None
+    receipts = sorting_write(Remembering(1, then=1), letters="letters").receipts
     assert receipts.leaves_out("t") and not receipts.leaves_out("letters")
 
 
@@ -611,11 +627,11 @@ def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() ->
 def test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now() -> None:
     digests = set()
     for partitions in (1, 3):
-        write = sorting_write(Remembering(partitions, then=partitions))
+        fingerprint = Fingerprint()
+        write = sorting_write(Remembering(partitions, then=partitions), fingerprint=fingerprint)
         write.append(explicit(0, 2, -1))
         assert write.bad_rows.dropped_count == (2 if partitions == 1 else 1)
-        assert write._fingerprint is not None
-        digests.add(write._fingerprint.digest())
+        digests.add(fingerprint.digest())
     assert len(digests) == 1
 
 
@@ -654,32 +670,21 @@ def rows_told(columns: RecordColumns) -> list[int]:
 
 
 def identified_write(
-    monkeypatch: pytest.MonkeyPatch, topic: GrowingTopic, policy: BadRowPolicy | None = None
-) -> tuple[Write, list[RecordColumns]]:
-    """And what it routes."""
-    fingerprint, identity = Fingerprint(), RowIdentity("q", 3, 1, "t")
-    write = Write(
+    topic: GrowingTopic, policy: BadRowPolicy | None = None, fingerprint: Fingerprint | None = None
+) -> Write:
+    return Write(
         topic,  # type: ignore[arg-type]
         topic="t",
         partitioner="murmur2",
-        fingerprint=fingerprint,
+        fingerprint=fingerprint or Fingerprint(),
         bad_rows=policy,
-        row_identity=identity,
+        row_identity=RowIdentity("q", 3, 1, "t"),
     )
-    routed: list[RecordColumns] = []
-    route = write._router.route
-
-    def remember(columns: RecordColumns, *others: Any) -> RoutedRows:
-        routed.append(columns)
-        return route(columns, *others)
-
-    monkeypatch.setattr(write._router, "route", remember)
-    return write, routed
 
 
 def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_module, "SLICE_BYTES", 250)
-    write, routed = identified_write(monkeypatch, GrowingTopic(2, then=2))
+    write, routed = identified_write(GrowingTopic(2, then=2)), remember_routed(monkeypatch)
     write.append(explicit(1, 0, 1, 0, 1))
     write.append(explicit(0, 1))
     assert len(routed) > 3
@@ -688,26 +693,25 @@ def test_rows_are_numbered_as_spark_delivers_them(monkeypatch: pytest.MonkeyPatc
 
 def test_bad_rows_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = BadRowPolicy("letters", BadRowLimits(), Origin("q", 3, 1, "t"), any_rules)
-    write, routed = identified_write(monkeypatch, Remembering(2, then=2), policy)
+    write, routed = identified_write(Remembering(2, then=2), policy), remember_routed(monkeypatch)
     write.append(explicit(0, 1))
     write.append(explicit(-1, 1, 7, 0))
     # The second time around what is good, then the dead letters.
     assert [rows_told(columns) for columns in routed[-2:]] == [[3, 5], [2, 4]]
 
 
-def test_a_fingerprint_is_of_the_rows_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    write, _ = identified_write(monkeypatch, GrowingTopic(2, then=2))
-    plain = Fingerprint()
+def test_a_fingerprint_is_of_the_rows_without_it() -> None:
+    fingerprint, plain = Fingerprint(), Fingerprint()
+    write = identified_write(GrowingTopic(2, then=2), fingerprint=fingerprint)
     write.append(explicit(0, 1))
     plain.update(RecordColumns.from_arrow(explicit(0, 1), now_ms=0))
-    assert write._fingerprint is not None
-    assert write._fingerprint.digest() == plain.digest()
+    assert fingerprint.digest() == plain.digest()
 
 
 def test_its_bytes_count_for_the_size_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = GrowingTopic(1, then=1)
     topic.config = replace(topic.config, max_request_size=200)
     write_to(topic).append(explicit(0))
-    write, _ = identified_write(monkeypatch, topic)
+    write = identified_write(topic)
     with pytest.raises(RecordTooLarge):
         write.append(explicit(0))

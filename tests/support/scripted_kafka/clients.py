@@ -9,6 +9,8 @@ import pytest
 
 from kafka_sink import client, kept
 from kafka_sink.commit import coordinator_client, runner
+from kafka_sink.config import ProducerConfig
+from kafka_sink.producer.core import ProducerCore, wire
 from scripted_kafka.live import LiveNetwork
 from scripted_kafka.network import ScriptedNetwork
 
@@ -25,7 +27,7 @@ def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -
         return network.kafka.now_ms
 
     monkeypatch.setattr(coordinator_client, "NetworkClient", connect)
-    monkeypatch.setattr(coordinator_client, "_kept", kept.Kept())
+    monkeypatch.setattr(coordinator_client, "KEPT", kept.Kept())
     for module in (coordinator_client, kept):
         monkeypatch.setattr(module, "monotonic_ms", now_ms)
     sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
@@ -34,12 +36,17 @@ def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -
 
 
 def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
-    """Every Producer made in the test has this network."""
+    """Every Producer made in the test has this network, which has the parts of the last one."""
 
     def connect(selector: Any, *, cluster_id: str | None = None, **settings: Any) -> LiveNetwork:
         network.expect(cluster_id)
         return network
 
+    def wire_and_tell(config: ProducerConfig, *, lock: Any, **shared: Any) -> ProducerCore:
+        network.core, network.lock = wire(config, lock=lock, **shared), lock
+        return network.core
+
     monkeypatch.setattr(client, "NetworkClient", connect)
-    monkeypatch.setattr(client, "_kept", kept.Kept())
+    monkeypatch.setattr(client, "wire", wire_and_tell)
+    monkeypatch.setattr(client, "KEPT", kept.Kept())
     return network

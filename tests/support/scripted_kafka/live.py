@@ -6,13 +6,18 @@ import threading
 from typing import Any
 
 from kafka_sink.net.network_client import ClientResponse
+from kafka_sink.producer.core import ProducerCore
 from kafka_sink.protocol.requests import ProduceRequest
 from scripted_kafka.kafka import ScriptedKafka
 from scripted_kafka.network import ScriptedNetwork
 
 
 class LiveNetwork(ScriptedNetwork):
-    """`arrived`: set with every Produce request. Between `hold` and `release` no Produce is answered."""
+    """`arrived`: set with every Produce request. Between `hold` and `release` no Produce is answered. `core`: the parts
+    of the Producer that was made last, guarded by `lock`, which it notifies of answers."""
+
+    core: ProducerCore
+    lock: threading.Condition
 
     def __init__(self, kafka: ScriptedKafka) -> None:
         super().__init__(kafka, last_error="")
