@@ -118,7 +118,8 @@ class Sender:
         self._metrics = metrics
         self._rng = rng
         self._acks = ACKS[config.acks]
-        self._sequences = Sequences(idempotent=config.enable_idempotence)
+        # Of the producer id that it has now.
+        self.sequences = Sequences(idempotent=config.enable_idempotence)
         # None: to be asked for.
         self._producer: ProducerIdAndEpoch | None = None if config.enable_idempotence else NO_PRODUCER
         self._coordinators = Coordinators(
@@ -163,7 +164,7 @@ class Sender:
         """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
         self._producer = self._transactions.begin(transaction)
         # By name as well: a write in which a topic is made again fails when it ends, whatever was written to which.
-        self._sequences = Sequences()
+        self.sequences = Sequences()
 
     def end_transaction(self) -> None:
         """The write is over; without another transaction a new producer id is asked for."""
@@ -173,8 +174,8 @@ class Sender:
     def _ask_for_another_producer_id(self) -> None:
         """Everything numbered has its answer."""
         self._producer = None
-        self._sequences = Sequences()
-        self._sequences.by_name = self.produces_by_name
+        self.sequences = Sequences()
+        self.sequences.by_name = self.produces_by_name
 
     # --- what goes out ------------------------------------------------------------------------------------------------
 
@@ -188,8 +189,8 @@ class Sender:
                 self._handshakes = self._network.handshakes
                 self._metadata.forget_leader_epochs()
             if self._id_may_be_taken():
-                self._sequences.used_up = True
-            if self._sequences.used_up and next(self._sequences.unanswered(), None) is None:
+                self.sequences.used_up = True
+            if self.sequences.used_up and next(self.sequences.unanswered(), None) is None:
                 self._ask_for_another_producer_id()
             metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
         if self.failure is not None:
@@ -224,7 +225,7 @@ class Sender:
             # The lock was free in between: the write may be over, and nothing be wanted any more.
             if self._metadata.next_request_delay_ms(now_ms) != 0:
                 return LONGEST_POLL_MS
-            batches = [*self._accumulator.queued(), *self._sequences.unanswered()]
+            batches = [*self._accumulator.queued(), *self.sequences.unanswered()]
             request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
         self._network.send(node_id, request, now_ms)
         return LONGEST_POLL_MS
@@ -286,7 +287,7 @@ class Sender:
             while self._network.ready(node_id, now_ms):
                 with self._lock:
                     self._drained = self._accumulator.drain(
-                        led, self._sequences, self._config.max_in_flight_requests_per_connection, now_ms
+                        led, self.sequences, self._config.max_in_flight_requests_per_connection, now_ms
                     )
                 if not self._drained or not self._send_produce(node_id, self._drained, snapshot, now_ms):
                     break
@@ -313,7 +314,7 @@ class Sender:
             if batch.state is BatchState.OPEN:
                 batch.close(self._codec)
             if batch.base_sequence == NO_SEQUENCE:
-                batch.number(self._producer, self._sequences.number(batch))
+                batch.number(self._producer, self.sequences.number(batch))
             batch.attempts += 1
             batch.last_attempt_ms = now_ms
             batch.node_id = node_id
@@ -369,7 +370,7 @@ class Sender:
         self._metrics.metadata_updated(now_ms)
         snapshot = self._metadata.snapshot
         self._network.update_brokers(snapshot.brokers)
-        for batch in [*self._accumulator.queued(), *self._sequences.unanswered()]:
+        for batch in [*self._accumulator.queued(), *self.sequences.unanswered()]:
             if _was_recreated(batch, snapshot):
                 self._fail(_topic_recreated(batch, snapshot))
                 return
@@ -399,7 +400,7 @@ class Sender:
             names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
             for result in answer.response.partitions:
                 self.produces_by_name |= result.topic is not None
-                self._sequences.by_name = self.produces_by_name and self._transactions.transaction is None
+                self.sequences.by_name = self.produces_by_name and self._transactions.transaction is None
                 topic = names[result.topic_id] if result.topic is None else result.topic
                 batch = token.batches[TopicPartition(topic, result.partition)]
                 if result.topic is not None:
@@ -421,7 +422,7 @@ class Sender:
             return
         action = error_policy.on_produce_error(result.error_code)
         if action is Action.CHECK_SEQUENCE:
-            action = Action.RETRY if self._sequences.gap_may_heal(batch) else Action.FAIL
+            action = Action.RETRY if self.sequences.gap_may_heal(batch) else Action.FAIL
         if action is Action.SPLIT and batch.record_count == 1:
             action = Action.FAIL
         if action is Action.LEAVE_OUT:
@@ -450,9 +451,9 @@ class Sender:
             return Action.FAIL
         if not batch.receipts.leaves_out(batch.topic_partition.topic) or batch.may_be_written:
             return Action.FAIL
-        if not self._sequences.is_oldest(batch) or self._sequences.renumbering(batch) is not None:
+        if not self.sequences.is_oldest(batch) or self.sequences.renumbering(batch) is not None:
             return Action.RETRY
-        return Action.LEAVE_OUT if self._sequences.may_leave_out(batch) else Action.FAIL
+        return Action.LEAVE_OUT if self.sequences.may_leave_out(batch) else Action.FAIL
 
     def _leave_out(self, batch: ProducerBatch, result: ProduceResult) -> None:
         """Puts what is left of `batch` in its place, without the records that its leader has named."""
@@ -464,7 +465,7 @@ class Sender:
         )
         batch.step("split")
         self._metrics.records_failed(batch.topic_partition.topic, len(refused))
-        self._sequences.leave_out(batch, parts, why)
+        self.sequences.leave_out(batch, parts, why)
         batch.receipts.leave_out(refused)
         batch.receipts.split(len(parts))
         for part in parts:
@@ -474,12 +475,12 @@ class Sender:
         transaction = self._transactions.transaction
         if transaction is not None and result.error_code in OF_TRANSACTION:
             return refused(transaction.transactional_id, "Produce", result.error_code)
-        return _refusal(batch, result, self._sequences.former_topic_id(batch), self._codec)
+        return _refusal(batch, result, self.sequences.former_topic_id(batch), self._codec)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
         if self._release_if_failed(batch) or self._ends_renumbering(batch):
             return
-        self._sequences.acknowledged(batch, now_ms)
+        self.sequences.acknowledged(batch, now_ms)
         self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
         batch.step("acknowledge")
         batch.receipts.acknowledged(batch, base_offset)
@@ -516,7 +517,7 @@ class Sender:
         )
         batch.step("split")
         self._metrics.batch_split()
-        self._sequences.split(batch, parts)
+        self.sequences.split(batch, parts)
         batch.receipts.split(len(parts))
         for part in parts:
             self._accumulator.requeue(part)
@@ -530,7 +531,7 @@ class Sender:
 
     def _ends_renumbering(self, batch: ProducerBatch) -> bool:
         """Whether `batch`, which may be written, was to get another number: then the write has failed."""
-        why = self._sequences.renumbering(batch)
+        why = self.sequences.renumbering(batch)
         if why is not None:
             self._fail(why)
             self._accumulator.deallocate(batch)
@@ -580,7 +581,7 @@ class Sender:
 
     def _all_batches(self) -> list[ProducerBatch]:
         """Those that were sent first: they know why they are not acknowledged."""
-        return [*self._sequences.unanswered(), *self._accumulator.queued()]
+        return [*self.sequences.unanswered(), *self._accumulator.queued()]
 
     def has_room(self, now_ms: int) -> bool:
         """Whether a writer may hand over more rows; else they would grow old in the queue of a broker that throttles.
@@ -670,7 +671,7 @@ class Sender:
         self._accumulator.fail(error)
         for batch in queued:
             self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
-        for batch in [*self._drained, *self._sequences.unanswered()]:
+        for batch in [*self._drained, *self.sequences.unanswered()]:
             if batch.state is BatchState.DONE:
                 continue
             on_the_wire = batch.in_flight

@@ -68,11 +68,11 @@ class _PartitionState:
 class Sequences:
     """The sequences of one producer id, or of a producer without one. The Sender's alone."""
 
-    def __init__(self, *, idempotent: bool = True) -> None:
+    def __init__(self, *, idempotent: bool = True, first_sequence: int = 0) -> None:
         self._idempotent = idempotent
         # By topic id as well: a topic that is made again starts at 0.
         self._partitions: defaultdict[tuple[TopicPartition, uuid.UUID | None], _PartitionState]
-        self._partitions = defaultdict(_PartitionState)
+        self._partitions = defaultdict(lambda: _PartitionState(first_sequence))
         self._first_topic_ids: dict[TopicPartition, uuid.UUID | None] = {}
         # Leaders are told names and no topic ids, and take what is for one topic for the other of its name.
         self.by_name = False

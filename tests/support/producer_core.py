@@ -8,7 +8,7 @@ import random
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.core import codec_of, wire
+from kafka_sink.producer.network import Network
 from kafka_sink.producer.receipts import Receipts, TopicPartition
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.protocol.requests import (
@@ -78,6 +79,16 @@ def metadata_response(
     )
 
 
+class Handover:
+    """A network: `taken_by`, which may be another one from any moment on."""
+
+    def __init__(self, first: Network) -> None:
+        self.taken_by = first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.taken_by, name)
+
+
 class Core:
     """A producer's core as it ships; `now_ms` moves when a test says so."""
 
@@ -92,7 +103,8 @@ class Core:
         self.codec = codec_of(config)
         self.receipts = Receipts()
         self.metrics = Metrics()
-        core = wire(config, network=self.network, lock=lock, metrics=self.metrics, rng=random.Random(1))
+        self.handover = Handover(self.network)
+        core = wire(config, network=cast(Network, self.handover), lock=lock, metrics=self.metrics, rng=random.Random(1))
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.leaders = list(leaders)
         self.metadata.want([TOPIC], 0)

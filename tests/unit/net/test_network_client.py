@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,6 @@ from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterC
 from kafka_sink.exhaustion import PATIENCE_MS
 from kafka_sink.metrics import Figures, Metrics
 from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
-from kafka_sink.net.node import NodeState
 from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
 from kafka_sink.protocol.requests import (
     Broker,
@@ -121,6 +121,11 @@ class World:
         """The connection made last."""
         return self.transport.connects[-1][0]
 
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the connection made last is neither there nor has it failed: nothing was sent on it."""
+        return bool(self.transport.connects) and self.key in self.transport.open and not self.transport.outbox[self.key]
+
     def poll(self, *events: Event, timeout_ms: int = 0) -> list[ClientResponse]:
         self.transport.events += events
         return self.client.poll(timeout_ms)
@@ -160,7 +165,7 @@ class TestLack:
         while world.client.failure is None and world.now_ms < until_ms:
             if world.client.ready(-1, world.now_ms):
                 return
-            if world.client._nodes[-1].state is NodeState.CONNECTING:
+            if world.is_connecting:
                 world.poll(Disconnected(world.key, "Too many open files", lacks=lacks))
             world.poll(timeout_ms=20)
 
@@ -176,7 +181,7 @@ class TestLack:
         for _ in range(3):
             self.fail(world, until_ms=world.now_ms + PATIENCE_MS - 1_500)
             assert world.client.failure is None
-            while world.client._nodes[-1].state is not NodeState.CONNECTING:
+            while not world.is_connecting:
                 world.client.ready(-1, world.now_ms)
                 world.poll(timeout_ms=20)
             world.poll(Connected(world.key))
@@ -197,12 +202,11 @@ class TestLack:
         assert world.client.failure is None
 
     def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = World()
-
-        def no_file(host: str, port: int) -> list[Address]:
+        def no_file(world: World, host: str, port: int) -> list[Address]:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(world.client, "_resolve", no_file)
+        monkeypatch.setattr(World, "resolve", no_file)
+        world = World()
         self.fail(world, until_ms=60_000)
         assert isinstance(world.client.failure, WorkerExhausted)
 
@@ -990,7 +994,12 @@ class AnyWeather(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(max_in_flight=3, request_timeout_ms=5_000, connections_max_idle_ms=20_000)
+        names = {"boot": ["10.0.0.9"], "b1": ["10.0.0.1"], "b2": ["10.0.0.2"], "elsewhere": ["10.0.0.3"]}
+        self.world = World(names, max_in_flight=3, request_timeout_ms=5_000, connections_max_idle_ms=20_000)
+        self.address_of = {1: "10.0.0.1", 2: "10.0.0.2"}
+        # By connection: how many frames it was told to have sent, and which have their answer.
+        self.told_sent: Counter[int] = Counter()
+        self.answered: defaultdict[int, set[int]] = defaultdict(set)
         self.world.client.update_brokers(brokers(1, 2))
         self.under_way: dict[int, int] = {}  # token -> number of its connection
         self.next_token = 0
@@ -1003,7 +1012,9 @@ class AnyWeather(RuleBasedStateMachine):
         return [node_id for node_id in (1, 2) if self.world.client.can_send(node_id, self.world.now_ms)]
 
     def key_of(self, node_id: int) -> int:
-        return self.world.client._nodes[node_id].key
+        """The connection that was made last to where the node is now."""
+        wanted = self.address_of[node_id]
+        return next(key for key, to in reversed(self.transport.connects) if to.sockaddr[0] == wanted)
 
     @rule(node_id=st.sampled_from([1, 2]))
     def want(self, node_id: int) -> None:
@@ -1054,26 +1065,27 @@ class AnyWeather(RuleBasedStateMachine):
             self.take(self.world.poll(Received(key, noise)))
 
     def next_events(self, key: int) -> list[Event]:
-        connection = self.world.client._by_key[key].connection
-        assert connection is not None
-        if not self.transport.outbox[key]:
+        frames = self.transport.outbox[key]
+        if not frames:
             return [Connected(key)]
-        if connection._unsent:
+        if self.told_sent[key] < len(frames):
+            self.told_sent[key] += 1
             return [Sent(key)]
         answer = self.next_answer(key)
         return [] if answer is None else [Received(key, answer)]
 
     def next_answer(self, key: int) -> bytes | None:
-        connection = self.world.client._by_key[key].connection
-        assert connection is not None
-        entry = next((entry for entry in connection._in_flight if entry.expect_response and entry.sent), None)
-        if entry is None:
-            return None
-        if entry.request is INIT:
-            return init_answer(entry.correlation_id)
-        if isinstance(entry.request, MetadataRequest):
-            return metadata_answer(entry.correlation_id)
-        return versions_answer(entry.correlation_id, World.RANGES)
+        for place, frame in enumerate(self.transport.outbox[key]):
+            (api_key,) = struct.unpack_from(">h", frame, 4)
+            # Nobody answers a Produce with acks=0.
+            if api_key == PRODUCE or place in self.answered[key]:
+                continue
+            self.answered[key].add(place)
+            number = correlation_id(frame)
+            if api_key == INIT_PRODUCER_ID:
+                return init_answer(number)
+            return metadata_answer(number) if api_key == METADATA else versions_answer(number, World.RANGES)
+        return None
 
     @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
     def wait(self, ms: int) -> None:
@@ -1081,6 +1093,7 @@ class AnyWeather(RuleBasedStateMachine):
 
     @rule(moved=st.sampled_from([False, False, False, True]))
     def metadata(self, moved: bool) -> None:
+        self.address_of[2] = "10.0.0.3" if moved else "10.0.0.2"
         self.world.client.update_brokers([*brokers(1), Broker(2, "elsewhere" if moved else "b2", 9092)])
 
     def take(self, responses: list[ClientResponse]) -> None:
@@ -1094,7 +1107,9 @@ class AnyWeather(RuleBasedStateMachine):
     def limits(self) -> None:
         for node_id in (1, 2):
             assert self.world.client.in_flight_count(node_id) <= 3
-        assert {node.key for node in self.world.client._by_key.values()} == self.transport.open
+        last_to = {address.sockaddr[0]: key for key, address in self.transport.connects}
+        assert self.transport.open <= set(last_to.values()), "a connection that another one has replaced"
+        assert all(self.key_of(node_id) in self.transport.open for node_id in self.sendable())
         assert len(self.transport.open) <= 3
         assert not self.under_way or self.world.client.has_in_flight
 

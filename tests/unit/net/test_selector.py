@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -49,6 +51,32 @@ def poll_until(selector: Selector, enough: Callable[[list[Event]], bool]) -> lis
     return events
 
 
+class Watched(socket.socket):
+    """Knows the options that it was given."""
+
+    given: frozenset[int] = frozenset()
+
+    def setsockopt(self, level: int, option: int, *value: Any) -> None:
+        self.given |= {option}
+        super().setsockopt(level, option, *value)
+
+
+def connect(
+    selector: Selector, address: Address, key: int = 1, made: Callable[[int, int], socket.socket] = Watched
+) -> Any:
+    """The selector's own end, which `made` gives it."""
+    ends: list[socket.socket] = []
+
+    def make(family: int, kind: int) -> socket.socket:
+        ends.append(made(family, kind))
+        return ends[-1]
+
+    with patch.object(socket, "socket", make):
+        selector.connect(key, address)
+    (end,) = ends
+    return end
+
+
 def connected(selector: Selector, listener: socket.socket, key: int = 1) -> socket.socket:
     selector.connect(key, address_of(listener))
     assert poll_until(selector, bool) == [Connected(key)]
@@ -64,8 +92,7 @@ def received(events: list[Event], key: int = 1) -> bytes:
 class TestConnect:
     def test_sockets_are_set_up(self, listener: socket.socket) -> None:
         selector = Selector(metrics=Metrics(), send_buffer_bytes=100_000, receive_buffer_bytes=50_000)
-        connected(selector, listener).close()
-        sock = selector._channels[1].sock
+        sock = connect(selector, address_of(listener))
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         # Linux doubles what is asked for, for its bookkeeping.
@@ -73,10 +100,12 @@ class TestConnect:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
         selector.close_all()
 
-    def test_buffers_are_the_systems_where_nothing_is_said(self, selector: Selector) -> None:
-        with closing(selector._socket(socket.AF_INET)) as ours, closing(socket.socket()) as plain:
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                assert ours.getsockopt(socket.SOL_SOCKET, option) == plain.getsockopt(socket.SOL_SOCKET, option)
+    def test_buffers_are_the_systems_where_nothing_is_said(
+        self, selector: Selector, listener: socket.socket
+    ) -> None:
+        given = connect(selector, address_of(listener)).given
+        assert given == {socket.TCP_NODELAY, socket.SO_KEEPALIVE}
+        assert not given & {socket.SO_SNDBUF, socket.SO_RCVBUF}
 
     def test_refused(self, selector: Selector, listener: socket.socket) -> None:
         address = address_of(listener)
@@ -100,16 +129,14 @@ class TestConnect:
         with closing(socket.socket()) as probe:
             probe.bind(("127.0.0.1", 0))
             own = Address(socket.AF_INET, probe.getsockname())
-        original = selector._socket
 
-        def bound(family: int) -> socket.socket:
-            sock = original(family)
+        def bound(family: int, kind: int) -> socket.socket:
+            sock = Watched(family, kind)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(own.sockaddr)
             return sock
 
-        selector._socket = bound  # type: ignore[method-assign]
-        selector.connect(2, own)
+        connect(selector, own, key=2, made=bound)
         assert poll_until(selector, bool) == [Disconnected(2, os.strerror(errno.ECONNREFUSED))]
 
 
@@ -123,13 +150,12 @@ class TestSend:
         got = bytearray()
         reader = threading.Thread(target=read_all, args=(peer, got, len(payload) + 6))
         assert selector.poll(0) == []  # 16 MB do not go out in one call
-        assert selector._channels[1].writing
         reader.start()
         events = poll_until(selector, lambda events: events.count(Sent(1)) == 2)
         reader.join(DEADLINE_S)
         assert bytes(got) == payload + b"second"
         assert events == [Sent(1), Sent(1)]
-        assert not selector._channels[1].writing
+        assert waits(selector), "it has nothing to write any more"
 
     def test_more_buffers_than_one_call_takes(self, selector: Selector, listener: socket.socket) -> None:
         peer = connected(selector, listener)
@@ -155,7 +181,7 @@ class TestSend:
         peer = connected(selector, listener)
         selector.send(1, [b"x"])
         assert selector.poll(1000) == [Sent(1)]
-        assert selector.poll(0) == []
+        assert waits(selector)
         peer.close()
 
     def test_is_told_without_waiting_for_something_else(self, selector: Selector, listener: socket.socket) -> None:
@@ -169,11 +195,12 @@ class TestSend:
     def test_what_happened_outside_of_a_poll_ends_the_next_one(
         self, selector: Selector, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(family: int) -> socket.socket:
+        def refuse(family: int, kind: int) -> socket.socket:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        monkeypatch.setattr(selector, "_socket", refuse)
-        selector.connect(7, Address(socket.AF_INET, ("127.0.0.1", 1)))
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", refuse)
+            selector.connect(7, Address(socket.AF_INET, ("127.0.0.1", 1)))
         started = time.monotonic()
         assert selector.poll(1000 * DEADLINE_S) == [
             Disconnected(7, os.strerror(errno.EMFILE), lacks=errno.EMFILE)
@@ -211,6 +238,13 @@ class TestSend:
         (event,) = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))[-1:]
         assert isinstance(event, Disconnected)
         assert event.key == 1
+
+
+def waits(selector: Selector) -> bool:
+    """Whether a poll takes its whole timeout."""
+    started = time.monotonic()
+    assert selector.poll(50) == []
+    return time.monotonic() - started > 0.04
 
 
 def read_all(peer: socket.socket, into: bytearray, size: int) -> None:
@@ -257,10 +291,12 @@ class TestReceive:
 
     def test_bytes_before_a_reset_that_a_write_meets_first(self, selector: Selector, listener: socket.socket) -> None:
         """They may be the answers to requests that a leader has carried out."""
-        peer = connected(selector, listener)
+        sock = connect(selector, address_of(listener))
+        assert poll_until(selector, bool) == [Connected(1)]
+        peer, _ = listener.accept()
         words = os.urandom(RECEIVE_CHUNK_BYTES + 7)
         peer.sendall(words)
-        await_bytes(selector._channels[1].sock, len(words))
+        await_bytes(sock, len(words))
         reset(peer)
         selector.send(1, [b"a request on its heels"])
         events = poll_until(selector, lambda events: any(isinstance(e, Disconnected) for e in events))
@@ -380,13 +416,16 @@ class TestMetrics:
         assert figures["network-io-total"] > 1
         selector.close_all()
 
-    def test_time_waited_and_time_worked(self, selector: Selector) -> None:
-        start = selector._metrics.begin_task(0)
+    def test_time_waited_and_time_worked(self) -> None:
+        metrics = Metrics()
+        selector = Selector(metrics=metrics)
+        start = metrics.begin_task(0)
         began_ns = time.monotonic_ns()
         for _ in range(2):
             selector.poll(30)
         elapsed_ns = time.monotonic_ns() - began_ns
-        figures = selector._metrics.snapshot(1).since(start).producer
+        figures = metrics.snapshot(1).since(start).producer
+        selector.close_all()
         assert figures["select-total"] == 2
         assert figures["io-wait-time-ns-avg"] > 25_000_000
         assert 0 < figures["io-time-ns-total"] <= elapsed_ns - figures["io-wait-time-ns-total"]

@@ -4,8 +4,10 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from kafka_sink.errors import ProducerClosed
 from kafka_sink.producer.accumulator import LEAST_BUFFER_BYTES
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
 from producer_core import Core, make_core, routed
 
@@ -33,6 +36,20 @@ def drain(
 
 def ready(core: Core) -> set[int]:
     return set(core.accumulator.ready(core.metadata.snapshot, core.now_ms).led)
+
+
+def append_and(
+    core: Core, rows: RoutedRows, meanwhile: Callable[[], object], receipts: Receipts | None = None
+) -> None:
+    """Appends `rows`, with `meanwhile` called as they are written into their batches."""
+    fill = rows.encoder.fill
+
+    def interrupted(*given: Any) -> None:
+        meanwhile()
+        fill(*given)
+
+    rows.encoder = cast(Any, SimpleNamespace(fill=interrupted, payload_sizes=rows.encoder.payload_sizes))
+    assert core.accumulator.try_append(rows, receipts or core.receipts, core.codec, core.now_ms)
 
 
 def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
@@ -214,12 +231,14 @@ def test_a_partition_that_has_to_wait_for_an_answer_is_passed_over() -> None:
 
 def test_a_batch_being_filled_is_neither_ready_nor_drained() -> None:
     c = make_core(linger_ms=0)
-    waiting = routed([b"a"], [0])
-    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, c.codec, 0)
     c.accumulator.begin_flush()
-    assert ready(c) == set()
-    assert drain(c) == []
-    c.accumulator._check_in(filling, places, [])
+
+    def meanwhile() -> None:
+        assert len(list(c.accumulator.queued())) == 1
+        assert ready(c) == set()
+        assert drain(c) == []
+
+    append_and(c, routed([b"a"], [0]), meanwhile)
     assert ready(c) == {0}
     assert len(drain(c)) == 1
 
@@ -283,13 +302,15 @@ def test_a_failed_producer_fails_queued_and_later_rows_and_frees_their_memory() 
 
 def test_a_batch_whose_producer_fails_meanwhile_is_given_back_by_its_writer() -> None:
     c = make_core()
-    waiting = routed([b"a"], [0])
-    filling, places = c.accumulator._check_out(waiting, waiting.unplaced(), c.receipts, c.codec, 0)
-    (batch,) = c.accumulator.queued()
-    c.accumulator.fail(ProducerClosed(reason="test"))
-    assert batch.state is BatchState.OPEN
-    c.accumulator._check_in(filling, places, [])
-    assert batch.state is BatchState.DONE
+    batches: list[ProducerBatch] = []
+
+    def meanwhile() -> None:
+        batches.extend(c.accumulator.queued())
+        c.accumulator.fail(ProducerClosed(reason="test"))
+        assert [batch.state for batch in batches] == [BatchState.OPEN]
+
+    append_and(c, routed([b"a"], [0]), meanwhile)
+    assert [batch.state for batch in batches] == [BatchState.DONE]
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -305,11 +326,16 @@ def test_writes_do_not_share_a_batch() -> None:
 
 def test_a_writer_that_begins_while_another_fills_gets_batches_of_its_own() -> None:
     c = make_core()
-    one, two, other = routed([b"a"], [0]), routed([b"b"], [0]), Receipts()
-    c.accumulator._check_out(one, one.unplaced(), c.receipts, c.codec, 0)
-    assert c.accumulator.try_append(two, other, c.codec, 0)
-    first, second = c.accumulator.queued()
-    assert (first.checked_out, first.receipts, second.receipts) == (True, c.receipts, other)
+    other = Receipts()
+
+    def meanwhile() -> None:
+        assert c.accumulator.try_append(routed([b"b"], [0]), other, c.codec, 0)
+        first, second = c.accumulator.queued()
+        assert (first.checked_out, first.receipts, second.receipts) == (True, c.receipts, other)
+
+    append_and(c, routed([b"a"], [0]), meanwhile)
+    records = [[record.value for record in read_back(c, batch)] for batch in drain(c) + drain(c)]
+    assert records == [[b"a"], [b"b"]]
 
 
 def test_only_what_is_ready_is_drained() -> None:
@@ -372,14 +398,15 @@ def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> No
     c.append(routed([b"a"], [0]))
     c.accumulator.take_news()
     led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
-    rows = routed([b"b"], [0])
-    filling, places = c.accumulator._check_out(rows, rows.unplaced(), c.receipts, c.codec, c.now_ms)
-    assert not c.accumulator.take_news()
-    assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
-    assert c.accumulator.take_news()
-    assert ready(c) == set()
-    assert c.accumulator.take_news()
-    c.accumulator._check_in(filling, places, [])
+
+    def meanwhile() -> None:
+        assert not c.accumulator.take_news()
+        assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
+        assert c.accumulator.take_news()
+        assert ready(c) == set()
+        assert c.accumulator.take_news()
+
+    append_and(c, routed([b"b"], [0]), meanwhile)
     assert ready(c) == {0}
     assert not c.accumulator.take_news()
 
@@ -493,8 +520,8 @@ def test_a_retry_goes_before_parts_that_were_never_sent_and_behind_earlier_ones(
     c.append(routed([bytes(900)] * 4, [0] * 4))
     first, second, third, fourth = c.accumulator.queued()
     for sequence, batch in enumerate((first, second, third)):
+        assert drain(c) == [batch]
         batch.number(ProducerIdAndEpoch(1, 0), (2**31 - 1 + sequence) % 2**31)
-        c.accumulator._queues[TopicPartition("t", 0)].remove(batch)
     for batch in (second, third, first):
         c.accumulator.requeue(batch)
     assert list(c.accumulator.queued()) == [first, second, third, fourth]

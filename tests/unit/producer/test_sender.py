@@ -973,7 +973,7 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
         resolve=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port))],
     )
     client.update_brokers([Broker(0, "localhost", 9092)])
-    c.sender._network = client
+    c.handover.taken_by = client
 
     def turn(advance_ms: int = 0) -> None:
         c.run(advance_ms)

@@ -13,7 +13,7 @@ import pytest
 
 from faulty_cluster import FaultyCluster
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
-from kafka_sink.producer.sequences import _PartitionState
+from kafka_sink.producer.sequences import Sequences
 from kafka_sink.records.sent_rows import SentRow, rows_before
 from model.record_batches import next_sequence
 from producer_core import Core, make_core, routed
@@ -53,7 +53,8 @@ def run(
         "delivery_timeout_ms": 10_000_000,
     }
     core = make_core(**{**settings, **options})
-    core.sender._sequences._partitions.default_factory = lambda: _PartitionState(next_sequence=first_sequence)
+    idempotent = core.config.enable_idempotence
+    core.sender.sequences = Sequences(idempotent=idempotent, first_sequence=first_sequence)
     cluster = FaultyCluster(core, rng)
     cluster.faults = faults
     cluster.max_message_bytes = max_message_bytes

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kafka_sink.errors import DeliveryTimeout, QuotaOutlastsTransaction
-from kafka_sink.producer.receipts import TopicPartition
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.producer.throttling import FIRST_TOLD_MS, JUST_NOW_MS, TOLD_EVERY_MS, WINDOW_MS, Throttling
 from kafka_sink.producer.transaction_manager import Transaction
@@ -155,7 +154,7 @@ def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
         throttle(c, 4_000)
         run_on(c, 5_000)
     assert c.receipts.failure is None
-    (batch,) = c.sender._sequences.unanswered()
+    (batch,) = c.sender.sequences.unanswered()
     assert batch.throttled_ms == 80_000
     assert batch.waited_ms(c.now_ms) == 20_000
 
@@ -196,7 +195,7 @@ def test_a_part_of_a_split_batch_keeps_what_its_batch_was_throttled() -> None:
     throttle(c, 100_000)
     run_on(c, 110_000)
     c.answer_produce(c.network.take(ProduceRequest), 10)
-    assert {batch.throttled_ms for batch in c.sender._sequences.unanswered()} == {100_000}
+    assert {batch.throttled_ms for batch in c.sender.sequences.unanswered()} == {100_000}
     run_on(c, 20_000)
     assert c.receipts.failure is None
 
@@ -289,6 +288,8 @@ def test_a_transaction_that_nobody_throttles_is_left_to_its_brokers() -> None:
 
 def test_whose_batch_it_is_counts_for_the_rate() -> None:
     c = in_transaction(timeout_ms=None)
-    feed(c, 1_000)
-    assert c.sender._throttling._nodes.keys() == {0}
-    assert {batch.topic_partition for batch in c.sender._all_batches()} == {TopicPartition("t", 0)}
+    feed(c, FIRST_TOLD_MS)
+    told = c.sender.to_tell(c.now_ms)
+    assert told is not None and told.bytes_per_s is not None
+    # One of twenty batches was taken, by the only node that leads.
+    assert told.waiting_bytes == 19 * told.bytes_per_s * FIRST_TOLD_MS / 1_000 > 19 * 900

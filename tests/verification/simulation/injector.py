@@ -325,7 +325,7 @@ def _rows_under_way(producer: SimulatedProducer) -> set[RowId]:
     found: set[RowId] = set()
     if producer.sender.failure is not None:
         return found
-    for batch in producer.sender._sequences.unanswered():
+    for batch in producer.sender.sequences.unanswered():
         if batch.wire_bytes is not None:
             ids = (row_id_of(key, value) for key, value, _, _ in decode_records(bytes(batch.wire_bytes)))
             found |= {row_id for row_id in ids if row_id is not None}

@@ -18,7 +18,6 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from kafka_sink.client import network_settings
@@ -28,7 +27,7 @@ from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
 from kafka_sink.producer.core import wire
-from kafka_sink.producer.sequences import _PartitionState
+from kafka_sink.producer.sequences import Sequences
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request
 from simulation.network import Network
 from simulation.outcome import PoolState
@@ -236,7 +235,7 @@ class SimulatedProducer:
         self.accumulator, self.metadata, self.sender = core.accumulator, core.metadata, core.sender
         self.pool = WatchedPool(total_bytes=config.buffer_memory, buffer_bytes=config.batch_size)
         self.accumulator.pool = self.pool
-        self.sender._sequences._partitions.default_factory = partial(_PartitionState, first_sequence)
+        self.sender.sequences = Sequences(idempotent=config.enable_idempotence, first_sequence=first_sequence)
         self._plan(0)
 
     @property
