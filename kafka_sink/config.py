@@ -310,14 +310,14 @@ def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = Non
     return complete(over_conf(given_options(options), conf or {}))
 
 
-_cautioned: set[Caution] = set()
+CAUTIONED: set[Caution] = set()
 
 
 def warn_once(security: SecurityConfig) -> None:
     """Logs what is weak about `security`; each text once in the life of the process."""
     for caution in (security.tls_caution, security.sasl_caution):
-        if caution is not None and caution not in _cautioned:
-            _cautioned.add(caution)
+        if caution is not None and caution not in CAUTIONED:
+            CAUTIONED.add(caution)
             log.warning("%s. To change that, %s.", caution.found, caution.remedy)
 
 

@@ -52,7 +52,7 @@ row, when the DataFrame gives the same rows in the same order again: `df.withCol
 F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`; with `badRows=deadLetter` it is in the dead letter
 topic. A row that only its leader found too large is named by partition and timestamp."""
 # What many messages say alike is said once, above the tables.
-_OFTEN = (
+OFTEN = (
     ("Nothing sent", NOTHING_SENT),
     ("Sent again", REPLAY),
     ("Nothing visible", NOTHING_VISIBLE),
@@ -75,7 +75,7 @@ _BETWEEN_SENTENCES = re.compile(
 )
 # What to do where the message need not say it: its facts do, or another run does it by itself.
 _NEXT_RUN = "Nothing, unless the stream has stopped: restart it then. Run a batch write that failed again."
-_DO = {
+TO_DO = {
     "InvalidOption": "Give it a value that is expected.",
     "InvalidArgument": "As the reason says.",
     "RegistryExtraMissing": "That, or send the packages along with the job. If an executor lacks it, the message "
@@ -127,13 +127,13 @@ def by_section() -> list[tuple[str, list[type[KafkaSinkError]]]]:
 
 def advice_on(name: str) -> str:
     """What to do about an error whose message does not say it; else empty."""
-    return _DO.get(name, "")
+    return TO_DO.get(name, "")
 
 
 def _what_is_often_said() -> str:
     lines = [
         "Most errors say one of four things of the data. The tables name them.",
-        *(f"### {title}\n\n{_plain(text)}" for title, text in _OFTEN),
+        *(f"### {title}\n\n{plain(text)}" for title, text in OFTEN),
         "An error that says *sent again* of an at-least-once write says *nothing visible* of an exactly-once one, or "
         "*undecided* while it is being committed. Of a batch write, in place of its micro-batch, a message says "
         "whether to run it again, and as what.",
@@ -160,7 +160,7 @@ def _table(classes: list[type[KafkaSinkError]]) -> str:
     for message in (taken_apart(example(cls)) for cls in classes):
         often = f"[{message.often}](#{message.often.lower().replace(' ', '-')})." if message.often else ""
         data = " ".join(filter(None, (message.data, often))) or "No data of yours is in it."
-        rows.append(f"| `{message.name}` | {message.happened} | {data} | {message.advice or _DO[message.name]} |")
+        rows.append(f"| `{message.name}` | {message.happened} | {data} | {message.advice or TO_DO[message.name]} |")
     return "\n".join(("| Error | What happened | Is the data safe? | What to do |", "|---|---|---|---|", *rows))
 
 
@@ -170,20 +170,20 @@ def _of_batch_writes() -> str:
     rows = []
     for cls in versioned:
         message = str(example(cls, versioned=True).in_transaction(committing=True, write_kind=WriteKind.VERSION))
-        rows.append(f"| `{cls.__name__}` | {_plain(message)} |")
+        rows.append(f"| `{cls.__name__}` | {plain(message)} |")
     text = "A batch write with `txnAppId` and `txnVersion` is told of its version:"
     return "\n".join((text, "", "| Error | What the message says |", "|---|---|", *rows))
 
 
 def _of_refusals() -> str:
     text = "What `TransactionRefused` says to do, by the broker's answer:"
-    rows = (f"| `{answer}` | {_plain(advice)} |" for answer, advice in TRANSACTION_ADVICE.items())
+    rows = (f"| `{answer}` | {plain(advice)} |" for answer, advice in TRANSACTION_ADVICE.items())
     return "\n".join((text, "", "| Answer | What to do |", "|---|---|", *rows))
 
 
 def taken_apart(error: KafkaSinkError) -> Message:
     text, often = str(error), ""
-    for title, said in _OFTEN:
+    for title, said in OFTEN:
         if said in text:
             text, often = text.replace(said, ""), title
     happened, data, advice = list[str](), list[str](), list[str]()
@@ -195,11 +195,11 @@ def taken_apart(error: KafkaSinkError) -> Message:
             advice.append(sentence)
         else:
             happened.append(sentence)
-    cells = [_plain(" ".join(part)) for part in (happened, data, advice)]
+    cells = [plain(" ".join(part)) for part in (happened, data, advice)]
     return Message(type(error).__name__, cells[0], cells[1], cells[2], often)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """As a cell of a table: nothing in it is Markdown, but that placeholders are code."""
     text = text.strip().rstrip(":").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
     return re.sub(r"'?<([\w\\ .-]+)>'?", lambda match: "`<" + match[1].replace("\\", "") + ">`", text)

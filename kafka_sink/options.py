@@ -718,7 +718,7 @@ REFUSED_PREFIXES: Mapping[str, str] = {
     "kafka.metadata.recovery.": "remove it: nothing here goes by it.",
 }
 
-_BY_KEY = {option.name.lower(): option for option in OPTIONS}
+BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _SPARK_KEYS = frozenset(name.lower() for name in SPARK_OPTIONS)
 _REFUSED_BY_KEY = {name.lower(): name for name in REFUSED}
 
@@ -729,8 +729,8 @@ def option_named(key: str, *, prefix: str = "") -> Option | None:
     Raises UnknownOption, with the nearest known names, or RefusedOption, with what to do instead.
     """
     folded = key.lower()
-    if folded in _BY_KEY:
-        return _BY_KEY[folded]
+    if folded in BY_KEY:
+        return BY_KEY[folded]
     if folded in _SPARK_KEYS and not prefix:
         return None
     if folded in _REFUSED_BY_KEY:
@@ -747,7 +747,7 @@ def option_named(key: str, *, prefix: str = "") -> Option | None:
 def _nearest(folded: str) -> list[str]:
     """Up to two known names: those that look like it, else those that would with the prefix put there or taken away."""
     for attempt in (folded, f"kafka.{folded}", folded.removeprefix("kafka.")):
-        near = difflib.get_close_matches(attempt, _BY_KEY, n=2, cutoff=0.75)
+        near = difflib.get_close_matches(attempt, BY_KEY, n=2, cutoff=0.75)
         if near:
-            return [_BY_KEY[match].name for match in near]
+            return [BY_KEY[match].name for match in near]
     return []

@@ -35,7 +35,7 @@ def page() -> str:
     """The whole page, Markdown."""
     parts = ["# Options", _INTRODUCTION]
     for section in SECTIONS:
-        parts += [f"## {section.title}", section.text, _table(section.options)]
+        parts += [f"## {section.title}", section.text, table(section.options)]
     refused = [*REFUSED.items(), *((f"{prefix}*", instead) for prefix, instead in REFUSED_PREFIXES.items())]
     parts += ["## Refused", _two_columns("Option", "What to do", refused)]
     not_yet = ", ".join(f"`{prefix}*`" for prefix in NOT_YET_PREFIXES)
@@ -45,7 +45,7 @@ def page() -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _table(options: Iterable[Option]) -> str:
+def table(options: Iterable[Option]) -> str:
     rows = (
         f"| `{option.name}` | {_default(option)} | {_cell(option.kind.values)} | {_cell(_meaning(option))} |"
         for option in options

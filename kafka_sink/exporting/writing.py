@@ -88,7 +88,7 @@ def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, 
     if frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
     with active(frame.sparkSession), told_by_spark():
-        return _export(frame.sparkSession, _ready(frame, said, framing, wish), wish, framing.topic, progress)
+        return _export(frame.sparkSession, made_ready(frame, said, framing, wish), wish, framing.topic, progress)
 
 
 def _export(spark: SparkSession, ready: _Ready, wish: Wish, topic: str | None, progress: bool | None) -> Receipt:
@@ -122,7 +122,7 @@ def start_stream(
     if update := _is_update(output_mode):
         wish = replace(wish, options=in_update_mode(wish.options))
     with active(frame.sparkSession), told_by_spark():
-        ready = _ready(frame, said, framing, wish)
+        ready = made_ready(frame, said, framing, wish)
         writer = ready.records.writeStream
         if update:
             writer = each_micro_batch(writer, wish.options).outputMode("update")
@@ -144,7 +144,7 @@ def _is_update(output_mode: str | None) -> bool:
     return mode == "update"
 
 
-def _ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready:
+def made_ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready:
     if wish.order_by and not wish.co_partition:
         raise InvalidArgument(
             argument="order_by", reason="it is the order within a topic's partition: say co_partition=True beside it."

@@ -62,7 +62,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _SIZE_BYTES = 4
 # Every response header begins with the correlation id, in every version.
 _CORRELATION_ID_BYTES = 4
-_CORRELATION_ID_MODULUS = 2**31
+CORRELATION_IDS = 2**31
 _API_VERSIONS_VERSION = 3
 _BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
 
@@ -242,7 +242,7 @@ class Connection:
     ) -> list[Buffer]:
         correlation_id = self._next_correlation_id
         buffers = encode_request(request, version=version, correlation_id=correlation_id, client_id=self._client_id)
-        self._next_correlation_id = (correlation_id + 1) % _CORRELATION_ID_MODULUS
+        self._next_correlation_id = (correlation_id + 1) % CORRELATION_IDS
         entry = _InFlight(correlation_id, version, request, token, expect_response, own)
         self._in_flight.append(entry)
         self._unsent.append(entry)

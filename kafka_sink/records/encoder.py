@@ -120,10 +120,10 @@ class RecordEncoder:
         total = int(record_sizes(body).sum())
         if self._key is None:
             no_key = np.full(len(body), NULL_LENGTH, np.int64)
-            joined = _join(total, (*numbers, no_key, byte_lengths(value)), value, headers)
+            joined = interleaved(total, (*numbers, no_key, byte_lengths(value)), value, headers)
         else:
             key = choose(self._key)
-            joined = _join(total, (*numbers, byte_lengths(key)), key, (byte_lengths(value),), value, headers)
+            joined = interleaved(total, (*numbers, byte_lengths(key)), key, (byte_lengths(value),), value, headers)
         offsets = _offsets(joined)
         return np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]], offsets
 
@@ -141,14 +141,14 @@ def _header_sections(headers: Headers) -> pa.Array:
     """Each row's header count and headers, as a binary or large_binary array of n."""
     total = int(header_sizes(headers).sum())
     key, value = headers.key, headers.value
-    entries = _join(total, (byte_lengths(key),), key, (byte_lengths(value),), value)
+    entries = interleaved(total, (byte_lengths(key),), key, (byte_lengths(value),), value)
     # A row's headers lie side by side already: the row's bounds are its first and last entry's, and no byte
     # moves.
     runs = _binary_array(entries.type, _offsets(entries)[headers.row_offsets], entries.buffers()[2])
-    return _join(total, (np.diff(headers.row_offsets),), runs)
+    return interleaved(total, (np.diff(headers.row_offsets),), runs)
 
 
-def _join(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array:
+def interleaved(total: int, *parts: pa.Array | bytes | tuple[Int64s, ...]) -> pa.Array:
     """The parts of each row joined, nulls as no bytes: binary, or large_binary where that is needed to hold
     `total` bytes or because a part is. Arrow wants all parts of one type."""
     is_large = total > BINARY_BYTES_MAX or any(

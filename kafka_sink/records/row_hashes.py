@@ -158,8 +158,8 @@ def _hashes(blocks: UInt64s, row_offsets: Int64s) -> tuple[UInt64s, UInt64s]:
         low[rows] += chunk_low[chunks]
         high[rows] += chunk_high[chunks] + (low[rows] < chunk_low[chunks])
         full = rows[block_counts[rows] >= (i + 1) * CHUNK_BLOCKS]
-        low[full], high[full] = _stirred(low[full], high[full])
-    return _stirred(low, high)
+        low[full], high[full] = stirred(low[full], high[full])
+    return stirred(low, high)
 
 
 # As many blocks at once as leave numpy's intermediate arrays in the processor's inner caches: twice as quick.
@@ -200,7 +200,7 @@ def _products(a: UInt64s, b: UInt64s) -> tuple[UInt64s, UInt64s]:
     return a * b, a_high * b_high + (across >> HALF) + (other >> HALF)
 
 
-def _stirred(low: UInt64s, high: UInt64s) -> tuple[UInt64s, UInt64s]:
+def stirred(low: UInt64s, high: UInt64s) -> tuple[UInt64s, UInt64s]:
     low = low + high
     high = high + low
     low, high = _avalanche(low), _avalanche(high)

@@ -62,12 +62,12 @@ def serialized(
     asked = Registry.of(registry)
     if schema is not None and asked.uses_latest:
         raise ValueError("schema and use.latest.version=true are two schemas: leave out one of them")
-    fields = _fields(frame, columns)
+    fields = fields_of(frame, columns)
     names = functools.partial(subject_name, subject, topic, is_key=is_key)
     if isinstance(schema, str) and depth_of(schema) > MAX_DEPTH:
         raise SchemaUnreadable(form=form, reason=f"it is nested more than {MAX_DEPTH} levels deep")
     try:
-        encoding, schema_id = _pinned(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
+        encoding, schema_id = pinned_schema(FORMS[form], fields, record_name(topic, is_key), asked, names, schema)
     except RecursionError:
         raise SchemaUnreadable(form=form, reason="it is nested too deep to be read, or refers to itself") from None
     # A name with a dot in it is a column's, not a path.
@@ -77,7 +77,7 @@ def serialized(
     return column
 
 
-def _pinned(
+def pinned_schema(
     form: Any, fields: StructType, name: str, registry: Registry, subject_of: Any, schema: Any
 ) -> tuple[Any, int]:
     """The encoding and the id of its schema, which is looked at before it is registered."""
@@ -96,7 +96,7 @@ def _pinned(
     return encoding, registry.schema_id(subject_of(encoding.name), whole)
 
 
-def _fields(frame: DataFrame, columns: Sequence[str]) -> StructType:
+def fields_of(frame: DataFrame, columns: Sequence[str]) -> StructType:
     if isinstance(columns, str) or not columns:
         raise ValueError("columns are the names of one or more columns")
     schema = frame.schema

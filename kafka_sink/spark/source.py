@@ -122,19 +122,19 @@ def source_with(
 
 
 # What `register` gave each session. Spark tells nobody what stands behind a format's name.
-_registered: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDictionary()
+REGISTERED: WeakKeyDictionary[SparkSession, type[KafkaDataSource]] = WeakKeyDictionary()
 
 
 def register_source(spark: SparkSession, source: type[KafkaDataSource]) -> None:
     """Makes `format("pykafka")` of `spark` mean `source`."""
     spark.dataSource.register(source)
-    _registered[spark] = source
+    REGISTERED[spark] = source
 
 
 def source_of(spark: SparkSession) -> type[KafkaDataSource] | None:
     """What `format("pykafka")` of `spark` means; None where that is not known, since this process registered one for
     another session: Spark copies sessions (foreachBatch) with all that is registered."""
-    return _registered.get(spark, None if _registered else KafkaDataSource)
+    return REGISTERED.get(spark, None if REGISTERED else KafkaDataSource)
 
 
 def pickled(token: Callable[[], tuple[str, float]] | None) -> Secret | None:

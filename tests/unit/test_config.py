@@ -434,7 +434,7 @@ def test_a_token_endpoint_is_asked_with_the_truststore_whatever_the_brokers_are(
 def test_what_protects_less_than_it_could_is_logged_once(
     options: dict[str, str], says: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config_module, "_cautioned", set())
+    monkeypatch.setattr(config_module, "CAUTIONED", set())
     for _ in range(3):
         warn_of_given(given_options(options))
         warn_once(sink_config(options).producer.security)

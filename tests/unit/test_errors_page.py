@@ -41,15 +41,15 @@ def test_every_error_has_a_row_with_all_three_answers(cls: type[KafkaSinkError])
 @pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
 def test_a_message_is_taken_apart_and_nothing_of_it_is_lost(cls: type[KafkaSinkError]) -> None:
     message = taken_apart(example(cls))
-    often = dict(errors_page._OFTEN).get(message.often, "")
-    parts = " ".join((message.happened, message.data, message.advice, errors_page._plain(often)))
-    whole = errors_page._plain(str(example(cls)))
+    often = dict(errors_page.OFTEN).get(message.often, "")
+    parts = " ".join((message.happened, message.data, message.advice, errors_page.plain(often)))
+    whole = errors_page.plain(str(example(cls)))
     assert sorted(parts.replace(":", "").split()) == sorted(whole.replace(":", "").split())
 
 
 def test_what_to_do_is_added_only_where_a_message_does_not_say_it() -> None:
     silent = {cls.__name__ for cls in RAISED if not taken_apart(example(cls)).advice}
-    assert silent == set(errors_page._DO)
+    assert silent == set(errors_page.TO_DO)
 
 
 def test_the_data_is_spoken_of_in_the_column_for_it() -> None:

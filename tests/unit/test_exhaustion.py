@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import os
 import socket
 from pathlib import Path
@@ -139,11 +140,11 @@ def test_a_certificate_that_cannot_be_opened_for_want_of_files_is_no_wrong_optio
 def test_a_token_is_not_asked_for_again_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def post(endpoint: TokenEndpoint) -> Any:
-        asked.append(endpoint)
+    def connect(connection: http.client.HTTPConnection) -> None:
+        asked.append(connection)
         raise NO_FILE
 
-    monkeypatch.setattr(TokenEndpoint, "_post", post)
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect)
     endpoint = TokenEndpoint(
         url="http://h/t", client_id="id", client_secret="s", scope=None, header_urlencode=False, contexts=None
     )

@@ -292,7 +292,7 @@ def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
     """From the text to the writer that Spark pickles, in an option and in the conf, for an option that is one today."""
     secretive = replace(named("kafka.client.id"), redact=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(options._BY_KEY, "kafka.client.id", secretive)  # type: ignore[attr-defined]
+        patch.setitem(options.BY_KEY, "kafka.client.id", secretive)  # type: ignore[attr-defined]
         for config in (
             sink_config({**SERVERS, "kafka.client.id": secret}),
             sink_config(SERVERS, {"spark.pykafka.kafka.client.id": secret}),

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import types as spark_types
 
 from certificates import Authority
-from kafka_sink import errors
+from kafka_sink import client, errors
 from kafka_sink.client import lease
 from kafka_sink.clock import monotonic_ms
 from kafka_sink.command_line import assignment
@@ -32,6 +32,7 @@ from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.jaas import MODULES
 from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.monitoring.receipts import ReceiptTotals
+from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.options import OPTIONS, REFUSED, Secret
 from kafka_sink.protocol.requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_sink.redaction import reason_for, redacted
@@ -154,7 +155,14 @@ PEERS: dict[str, tuple[Behaviour, dict[str, str], type[KafkaSinkError]]] = {
 
 
 @pytest.mark.parametrize("which", PEERS)
-def test_no_peer_makes_the_sink_show_a_secret(which: str) -> None:
+def test_no_peer_makes_the_sink_show_a_secret(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks: list[NetworkClient] = []
+
+    def connect(*given: Any, **settings: Any) -> NetworkClient:
+        networks.append(NetworkClient(*given, **settings))
+        return networks[-1]
+
+    monkeypatch.setattr(client, "NetworkClient", connect)
     behaviour, options, kind = PEERS[which]
     with peer(behaviour) as port, pytest.raises(kind) as failure:
         servers = {**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}"}
@@ -162,7 +170,7 @@ def test_no_peer_makes_the_sink_show_a_secret(which: str) -> None:
         with lease(config) as producer:
             producer.await_topics(frozenset({"t"}), (), monotonic_ms())
     assert CANARY not in seen_in(failure.value)
-    assert CANARY not in repr(producer.metrics.snapshot(0)) + producer._network.last_error
+    assert CANARY not in repr(producer.metrics.snapshot(0)) + networks[0].last_error
     assert CANARY not in repr(config)
 
 

@@ -61,14 +61,15 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_that_has_no_more_of_something(
     java: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, what: str
 ) -> None:
-    def start(kafka: LocalKafka, nodes: object) -> None:
+    def start(*command: object, **settings: object) -> None:
         raise error
 
-    monkeypatch.setattr(LocalKafka, "_start_brokers", start)
+    monkeypatch.setattr(cluster, "LeashedProcess", start)
     kafka = LocalKafka()
     with pytest.raises(HostExhausted, match=f"no more {what}: .* Raise that limit"), kafka:
         pass
-    assert kafka._dir is None
+    with pytest.raises(LocalKafkaError, match="is not open"):
+        print(kafka.dir)
 
 
 def test_a_broker_that_dies(java: Any, tmp_path: Path) -> None:
@@ -216,9 +217,11 @@ def opened_without_brokers(java: Any, tmp_path: Path) -> LocalKafka:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_folder_that_others_write_into_is_refused(mode: int, tmp_path: Path) -> None:
+def test_a_folder_that_others_write_into_is_refused(java: Any, mode: int, tmp_path: Path) -> None:
     tmp_path.chmod(mode)
     with pytest.raises(DirectoryUnusable, match="other users can write into it"):
-        cluster._check_private(tmp_path)
+        LocalKafka(dir=tmp_path).__enter__()
     tmp_path.chmod(0o755)
-    cluster._check_private(tmp_path)
+    java.will("kafka.Kafka", dies(""))
+    with pytest.raises(BrokerStartFailed):
+        LocalKafka(dir=tmp_path).__enter__()

@@ -76,9 +76,11 @@ def test_ctrl_c_does_not_reach_it() -> None:
 
 
 def test_the_end_of_one_that_ignores_sigterm() -> None:
-    process = LeashedProcess([sys.executable, "-c", IGNORE_SIGTERM], grace_seconds=0.3, stdout=subprocess.PIPE)
-    assert process._leash.stdout is not None
-    process._leash.stdout.readline()
+    begun, its_stdout = os.pipe()
+    process = LeashedProcess([sys.executable, "-c", IGNORE_SIGTERM], grace_seconds=0.3, stdout=its_stdout)
+    os.close(its_stdout)
+    with open(begun, "rb") as lines:
+        lines.readline()
     process.end()
     assert process.returncode == 128 + signal.SIGKILL
 
@@ -133,7 +135,7 @@ def test_it_survives_the_thread_that_started_it() -> None:
     (process,) = started
     try:
         with pytest.raises(subprocess.TimeoutExpired):  # a signal at the thread's end would come at once
-            process._leash.wait(0.3)
+            process.communicate(None, 0.3)
     finally:
         process.end()
 

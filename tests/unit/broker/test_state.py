@@ -127,22 +127,25 @@ def test_a_pid_that_went_to_another_process_is_not_taken_for_ours(tmp_path: Path
 
 WAYS = [
     pytest.param(
-        state._start_time_from_proc,
-        marks=pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here"),
+        True, marks=pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here"), id="proc"
     ),
-    pytest.param(state._start_time_from_ps, marks=pytest.mark.skipif(shutil.which("ps") is None, reason="no ps here")),
+    pytest.param(False, marks=pytest.mark.skipif(shutil.which("ps") is None, reason="no ps here"), id="ps"),
 ]
 
 
-@pytest.mark.parametrize("start_time", WAYS)
-def test_an_ended_process_has_no_start_time_even_as_a_zombie(start_time: object) -> None:
-    assert callable(start_time)
+@pytest.mark.parametrize("by_proc", WAYS)
+def test_an_ended_process_has_no_start_time_even_as_a_zombie(by_proc: bool) -> None:
+    def identify(pid: int) -> state.ProcessIdentity | None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os.path, "exists", lambda path: by_proc)
+            return state.identify(pid)
+
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        assert start_time(child.pid) == start_time(child.pid) is not None
+        assert identify(child.pid) == identify(child.pid) is not None
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, not reaped: a zombie
-        assert start_time(child.pid) is None
-    assert start_time(child.pid) is None
+        assert identify(child.pid) is None
+    assert identify(child.pid) is None
 
 
 def test_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:

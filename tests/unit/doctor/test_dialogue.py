@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import secrets
 import socket
 import threading
 import time
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kafka_sink import security
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
@@ -127,15 +127,18 @@ def test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one(
 
 def test_an_answer_that_comes_a_byte_at_a_time_is_none() -> None:
     """To a question behind those that open the connection."""
+    broker_end: list[socket.socket] = []
 
-    with peer(advertises("kafka-7", 9092)) as port:
+    def keeps_talking(sock: socket.socket) -> None:
+        broker_end.append(sock.dup())
+        advertises("kafka-7", 9092)(sock)
+
+    with peer(keeps_talking) as port:
         _, opened = dial("127.0.0.1", port, config())
         assert opened is not None
-        ours, theirs = socket.socketpair()
-        opened._sock.close()
-        opened._sock = ours
-        with theirs:
-            threading.Thread(target=quiet(drips(b"\0\1\0\0", b"\0")), args=(theirs,), daemon=True).start()
+        (dripping,) = broker_end
+        with dripping:
+            threading.Thread(target=quiet(drips(b"\0\1\0\0", b"\0")), args=(dripping,), daemon=True).start()
             started = time.monotonic()
             with pytest.raises(NoAnswer, match="no answer to Metadata: within"):
                 opened.ask(MetadataRequest((), False))
@@ -146,7 +149,7 @@ def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch)
     """A broker may ask SCRAM for a million."""
     over = threading.Event()
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *of: over.wait(30) and bytes(32))
-    monkeypatch.setattr(security, "_nonce", lambda: "nonce")
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda size: "nonce")
     challenge = b"r=noncemore,s=c2FsdA==,i=1000000"
     asks: list[tuple[Request, Any]] = [
         (SaslHandshakeRequest("SCRAM-SHA-256"), {"mechanisms": ["SCRAM-SHA-256"]}),

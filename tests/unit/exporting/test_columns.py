@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,14 +23,26 @@ class Cast:
     def cast(self, into: str) -> Cast:
         return Cast(into)
 
+    def alias(self, name: str) -> Cast:
+        return self
 
-CAST: Any = Cast()
+
+@pytest.fixture
+def record_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """The record's columns, of a DataFrame whose columns x and value are of this type."""
+    monkeypatch.setattr(columns.F, "col", lambda name: Cast())
+
+    def record(spark_type: spark_types.DataType, **said: Any) -> dict[str, Any]:
+        schema = {f"{columns.STAGED}{name}": SimpleNamespace(dataType=spark_type) for name in (*said, "value")}
+        frame: Any = SimpleNamespace(columns=["x", "value"], select=lambda *of: SimpleNamespace(schema=schema))
+        return dict(columns.staged(frame, Said(value="value", **said), Framing(topic="t"))[1])
+
+    return record
 
 
 @pytest.mark.parametrize("name", ["ByteType", "ShortType", "IntegerType", "NullType"])
-def test_a_partition_is_an_int(name: str) -> None:
-    made: Any = columns._partition(CAST, getattr(spark_types, name)())
-    assert made.into == "int"
+def test_a_partition_is_an_int(record_of: Callable[..., dict[str, Any]], name: str) -> None:
+    assert record_of(getattr(spark_types, name)(), partition="x")["partition"].into == "int"
 
 
 @pytest.mark.parametrize(
@@ -38,23 +52,28 @@ def test_a_partition_is_an_int(name: str) -> None:
         spark_types.BooleanType(), spark_types.DateType(), spark_types.TimestampType(), spark_types.BinaryType(),
     ],
 )  # fmt: skip
-def test_of_nothing_else_is_a_partition_made(spark_type: spark_types.DataType) -> None:
+def test_of_nothing_else_is_a_partition_made(
+    record_of: Callable[..., dict[str, Any]], spark_type: spark_types.DataType
+) -> None:
     with pytest.raises(ColumnTypeMismatch, match="'partition' is") as failure:
-        columns._partition(CAST, spark_type)
+        record_of(spark_type, partition="x")
     assert failure.value.found == spark_type.simpleString()
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(38, 0), (9, 2), (38, 6)])
-def test_a_decimal_whose_text_is_one_everywhere_becomes_it(precision: int, scale: int) -> None:
-    made: Any = columns._bytes(CAST, spark_types.DecimalType(precision, scale), "key")
-    assert made.into == "string"
+def test_a_decimal_whose_text_is_one_everywhere_becomes_it(
+    record_of: Callable[..., dict[str, Any]], precision: int, scale: int
+) -> None:
+    assert record_of(spark_types.DecimalType(precision, scale), key="x")["key"].into == "string"
 
 
 @pytest.mark.parametrize("scale", [7, 18, -2])
-def test_a_decimal_whose_text_depends_on_ansi_is_for_the_user_to_cast(scale: int) -> None:
+def test_a_decimal_whose_text_depends_on_ansi_is_for_the_user_to_cast(
+    record_of: Callable[..., dict[str, Any]], scale: int
+) -> None:
     """0.0000001 with it, 1E-7 without: another partition of the same key."""
     with pytest.raises(ColumnTypeMismatch, match=r"at most 6 decimal places.*cast"):
-        columns._bytes(CAST, spark_types.DecimalType(38, scale), "key")
+        record_of(spark_types.DecimalType(38, scale), key="x")
 
 
 def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,11 +81,14 @@ def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> N
 
     def to_json(whole: object, options: dict[str, str] | None = None) -> object:
         told.update(options or {})
-        return whole
+        return Cast()
 
     monkeypatch.setattr(columns.F, "to_json", to_json)
     monkeypatch.setattr(columns.F, "struct", lambda *names: names)
-    frame: Any = None
-    columns._raw(frame, Said(value="json"), Framing(topic="t"))
+    monkeypatch.setattr(columns.F, "col", lambda name: Cast())
+    frame: Any = SimpleNamespace(columns=["x"], select=lambda *of: SimpleNamespace(schema={
+        f"{columns.STAGED}value": SimpleNamespace(dataType=spark_types.StringType())
+    }))  # fmt: skip
+    columns.staged(frame, Said(value="json"), Framing(topic="t"))
     assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
     assert "timeZone" not in told, "the session's"

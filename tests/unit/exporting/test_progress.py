@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 from pyspark import Accumulator
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 from kafka_sink import Interceptor
 from kafka_sink.exporting import progress
 from kafka_sink.exporting.progress import is_looked_at, watched
+from kafka_sink.monitoring import bar
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
@@ -40,8 +43,7 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_registered", {})
-    monkeypatch.setattr(progress, "_free", [])
+    monkeypatch.setattr(source, "REGISTERED", {})
 
 
 def format_of(session: Any, *, wanted: bool | None = True, is_remote: bool = False) -> str:
@@ -65,13 +67,21 @@ def test_a_bar_stands_behind_the_users_interceptors_in_a_format_of_its_own() -> 
     assert users.interceptors == (mask,)
 
 
-def test_many_exports_have_one_format_and_one_accumulator() -> None:
+def test_many_exports_have_one_format_and_one_accumulator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither can be taken back: of each call they would be a leak."""
+    bars: list[ref[bar.ExportBar]] = []
+
+    class Known(bar.ExportBar):
+        def __enter__(self) -> bar.ExportBar:
+            bars.append(ref(self))
+            return super().__enter__()
+
+    monkeypatch.setattr(bar, "ExportBar", Known)
     session: Any = Session()
     assert len({format_of(session) for _ in range(50)}) == 1
     assert (len(session.registered), session.sparkContext.made) == (1, 1)
-    (form,) = progress._free
-    assert form.tally._param.on_sum is None, "the accumulator outlives the bar"
+    gc.collect()
+    assert [one() for one in bars] == [None] * 50, "the accumulator outlives the bar"
 
 
 def test_exports_at_one_time_are_told_apart_and_leave_as_many() -> None:
@@ -91,7 +101,6 @@ def test_copies_of_a_session_register_one_name_again() -> None:
     batches: list[Any] = [Session(context) for _ in range(20)]
     assert len({format_of(batch) for batch in batches}) == 1
     assert context.made == 1 and all(len(batch.registered) == 1 for batch in batches)
-    assert len(progress._free) == 1
 
 
 def test_what_is_registered_later_takes_the_place_of_what_was() -> None:

@@ -64,7 +64,7 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         )
         records = SimpleNamespace(write=Writer(path, after))
         ready = SimpleNamespace(records=records, config=config, is_remote=False)
-        monkeypatch.setattr(writing, "_ready", lambda *args: ready)
+        monkeypatch.setattr(writing, "made_ready", lambda *args: ready)
         monkeypatch.setattr(writing, "watched", unwatched)
         monkeypatch.setattr(writing, "active", lambda spark: nullcontext())
         frame: Any = SimpleNamespace(isStreaming=False, sparkSession=None)

@@ -7,6 +7,7 @@ import pickle
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
@@ -16,8 +17,12 @@ from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 RECEIPTS = (PartitionReceipt("t", 0, 2, 3, 4, 1, 500_000), PartitionReceipt("t", 1, 1, None, None, 1, 700_000))
 
 
-def make_bar(shown: io.StringIO, **of_tqdm: Any) -> ExportBar:
+def make_bar(shown: io.StringIO, params: list[Any] | None = None, **of_tqdm: Any) -> ExportBar:
+    """`params`: gets that of its accumulator."""
+
     def accumulator(value: Any, param: Any) -> Accumulator[Any]:
+        if params is not None:
+            params.append(param)
         return Accumulator(0, value, param)
 
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(accumulator=accumulator))
@@ -45,10 +50,12 @@ def test_without_a_total_it_counts() -> None:
 
 def test_a_task_has_its_copy_and_no_bar() -> None:
     shown = io.StringIO()
-    with make_bar(shown, total=6) as bar:
+    params: list[Any] = []
+    with make_bar(shown, params, total=6) as bar:
         before = shown.getvalue()
         of_task = pickle.loads(pickle.dumps(bar))
-        assert of_task._bar is None
-        param = pickle.loads(pickle.dumps(bar._tally._sum.accum_param))
+        with pytest.raises(AssertionError, match="tasks have no bar"):
+            of_task.__exit__(None, None, None)
+        param = pickle.loads(pickle.dumps(params[0]))
         param.addInPlace({}, {TopicPartition("t", 0): RECEIPTS[0]})
         assert shown.getvalue() == before

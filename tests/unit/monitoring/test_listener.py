@@ -35,8 +35,16 @@ def accumulator(value: Any, param: Any) -> Accumulator[Any]:
     return Accumulator(0, value, param)
 
 
-def make_tally() -> StreamTally:
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(accumulator=accumulator))
+def make_tally(accumulators: list[Accumulator[Any]] | None = None) -> StreamTally:
+    """`accumulators`: gets its own."""
+
+    def made(value: Any, param: Any) -> Accumulator[Any]:
+        one = accumulator(value, param)
+        if accumulators is not None:
+            accumulators.append(one)
+        return one
+
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(accumulator=made))
     return StreamTally(spark)
 
 
@@ -74,17 +82,19 @@ def test_tasks_of_a_micro_batch_add_up_by_topic(in_task: dict[str, str]) -> None
 
 
 def test_a_failed_task_and_a_batch_write_count_for_no_micro_batch(in_task: dict[str, str]) -> None:
-    tally = make_tally()
+    accumulators: list[Accumulator[Any]] = []
+    tally = make_tally(accumulators)
     tally.on_acknowledgement((), ProducerClosed(reason="of a test"))
     del in_task["streaming.sql.batchId"]
     tally.on_acknowledgement(RECEIPTS, None)
-    assert tally._recent.value == {}
+    assert [one.value for one in accumulators] == [{}]
 
 
 def test_outside_of_a_task_nothing_is_counted() -> None:
-    tally = make_tally()
+    accumulators: list[Accumulator[Any]] = []
+    tally = make_tally(accumulators)
     tally.on_acknowledgement(RECEIPTS, None)
-    assert tally._recent.value == {}
+    assert [one.value for one in accumulators] == [{}]
 
 
 def test_only_the_last_micro_batches_are_kept_and_a_sum_is_a_new_value() -> None:
@@ -148,9 +158,11 @@ def test_who_asks_is_told_that_a_query_runs_and_has_no_rows() -> None:
     watching.onQueryProgress(event(rows=0))
     watching.onQueryProgress(event())
     watching.onQueryTerminated(SimpleNamespace(id="query", exception=None))  # type: ignore[arg-type]
-    assert watching._names == {}
+    # Its name is forgotten.
+    watching.onQueryIdle(idle)
     assert idling.told == [
         ("query", "idle", 12.5), ("orders", "idle", 12.5), ("orders", "idle", 12.5), ("orders", "micro-batch"),
+        ("query", "idle", 12.5),
     ]  # fmt: skip
     assert len(told) == 1
 
@@ -175,8 +187,11 @@ def test_one_that_cannot_be_told_keeps_the_others_from_nothing(caplog: pytest.Lo
     assert "Away was not told of micro-batch 7: nobody there" in caplog.text
 
 
-def test_without_watchers_it_prints_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_watchers_it_prints_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     ProgressListener(make_tally(), ProgressLine(file)).onQueryProgress(event())
     assert file.getvalue().startswith("orders #7: 8 rows in") and file.getvalue().endswith("\n")
-    assert isinstance(ProgressListener(make_tally())._watchers[0], listener.ProgressLine)
+    again = io.StringIO()
+    monkeypatch.setattr(listener, "ProgressLine", lambda: ProgressLine(again))
+    ProgressListener(make_tally()).onQueryProgress(event())
+    assert again.getvalue() == file.getvalue()

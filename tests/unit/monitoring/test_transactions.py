@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from threading import Event
 
@@ -100,10 +101,11 @@ def test_it_asks_until_it_is_stopped_and_one_that_is_away_keeps_nobody(
     kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     has_open(kafka, {"a.0": 9_000}, {})
-    away, told = Told(2, raises=True), Told(2)
-    with TransactionWatch(OPTIONS, away, told, every_s=0.001) as watch:
+    away, told, threads = Told(2, raises=True), Told(2), set(threading.enumerate())
+    with TransactionWatch(OPTIONS, away, told, every_s=0.001):
         assert told.enough.wait(10)
-    assert not watch._thread.is_alive()
+        assert len(set(threading.enumerate()) - threads) == 1
+    assert set(threading.enumerate()) <= threads
     assert [each.by_sink for each in told.found[:2]] == [{"a": OpenOfSink(1, 1.0)}, {}]
     assert "Told was not told of open transactions: nobody there" in caplog.text
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_sink.errors import ProtocolError, SaslRefused
+from kafka_sink.protocol import connection as connection_module
 from kafka_sink.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
 from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
@@ -75,18 +76,22 @@ def authentication() -> Authentication:
     return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
 
 
-def securing() -> Connection:
+def securing(*, identify: bool = False) -> Connection:
     connection = Connection(
-        client_id="me", software=ApiVersionsRequest("test", "1"), max_frame_bytes=1000, authentication=authentication()
+        client_id="me",
+        software=ApiVersionsRequest("test", "1"),
+        max_frame_bytes=1000,
+        authentication=authentication(),
+        identify=identify,
     )
     connection.start()
     connection.sent()
     return connection
 
 
-def authenticating() -> Connection:
+def authenticating(*, identify: bool = False) -> Connection:
     """Its SaslHandshake, with correlation id 1, is sent."""
-    connection = securing()
+    connection = securing(identify=identify)
     connection.receive(versions_answer(sasl=True))
     assert connection.next_answer() is None
     assert connection.own_request()
@@ -204,8 +209,7 @@ def negotiating_to_identify() -> Connection:
 
 
 def authenticating_to_identify() -> Connection:
-    connection = authenticating()
-    connection._identify = True
+    connection = authenticating(identify=True)
     connection.ranges = {**connection.ranges, 3: (0, 12)}
     return connection
 
@@ -625,10 +629,12 @@ class TestTheEnd:
         assert connection.oldest_token == "old"
 
 
-def test_correlation_ids_wrap() -> None:
+def test_correlation_ids_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connection_module.CORRELATION_IDS == 2**31
+    monkeypatch.setattr(connection_module, "CORRELATION_IDS", 2)
+    # ApiVersions had 0.
     connection = opened()
-    connection._next_correlation_id = 2**31 - 1
     send(connection, "last")
     send(connection, "first")
-    connection.receive(init_answer(2**31 - 1, 1) + init_answer(0, 2))
+    connection.receive(init_answer(1, 1) + init_answer(0, 2))
     assert [answer.token for answer in answers(connection)] == ["last", "first"]

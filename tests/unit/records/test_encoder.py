@@ -119,7 +119,7 @@ def test_a_header_count_of_two_bytes() -> None:
 def test_offsets_are_of_64_bits_where_32_do_not_reach(
     total: int, part_type: pa.DataType, expected: pa.DataType
 ) -> None:
-    joined = encoder._join(total, (int64s([0]),), pa.array([b"v"], part_type), b"\0")
+    joined = encoder.interleaved(total, (int64s([0]),), pa.array([b"v"], part_type), b"\0")
     assert joined.type == expected
     assert joined.to_pylist() == [b"\0v\0"]
 

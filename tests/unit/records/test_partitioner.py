@@ -17,6 +17,7 @@ from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from kafka_sink.errors import PartitionOutOfRange
 from kafka_sink.records.columns import RecordColumns
+from kafka_sink.records.kernel import KERNEL
 from kafka_sink.records.partitioner import (
     PARTITIONERS,
     Int32s,
@@ -267,7 +268,7 @@ def test_keys_are_ignored(partitioner: str, kind: type) -> None:
     spreaders = [rule.spreader(batch_size=1000, rng=random.Random(5)) for _ in range(2)]
     assert isinstance(spreaders[0], kind)
     keyed = columns_of(key=pa.array([b"k", b"k", None] * 40), value=pa.array([b"v" * 100] * 120))
-    sizes = RowPartitioner(keyed, rule)._row_sizes
+    sizes = KERNEL.payload_sizes(keyed)
     partitions = assign(keyed, partition_count=6, partitioner=partitioner, spreader=spreaders[0])
     assert partitions.tolist() == spreaders[1].assign(sizes, partition_count=6, available=range(6)).tolist()
     assert len(set(partitions.tolist())) > 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import FALLBACK, Kernel, compiled_kernel
-from kafka_sink.records.row_hashes import KEYS, _stirred
+from kafka_sink.records.row_hashes import KEYS, stirred
 from whole_rows import ROW_TYPES, TEXTS, RowTypes, WholeRow, arrow_batch, whole_rows
 
 try:
@@ -96,7 +96,7 @@ def test_the_keys_are_split_mix_64s_from_seed_0() -> None:
 def test_stirring_is_how_murmur3_ends(seed: int) -> None:
     """Of no bytes murmur3 does nothing else, with its seed for both words."""
     expected = mmh3.hash128(b"", seed, x64arch=True)
-    low, high = _stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
+    low, high = stirred(np.array([seed], np.uint64), np.array([seed], np.uint64))
     assert (int(high[0]) << 64) + int(low[0]) == expected == stir(seed * WORD + seed)
 
 

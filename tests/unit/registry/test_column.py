@@ -48,7 +48,7 @@ def pinned(
 ) -> tuple[Any, int]:
     names = functools.partial(subject_name, subject, "orders", is_key=is_key)
     name = record_name("orders", is_key)
-    return column._pinned(column.FORMS[form], columns, name, Registry.of(registry), names, schema)
+    return column.pinned_schema(column.FORMS[form], columns, name, Registry.of(registry), names, schema)
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_columns_are_there_and_once(frame: T.StructType, columns: list[str], err
 
 
 def test_columns_are_taken_in_the_order_they_are_named_in() -> None:
-    assert column._fields(frame_of(ID_AND_NAME), ["name", "id"]).names == ["name", "id"]
+    assert column.fields_of(frame_of(ID_AND_NAME), ["name", "id"]).names == ["name", "id"]

@@ -155,7 +155,7 @@ def test_without_interceptors_spark_gets_the_class_that_it_would_find_itself() -
 
 
 def test_what_a_sessions_format_means_is_known_or_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_registered", {})
+    monkeypatch.setattr(source, "REGISTERED", {})
 
     class Session:
         dataSource = SimpleNamespace(register=lambda registered: None)
