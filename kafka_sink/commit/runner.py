@@ -31,7 +31,7 @@ def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
     try:
         effects = next(steps)
         while True:
-            effects = steps.send(_answers(client, effects))
+            effects = steps.send(answer_all(client, effects))
     except StopIteration as ended:
         result: Result = ended.value
         return result
@@ -39,7 +39,7 @@ def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
         steps.close()
 
 
-def _answers(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
+def answer_all(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
     """In the order of `effects`. Those to coordinators go out together, and with the first of the others."""
     to_coordinators = [effect for effect in effects if isinstance(effect, ToCoordinator)]
     begun = client.begin_all([(each.kind, each.key, each.request) for each in to_coordinators])

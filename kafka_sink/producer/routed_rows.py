@@ -44,9 +44,9 @@ class RoutedRows:
         self.encoder = kernel.encoder(columns, order)
         sizes = self.encoder.payload_sizes
         self.largest_bytes = lone_batch_size(int(sizes.max())) if sizes.size else 0
-        # In the order of the Arrow batch.
         self._order = order
-        self._destination = destination
+        # In the order of the Arrow batch.
+        self.destination = destination
         self._timestamp_ms = columns.timestamp_ms
 
     def timestamp_ms(self, rows: Int64s) -> Int64s:
@@ -68,7 +68,7 @@ class RoutedRows:
     def largest(self) -> tuple[TopicPartition, int] | None:
         """The row that takes most bytes as a batch of its own: where it goes and how many; None without rows."""
         sizes = self.encoder.payload_sizes
-        return (self.destinations[self._destination[sizes.argmax()]], self.largest_bytes) if sizes.size else None
+        return (self.destinations[self.destination[sizes.argmax()]], self.largest_bytes) if sizes.size else None
 
     def needed_bytes(self, buffer_bytes: int) -> int:
         """The smallest buffer that would take the next row of the first destination that waits."""

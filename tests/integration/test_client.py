@@ -23,6 +23,7 @@ from kafka_sink.producer import sender
 from kafka_sink.producer.batch_split import split
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt
+from live_producers import watch_cores
 from read_back import read_topic
 from waiting import wait_until
 
@@ -185,11 +186,11 @@ def test_rows_under_way_when_a_producer_closes_fail_with_it(kafka: LocalKafka, t
 def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_fit(
     kafka: LocalKafka, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    name, count = topic(1, config={"max.message.bytes": "20000"}), 30_000
+    name, count, cores = topic(1, config={"max.message.bytes": "20000"}), 30_000, watch_cores(monkeypatch)
     split_counts: list[int] = []
     monkeypatch.setattr(sender, "split", lambda batch, **options: _counted(split_counts, split(batch, **options)))
     noise = [b"%08d" % n + random.Random(n).randbytes(50).hex().encode() for n in range(2 * count)]
-    with lease(config(kafka, compression_type=compression, batch_size=1024 * 1024)) as producer:
+    with lease(config(kafka, client_id="split", compression_type=compression, batch_size=1024 * 1024)) as producer:
         write = producer.begin(topic=name)
         write.append(rows(noise[:count]))
         (receipt,) = write.finish()
@@ -205,7 +206,7 @@ def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_f
     got = read(kafka, name)[0]
     assert [record.value for record in got] == noise
     assert (receipt.record_count, receipt.last_offset) == (count, 2 * count - 1)
-    assert producer._accumulator.pool.available_bytes == producer.config.buffer_memory
+    assert cores[-1].accumulator.pool.available_bytes == producer.config.buffer_memory
 
 
 def _counted(counts: list[int], parts: list[ProducerBatch]) -> list[ProducerBatch]:
@@ -271,7 +272,10 @@ def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: Lo
     assert_each_number_once_in_order(read(own_kafka, "t"), count)
 
 
-def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(own_kafka: LocalKafka) -> None:
+def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(
+    own_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores = watch_cores(monkeypatch)
     own_kafka.create_topic("t", 1)
     settings = config(
         own_kafka,
@@ -294,7 +298,7 @@ def test_a_broker_that_stays_away_is_an_error_in_time_and_memory_stays_bounded(o
             writes[0].append(numbered(0, 30_000, size=100))
         assert 1.4 < time.monotonic() - started < 3.5
         assert "kafka.buffer.memory" in str(full.value)
-        assert producer._accumulator.pool.available_bytes >= 0
+        assert cores[0].accumulator.pool.available_bytes >= 0
         with pytest.raises(DeliveryTimeout) as late:
             writes[1].append(numbered(0, 30_000, size=100))
             writes[1].finish()

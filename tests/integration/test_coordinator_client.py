@@ -37,6 +37,7 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from one_broker import ask_broker
 from waiting import wait_until
 
 DEADLINE_S = 60
@@ -156,8 +157,9 @@ def produce(
     partition = ProducePartition(topic, 0, None, bytes(batch.build()))
     request = ProduceRequest(-1, 30_000, (partition,), transactional_id)
     deadline = time.monotonic() + DEADLINE_S
+    tries = itertools.count()
     while True:
-        response = client._ask_any(request, client._deadline_ms())
+        response = ask_broker(client.config, request, next(tries))
         assert isinstance(response, ProduceResponse)
         code = response.partitions[0].error_code
         # A topic that was made a moment ago; the markers of the transaction before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,12 +76,7 @@ def test_a_decision_of_several_groups_is_deleted_whole(
     cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("long", 1)
-    made = exactly_once._sink
-
-    def sink_of_short_texts(*given: Any, **more: Any) -> Sink:
-        return replace(made(*given, **more), metadata_max_characters=120)
-
-    monkeypatch.setattr(exactly_once, "_sink", sink_of_short_texts)
+    monkeypatch.setattr(exactly_once, "Sink", partial(Sink, metadata_max_characters=120))
     write_batch(options(cluster, "long", transactionalIdPrefix="long"), ROWS)
     assert groups(cluster, "long.") == []
     assert read(cluster, "long") == ONCE

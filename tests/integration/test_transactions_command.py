@@ -47,6 +47,7 @@ from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
 from kafka_sink.spark.exactly_once import make_plan
+from one_broker import ask_broker
 from waiting import wait_until
 
 OLD = "3.9.2"
@@ -137,7 +138,7 @@ class Query:
         partition = ProducePartition(self.name, number, None, bytes(batch.build()))
         # A version of the request that adds no partition.
         request = ProduceRequest(-1, 30_000, (partition,), self.sink.names.slot(slot.slot), transaction_version=1)
-        response = self.client._ask_any(request, self.client._deadline_ms())
+        response = ask_broker(self.client.config, request)
         assert isinstance(response, ProduceResponse)
         assert [result.error_code for result in response.partitions] == [0]
         return replace(slot, partitions=(*slot.partitions, (self.name, number)))

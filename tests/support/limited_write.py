@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafka_sink import client
-from kafka_sink.config import given_options, sink_config
+from kafka_sink.config import complete, given_options
 from kafka_sink.spark.writer import KafkaBatchWriter
 
 
@@ -59,7 +59,7 @@ def use_up(what: str) -> None:
 def main() -> None:
     servers, topic, when, what = sys.argv[1:]
     given = given_options({"kafka.bootstrap.servers": servers, "topic": topic, "kafka.max.block.ms": "30000"})
-    writer, own = KafkaBatchWriter(given), sink_config(given).producer
+    writer, own = KafkaBatchWriter(given), complete(given).producer
     few, many = pa.record_batch({"value": ["x"] * 10}), pa.record_batch({"value": [os.urandom(1_000)] * 100_000})
     # Whatever a first write imports.
     socket.getaddrinfo("localhost", 9092)

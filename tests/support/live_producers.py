@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from kafka_sink import client
 from kafka_sink.client import Producer
 from kafka_sink.config import ProducerConfig, sink_config
+from kafka_sink.producer.core import ProducerCore, wire
 from scripted_kafka import LiveNetwork
 
 Make = Callable[..., Producer]
@@ -31,3 +35,15 @@ def refresh(network: LiveNetwork) -> None:
         metadata.request_update()
         network.wakeup()
         assert network.lock.wait_for(lambda: metadata.snapshot.version > version, 5)
+
+
+def watch_cores(monkeypatch: pytest.MonkeyPatch) -> list[ProducerCore]:
+    """The parts of each Producer that is made from now on."""
+    cores: list[ProducerCore] = []
+
+    def wire_and_tell(*given: Any, **shared: Any) -> ProducerCore:
+        cores.append(wire(*given, **shared))
+        return cores[-1]
+
+    monkeypatch.setattr(client, "wire", wire_and_tell)
+    return cores

@@ -27,7 +27,7 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
     from kafka_sink.commit import runner
     from kafka_sink.commit.markers import NO_QUERY
 
-    answers_of = runner._answers
+    answers_of = runner.answer_all
     last = ""
     # The transactional ids whose transaction says that nothing is committed yet.
     of_nothing: set[str] = set()
@@ -65,7 +65,7 @@ def install(step: str, kill: str, once: str, log: str, holds: Mapping[str, str])
             kill_session()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    runner._answers = watched
+    runner.answer_all = watched
 
 
 def made_first(path: str) -> bool:

@@ -212,7 +212,7 @@ def opened_without_brokers(java: Any, tmp_path: Path) -> LocalKafka:
     kafka = LocalKafka(dir=tmp_path / "data")
     java.will("kafka.Kafka", dies(""))
     with pytest.raises(BrokerStartFailed):
-        kafka._open()
+        kafka.__enter__()
     return kafka
 
 

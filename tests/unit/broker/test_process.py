@@ -30,7 +30,8 @@ from pathlib import Path
 from kafka_sink.broker.process import LeashedProcess
 process = LeashedProcess([sys.executable, "-c", {command!r}], grace_seconds=0.2, remove=Path(sys.argv[1]))
 {prelude}
-print(process.pid, process._leash.pid, flush=True)
+leash = subprocess.check_output(["ps", "-o", "ppid=", "-p", str(process.pid)], text=True)
+print(process.pid, int(leash), flush=True)
 signal.pause()
 """
 FORK = "if os.fork() == 0: signal.pause()"  # holds a copy of the socket to the leash

@@ -20,6 +20,7 @@ from kafka_sink import client
 from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.net.transport import Address, Connected, Received, Sent
 from kafka_sink.producer import sequences
+from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
@@ -571,10 +572,12 @@ def test_a_buffer_that_comes_back_twice_is_seen_and_what_came_back_is_spoiled() 
         pool.deallocate(buffer)
 
 
-def test_memory_that_is_given_out_twice_is_seen() -> None:
+def test_memory_that_is_given_out_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (WatchedPool(total_bytes=100, buffer_bytes=50) for _ in range(2))
     pool = WatchedPool(total_bytes=100, buffer_bytes=50)
+    given = iter([one.try_allocate(50), other.try_allocate(50)])
+    monkeypatch.setattr(BufferPool, "try_allocate", lambda pool, size_bytes: next(given))
     assert pool.try_allocate(50) is not None
-    pool._uncut = 25
     with pytest.raises(Violation, match="twice"):
         pool.try_allocate(50)
 

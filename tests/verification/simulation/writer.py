@@ -75,7 +75,7 @@ class VirtualWrite:
             self._may_ask_again = False
             yield from self._resolve(names, started_ms, ask_again=True)
             routed = self._router.route(columns, topics, self._states)
-        for row, destination in zip(rows, routed._destination.tolist(), strict=True):
+        for row, destination in zip(rows, routed.destination.tolist(), strict=True):
             self._outcome.routed[row.row_id] = routed.destinations[destination]
         for name in names:
             self._outcome.key_partitions.setdefault(name, self._states[name].partition_count)

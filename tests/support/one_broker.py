@@ -1,0 +1,18 @@
+"""A question to one broker, over a connection of its own."""
+
+from __future__ import annotations
+
+from kafka_sink.config import ProducerConfig
+from kafka_sink.doctor.dialogue import dial
+from kafka_sink.protocol.requests import Request, Response
+
+
+def ask_broker(config: ProducerConfig, request: Request, number: int = 0) -> Response:
+    """The answer of the bootstrap server of this number, counted around."""
+    servers = config.bootstrap_servers
+    attempt, dialogue = dial(*servers[number % len(servers)], config)
+    assert dialogue is not None, attempt
+    try:
+        return dialogue.ask(request)
+    finally:
+        dialogue.close()
