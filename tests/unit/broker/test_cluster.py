@@ -9,6 +9,7 @@ import re
 import stat
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -211,7 +212,7 @@ def test_a_tool_that_fails(java: Any, tmp_path: Path) -> None:
 def opened_without_brokers(java: Any, tmp_path: Path) -> LocalKafka:
     kafka = LocalKafka(dir=tmp_path / "data")
     java.will("kafka.Kafka", dies(""))
-    with pytest.raises(BrokerStartFailed):
+    with patch.object(kafka, "close"), pytest.raises(BrokerStartFailed):
         kafka.__enter__()
     return kafka
 
