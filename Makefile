@@ -63,11 +63,11 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than
 		$(if $(filter tests/%,$(ARGS)),,tests/unit) $(ARGS)
 
 .PHONY: test-all
-test-all: test test-long first-hour  ## run all tests, those that show the same over an older broker or for longer, and the first hour
+test-all: test test-long first-hour  ## run all tests, the long ones too, and a new user's first hour
 
 .PHONY: test-long
-test-long: java $(WHEEL)  ## run security, commands and rates over an older broker too, and for longer
-	$(BIN)/pytest -m long tests/integration $(ARGS)
+test-long: java $(WHEEL)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
+	$(BIN)/pytest -m long $(PARALLEL) --durations 10 tests/integration $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel

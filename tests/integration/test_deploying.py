@@ -24,18 +24,14 @@ import pytest
 from code_blocks import run_bash
 from kafka_sink.broker import LocalKafka
 from spark_writes import numbers_in
-from standalone_spark import SHORT_LIVED, SPARK_HOME, StandaloneSpark, bare_environment, standalone_spark
+from standalone_spark import SPARK_HOME, StandaloneSpark, bare_environment, standalone_spark
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = ROOT / "tests" / "support" / "deploying_app.py"
 DEADLINE_S = 240
-# Half of what a short application costs is the compiler of its two JVMs.
-CONF = {
-    "spark.driver.extraJavaOptions": SHORT_LIVED,
-    "spark.executor.extraJavaOptions": SHORT_LIVED,
-    "spark.executor.memory": "512m",
-    "spark.ui.enabled": "false",
-}
+CONF = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 OURS = ("kafka_sink", "pyspark_pykafka", "__editable__", "__pycache__")
 LOST = "this package is in a zip"
 

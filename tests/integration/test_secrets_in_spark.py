@@ -13,6 +13,7 @@ CANARY = "canary-8f3e"
 DEADLINE_S = 180
 
 
+@pytest.mark.long
 def test_nothing_that_spark_leaves_behind_shows_a_secret(tmp_path: Path) -> None:
     event_log = tmp_path / "events"
     event_log.mkdir()

@@ -67,6 +67,7 @@ def test_dead_letters_of_a_second_attempt_are_shown_once_by_exactly_once(
         assert dead in ([7], [7, 7])
 
 
+@pytest.mark.long
 def test_spark_connect_writes_batches_streams_and_exports_and_tells_the_errors(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

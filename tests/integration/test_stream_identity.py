@@ -86,6 +86,7 @@ def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(
     assert read(kafka, name, "read_committed") == rows(3)
 
 
+@pytest.mark.long
 def test_two_applications_whose_checkpoints_have_one_name_are_two_queries(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

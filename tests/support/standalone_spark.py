@@ -18,8 +18,6 @@ import pyspark
 from waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
-# For a JVM that lives for seconds.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEADLINE_S = 60
 _CALLERS = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "PYKAFKA")
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -50,7 +48,7 @@ def standalone_spark(folder: Path) -> Iterator[StandaloneSpark]:
             log = folder / f"{name}.log"
             environment = bare_environment(
                 SPARK_HOME=str(SPARK_HOME),
-                SPARK_DAEMON_JAVA_OPTS=f"-Dspark.master.rest.enabled=false {SHORT_LIVED}",
+                SPARK_DAEMON_JAVA_OPTS="-Dspark.master.rest.enabled=false",
             )
             command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}.{name}"]
             with log.open("wb") as out:
