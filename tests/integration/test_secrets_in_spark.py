@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APP = Path(__file__).resolve().parents[1] / "support" / "secrets_app.py"
 CANARY = "canary-8f3e"
 DEADLINE_S = 180
