@@ -11,8 +11,10 @@ from kafka_sink.protocol.requests import MetadataRequest, Request
 from scripted_kafka.byte_script import ByteScript
 
 
-def scripted(answers: Sequence[tuple[Request, Said]]) -> Callable[[socket.socket], None]:
-    """A broker that begins its script anew with each connection."""
+def scripted(
+    answers: Sequence[tuple[Request, Said]], then: Callable[[socket.socket], None] = socket.socket.close
+) -> Callable[[socket.socket], None]:
+    """A broker that begins its script anew with each connection. `then`: what it does when asked for more."""
 
     def behave(sock: socket.socket) -> None:
         script = ByteScript(answers)
@@ -20,14 +22,16 @@ def scripted(answers: Sequence[tuple[Request, Said]]) -> Callable[[socket.socket
             while size := stream.read(4):
                 frame = script.answer(stream.read(struct.unpack(">i", size)[0]))
                 if frame is None:
-                    sock.close()
+                    then(sock)
                     return
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
 
     return behave
 
 
-def advertises(host: str, port: int) -> Callable[[socket.socket], None]:
+def advertises(
+    host: str, port: int, then: Callable[[socket.socket], None] = socket.socket.close
+) -> Callable[[socket.socket], None]:
     """A broker with one broker in its cluster, at an address of its choice; it knows of no topics."""
     brokers = [{"node_id": 7, "host": host, "port": port}]
-    return scripted([(MetadataRequest((), allow_auto_topic_creation=False), {"brokers": brokers, "topics": []})])
+    return scripted([(MetadataRequest((), allow_auto_topic_creation=False), {"brokers": brokers, "topics": []})], then)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import secrets
 import socket
@@ -127,21 +126,12 @@ def test_a_peer_that_sends_single_bytes_is_waited_for_as_long_as_a_silent_one(
 
 def test_an_answer_that_comes_a_byte_at_a_time_is_none() -> None:
     """To a question behind those that open the connection."""
-    broker_end: list[socket.socket] = []
-
-    def keeps_talking(sock: socket.socket) -> None:
-        broker_end.append(sock.dup())
-        advertises("kafka-7", 9092)(sock)
-
-    with peer(keeps_talking) as port:
+    with peer(advertises("kafka-7", 9092, then=drips(b"\0\1\0\0", b"\0"))) as port:
         _, opened = dial("127.0.0.1", port, config())
         assert opened is not None
-        (dripping,) = broker_end
-        with dripping:
-            threading.Thread(target=quiet(drips(b"\0\1\0\0", b"\0")), args=(dripping,), daemon=True).start()
-            started = time.monotonic()
-            with pytest.raises(NoAnswer, match="no answer to Metadata: within"):
-                opened.ask(MetadataRequest((), False))
+        started = time.monotonic()
+        with pytest.raises(NoAnswer, match="no answer to InitProducerId: within"):
+            opened.ask(InitProducerIdRequest(1))
         assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
 
 
@@ -167,13 +157,6 @@ def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch)
     assert "so many iterations of SCRAM" in attempt.failure.found
     assert "kafka-configs.sh" in attempt.failure.remedy
 
-
-def quiet(behaviour: Behaviour) -> Behaviour:
-    def behave(sock: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            behaviour(sock)
-
-    return behave
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

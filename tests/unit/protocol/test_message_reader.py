@@ -87,7 +87,7 @@ def agree(ours: Any, kios: Any, message_type: type) -> None:
 
 
 class TestAgainstKio:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     @given(st.data())
     @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
     def test_reads_what_kio_writes_as_kio_reads_it(self, message_type: type, data: st.DataObject) -> None:
