@@ -28,7 +28,7 @@ from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.lineage import check_decision
-from kafka_sink.commit.markers import FORGOTTEN, Marker, Names, digest_of
+from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.sink import Facts, SlotBegun, SlotPrepared
 from kafka_sink.errors import (
     AttemptFenced,
@@ -597,6 +597,33 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
     assert found.missing == [0]
     exchange.run(two_phase.end_what_hangs(exchange.sink, found, [("t", 0)]))
     assert (exchange.asked["WriteTxnMarkers"], exchange.kafka.visible) == (0, [])
+
+
+def test_without_a_decision_nothing_can_hang() -> None:
+    exchange = Exchange()
+    exchange.run(two_phase.end_what_hangs(exchange.sink, Facts(GENERATION, None, {}), [("t", 0)]))
+    assert exchange.requests == []
+
+
+@pytest.mark.parametrize(
+    ("slot", "producer_id", "producer_epoch", "is_decided"),
+    [
+        (0, 7, 5, True),
+        (0, 7, 4, True),
+        (0, 7, 6, False),  # of the slot's next run
+        (0, 8, 5, False),  # with an id of its own, as all epochs of the other are spent or it has expired
+        (1, 7, 5, False),  # was visible before
+        (2, 7, 5, False),  # of more slots than there were
+    ],
+)
+def test_a_decision_names_what_a_slot_had_open(
+    slot: int, producer_id: int, producer_epoch: int, is_decided: bool
+) -> None:
+    decision = Decision(3, "q", GENERATION, 2, 0, (Ids(7, 5), None))
+    is_open = TransactionDescription(
+        SINK.names.slot(slot), 0, "Ongoing", 60_000, 1, producer_id, producer_epoch, ()
+    )
+    assert two_phase.is_decided(SINK, decision, is_open) is is_decided
 
 
 def test_other_rows_of_a_visible_slot_are_refused_though_the_decision_is_gone() -> None:

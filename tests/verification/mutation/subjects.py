@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`path`: of the module, from the root. `tests`: files of tests, or tests of one by pytest's node id."""
+    """`path`: of the module, from the root. `tests`: folders or files of tests, or tests of one by pytest's node id."""
 
     path: str
     tests: tuple[str, ...]
@@ -50,13 +50,7 @@ SUBJECTS: tuple[Subject, ...] = (
     _producer("error_policy", "sender"),
     _producer("transaction_manager", "sender"),
     Subject("kafka_sink/records/record_batch.py", ("tests/unit/records/test_record_batch.py",)),
-    Subject(
-        "kafka_sink/commit/two_phase.py",
-        (
-            *(f"tests/unit/commit/test_{name}.py" for name in ("two_phase", "hanging", "survey")),
-            *_EXPLORATIONS,
-        ),
-    ),
+    Subject("kafka_sink/commit/two_phase.py", ("tests/unit/commit", *_EXPLORATIONS)),
     Subject(
         "kafka_sink/commit/exchanges.py",
         ("tests/unit/commit/test_exchanges.py", "tests/unit/commit/test_two_phase.py", *_EXPLORATIONS),
