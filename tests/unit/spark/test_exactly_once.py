@@ -36,6 +36,7 @@ from kafka_sink.errors import (
     NonDeterministicReplay,
     NotPlanned,
     ReceiptNotWritten,
+    RefusedOption,
     StateExpired,
     TransactionTimedOut,
     WriteKind,
@@ -736,6 +737,13 @@ def test_a_task_of_another_query_than_was_planned_for_asks_nobody(
     with pytest.raises(AnotherCheckpoint) as raised:
         write_slot(GIVEN, replace(PLAN, query_id="another"), InterceptorChain(()), iter(()))
     assert (raised.value.query_id, raised.value.found_query_id) == ("q", "another")
+    assert kafka.received == []
+
+
+def test_a_task_that_may_run_twice_at_once_asks_nobody(kafka: ScriptedKafka, task: dict[str, str]) -> None:
+    task["spark.speculation"] = "True"
+    with pytest.raises(RefusedOption, match="set it to false"):
+        write_slot(GIVEN, PLAN, InterceptorChain(()), iter(()))
     assert kafka.received == []
 
 
