@@ -294,6 +294,7 @@ def test_coming_from_confluent_kafka(
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_look_before_a_write(
     spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def numbers(log: Path) -> list[int]:
     return sorted(int(file.name) for file in log.iterdir() if file.name.isdigit())
 
 
+@pytest.mark.long
 def test_sigterm_lets_the_running_micro_batch_end_and_none_begin(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -156,7 +156,7 @@ def test_who_may_not_know_what_a_topic_takes_finds_out_by_its_refusal(
 
 
 @pytest.mark.parametrize("secure", [DEFAULT_KAFKA_VERSION], indirect=True)
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize("guarantee", ["at-least-once", pytest.param("exactly-once", marks=pytest.mark.long)])
 def test_who_may_not_know_what_a_topic_refuses_leaves_out_what_its_leader_names(
     spark: SparkSession, secure: SecureKafka, topic: str, guarantee: str
 ) -> None:

@@ -56,7 +56,10 @@ def consume(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.parametrize("version", KAFKA_VERSIONS)
+@pytest.mark.parametrize(
+    "version",
+    [each if each == DEFAULT_KAFKA_VERSION else pytest.param(each, marks=pytest.mark.long) for each in KAFKA_VERSIONS],
+)
 def test_one_node(version: str) -> None:
     with LocalKafka(kafka_version=version, config={"message.max.bytes": 123456}) as kafka:
         folder, broker_pid = kafka.dir, kafka.pid(1)
@@ -127,6 +130,7 @@ def test_three_nodes_are_one_cluster_and_one_of_them_comes_back() -> None:
         assert sorted(consume(kafka, "t", 4)) == [b"before", b"between", b"between", b"between"]
 
 
+@pytest.mark.long
 def test_kill_and_start_keep_the_data_and_the_address() -> None:
     with LocalKafka() as kafka:
         kafka.create_topic("t", 1)
@@ -149,6 +153,7 @@ def test_a_broker_that_dies_by_itself_is_noticed() -> None:
             wait_until(kafka.check, DEADLINE_SECONDS, "the check raises")
 
 
+@pytest.mark.long
 def test_kill_9_of_the_process_that_holds_a_cluster() -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD_A_CLUSTER], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None

@@ -79,6 +79,7 @@ def frame_of(spark: SparkSession, seconds: int) -> DataFrame:
     return spark.range(0, count, 1, 1).selectExpr(f"CAST(lpad(id, {VALUE_BYTES}, '0') AS BINARY) AS value")
 
 
+@pytest.mark.long
 def test_exactly_once_ends_well(spark: SparkSession, kafka: LocalKafka, limited: str) -> None:
     frame = frame_of(spark, 8).cache()
     written = {"deliveryGuarantee": "exactly-once"}

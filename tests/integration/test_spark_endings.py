@@ -86,6 +86,7 @@ def told(write: Future[None]) -> str:
 # --- it ends well -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_topic_of_2000_partitions(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str]) -> None:
     name, partitions, each = topic(2_000), 2_000, 10
     frame = spark.range(0, partitions * each, 1, 2).selectExpr(
