@@ -14,11 +14,8 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.i
 CELL_TIMEOUT_S = 120
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path if path.stem == "export" else pytest.param(path, marks=pytest.mark.long) for path in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, kafka: LocalKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVERS", kafka.bootstrap_servers)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
