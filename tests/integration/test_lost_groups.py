@@ -124,9 +124,11 @@ def test_nor_is_the_first_micro_batch(
 def test_nor_are_slots_whose_offsets_have_expired(spark: SparkSession, tmp_path: Path) -> None:
     """After a minute, the shortest time that brokers take."""
     settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
+    # A transaction has to end before the brokers forget.
+    sooner = ("kafka.transaction.timeout.ms=50000", "kafka.delivery.timeout.ms=40000")
     with LocalKafka(nodes=1, config=settings) as forgetful:
         forgetful.create_topic("t", 3)
-        write_all(spark, forgetful, "t", tmp_path)
+        write_all(spark, forgetful, "t", tmp_path, *sooner)
         client = AdminClient({"bootstrap.servers": forgetful.bootstrap_servers})
 
         def are_gone() -> bool:
@@ -134,6 +136,6 @@ def test_nor_are_slots_whose_offsets_have_expired(spark: SparkSession, tmp_path:
             return not {each.group_id for each in listed.valid} & {"t.0", "t.1", "t.decision"}
 
         wait_until(are_gone, DEADLINE_S, "the groups expire")
-        status, said = finish_run(spark, forgetful, "t", tmp_path)
+        status, said = finish_run(spark, forgetful, "t", tmp_path, *sooner)
         assert (status, "nothing is known of what query" in said) == (1, True), said
         assert read(forgetful, "t") == ALL_ONCE
