@@ -15,9 +15,10 @@ from fidelity.kinds import DEADLINE_S, Ask, BrokerConnection, address_of
 from kafka_sink.broker import LocalKafka
 from model.byte_client import decode_response, encode_request
 from model.cluster import Cluster
-from model.produce_trace import MAX_MESSAGE_BYTES, Step, run
+from model.produce_trace import MAX_MESSAGE_BYTES, Step, broken_batches, run
 from model.settings import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, ClusterSettings
 from model.wire import build, kio_module
+from waiting import wait_until
 
 
 def ask_model(cluster: Cluster) -> Ask:
@@ -83,6 +84,9 @@ def sender(ask: Ask, version: int, topic: str, topic_id: uuid.UUID | None) -> Ca
 
 def answers(ask: Ask, version: int, topic: str) -> dict[str, tuple[int, int] | None]:
     send = sender(ask, version, topic, topic_id_of(ask, topic))
+    refused = next(broken_batches())
+    # A new topic's leader does not know at once that it is: NOT_LEADER_OR_FOLLOWER.
+    wait_until(lambda: (answer := send(refused)) and answer[0] != 6, DEADLINE_S, "a broker leads the topic")
     answered = run(send, init_producer_id(ask), init_producer_id(ask))
     stranger = sender(ask, version, "nobody-made-this", uuid.UUID(int=4711))
     answered["unknown topic"] = stranger(Step("unknown topic", b""))
