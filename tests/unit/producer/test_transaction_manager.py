@@ -111,6 +111,19 @@ def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
     assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
 
 
+def test_a_transaction_after_a_write_without_one_begins_at_sequence_0() -> None:
+    """Its ids are others: their leaders expect 0 first."""
+    core = make_core((0, 0))
+    send_rows(core, 0)
+    core.answer_producer_id()
+    (produce,) = core.network.produce()
+    core.answer_produce(produce)
+    core.run()
+    core.sender.begin_transaction(NEW)
+    send_rows(core, 0)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+
+
 def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
     core = begun(NEW)
     core.sender.end_transaction()
