@@ -1,4 +1,4 @@
-"""Who is told of open transactions, and what happens while the cluster does not answer. Brokers: tests/integration."""
+"""Who hears about open transactions, and what happens while the cluster does not answer. Brokers: tests/integration."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ VERSIONS: tuple[Mutant, ...] = (
         "test_micro_batches_that_were_written_otherwise_are_no_aborted_transaction",
     ),
     Mutant(
-        name="a batch write that failed is told of a query's restart",
+        name="a failed batch write gets advice on a query's restart",
         rule="DESIGN.md: errors know whose write it was",
         pattern="WriteKind.STREAM if $BATCH is None else $BATCH.kind",
         replacement="WriteKind.STREAM",
