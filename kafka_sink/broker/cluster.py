@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from kafka_sink.broker import process, requests, resolve
+from kafka_sink.broker.class_archive import ClassArchive
 from kafka_sink.broker.java import find_java
 from kafka_sink.broker.ports import free_ports
 from kafka_sink.broker.process import LeashedProcess
@@ -56,6 +57,8 @@ POLL_SECONDS = 0.05
 # An orderly end takes 0.3 s. With three nodes the last ones find no quorum to take leave of, and would try
 # for long.
 STOP_GRACE_SECONDS = 5.0
+# And to write the archive of classes, which takes 2 s on a quiet machine.
+RECORDING_GRACE_SECONDS = 30.0
 PORT_ATTEMPTS = 3
 LOG_TAIL_LINES = 30
 
@@ -105,6 +108,8 @@ class LocalKafka:
         self._lock_fd: int | None = None
         self._nodes: dict[int, Node] = {}
         self._brokers: dict[int, LeashedProcess] = {}
+        # Where the broker writes its classes at its end, if that is asked of it.
+        self._recorded: Path | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as on_failure:
@@ -218,6 +223,7 @@ class LocalKafka:
 
     def close(self) -> None:
         """Ends all brokers and removes a temporary folder. `with` does it."""
+        self._keep_classes()
         for broker in self._brokers.values():  # all at once: each may take its grace
             broker.let_go()
         for broker in self._brokers.values():
@@ -232,6 +238,14 @@ class LocalKafka:
             shutil.rmtree(self._dir, ignore_errors=True)
         self._dir = None
 
+    def _keep_classes(self) -> None:
+        """Ends a broker that records its classes in order: that is when they are written."""
+        if self._recorded is not None:
+            for broker in self._brokers.values():
+                if broker.terminate(RECORDING_GRACE_SECONDS):
+                    self._classes.keep(self._recorded)
+            self._recorded = None
+
     def _open(self) -> None:
         self._java = find_java(os.environ)
         self._jars = resolve.resolve_jars(
@@ -239,6 +253,7 @@ class LocalKafka:
             resolve.default_cache_dir(os.environ),
             lambda: [self._java, "-jar", resolve.find_ivy_jar(resolve.installed_pyspark())],
         )
+        self._classes = ClassArchive(self._jars, self._java)
         with writing_to(self._wanted_dir or Path(tempfile.gettempdir())):
             if self._wanted_dir is None:
                 self._dir = Path(tempfile.mkdtemp(prefix="kafka-"))
@@ -337,7 +352,11 @@ class LocalKafka:
             with writing_to(self._home(node)), self._log(node).open("ab") as log:
                 told_before[node] = log.tell()
                 self._brokers[node] = LeashedProcess(
-                    [*self._java_command(BROKER_JVM), "kafka.Kafka", self._home(node) / "server.properties"],
+                    [
+                        *self._java_command((*BROKER_JVM, *self._recording_flags(node))),
+                        "kafka.Kafka",
+                        self._home(node) / "server.properties",
+                    ],
                     # Data that is thrown away needs no orderly end.
                     grace_seconds=0 if self._wanted_dir is None else STOP_GRACE_SECONDS,
                     remove=self._dir if self._wanted_dir is None else None,
@@ -388,7 +407,14 @@ class LocalKafka:
 
     def _java_command(self, flags: Sequence[str]) -> list[str | Path]:
         logging = f"-D{self._logging.system_property}={self._log4j.as_uri()}"
-        return [self._java, *flags, logging, "-cp", f"{self._jars}/*"]
+        return [self._java, *flags, *self._classes.flags(), logging, "-cp", f"{self._jars}/*"]
+
+    def _recording_flags(self, node: int) -> tuple[str, ...]:
+        """Of three nodes none records: the last ones of them do not end in order."""
+        if self._classes.exists or len(self.node_ids) > 1:
+            return ()
+        self._recorded = self._home(node) / "classes.jsa"
+        return self._classes.recording_flags(self._recorded)
 
     def _home(self, node: int) -> Path:
         return self.dir / f"node-{node}"

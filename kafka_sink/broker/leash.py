@@ -5,10 +5,10 @@ A script of its own, started by `process.py` and never imported:
     leash.py CONTROL_FD OWNER_PID GRACE_SECONDS REMOVE COMMAND...
 
 CONTROL_FD is a socket shared with the owner. First the leash writes the command's pid on it. Then a byte `k`
-kills the command, and the end of the stream ends it: SIGTERM, GRACE_SECONDS to comply, SIGKILL. The owner's
-kernel closes the socket whatever kills the owner, so kill -9 of the owner ends the command too. REMOVE,
-unless empty, is a folder that is deleted once the command was ended this way: a killed owner cannot do it any
-more.
+kills the command, a byte `t` sends it SIGTERM, and the end of the stream ends it: SIGTERM, GRACE_SECONDS to
+comply, SIGKILL. The owner's kernel closes the socket whatever kills the owner, so kill -9 of the owner ends the
+command too. REMOVE, unless empty, is a folder that is deleted once the command was ended by the end of the
+stream: a killed owner cannot do it any more.
 
 Why a process between the two, when Linux has PR_SET_PDEATHSIG? The signal is tied to the THREAD that forked:
 a broker started by a pool's thread would die with that thread, in mid-test. And it cannot be set safely in a
@@ -58,10 +58,14 @@ def hold(child: subprocess.Popen[bytes], control: socket.socket, owner_pid: int,
     while child.poll() is None:
         readable, _, _ = select.select([control.fileno(), child_ended], [], [], PARENT_CHECK_SECONDS)
         if control.fileno() in readable:
-            if control.recv(1) != b"k":
-                return False
-            child.kill()
-            child.wait()
+            match control.recv(1):
+                case b"k":
+                    child.kill()
+                    child.wait()
+                case b"t":
+                    child.terminate()
+                case _:
+                    return False
         elif child_ended in readable:
             os.read(child_ended, 64)
         elif os.getppid() != owner_pid:

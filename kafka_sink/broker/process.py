@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -77,6 +78,17 @@ class LeashedProcess:
         with contextlib.suppress(BrokenPipeError):  # it has ended already
             self._control.send(b"k")
         self._leash.wait(_UNMAP_SECONDS)
+
+    def terminate(self, timeout_seconds: float) -> bool:
+        """SIGTERM, and waits for its end. False if it has not ended by then, or had ended before."""
+        if self.returncode is not None:
+            return False
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            self._control.send(b"t")
+        try:
+            return self._leash.wait(timeout_seconds) == 128 + signal.SIGTERM
+        except subprocess.TimeoutExpired:
+            return False
 
     def let_go(self) -> None:
         """Has it ended, without waiting: SIGTERM, grace, SIGKILL."""

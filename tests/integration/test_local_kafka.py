@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_sink.broker import KAFKA_VERSIONS, LocalKafka
-from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, default_cache_dir
 from kafka_sink.broker.state import identify
 from kafka_sink.errors import BrokerDied, LocalKafkaError, ToolFailed
 from waiting import wait_until
@@ -98,6 +99,24 @@ def check_tools(kafka: LocalKafka) -> None:
 
     with pytest.raises(ToolFailed, match="TopicCommand ended with status 1"):
         kafka.run_tool("org.apache.kafka.tools.TopicCommand", *address, "--describe", "--topic", "nowhere")
+
+
+def test_the_second_broker_begins_with_the_classes_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = default_cache_dir(os.environ) / f"kafka-{DEFAULT_KAFKA_VERSION}"
+    if not jars.exists():
+        with LocalKafka():
+            pass
+    own = tmp_path / "pykafka" / jars.name
+    shutil.copytree(jars, own, ignore=shutil.ignore_patterns("classes-*"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with LocalKafka() as kafka:
+        assert "classes-" not in Path(f"/proc/{kafka.pid(1)}/maps").read_text()
+    (archive,) = own.glob("classes-*")
+    with LocalKafka() as kafka:
+        assert str(archive) in Path(f"/proc/{kafka.pid(1)}/maps").read_text()
+        assert "[cds]" not in (kafka.dir / "node-1" / "broker.log").read_text()
 
 
 def test_no_topic_by_writing_to_it() -> None:

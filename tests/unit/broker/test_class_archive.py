@@ -1,0 +1,108 @@
+"""kafka_sink.broker.class_archive: which JVM records Kafka's classes, and which begins with them. Real: integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_sink.broker import LocalKafka, cluster, requests
+from kafka_sink.broker.class_archive import ClassArchive
+
+# A JVM that notes how it was begun, and records on SIGTERM if it was told to.
+RECORDS = """
+import signal
+with (home / "begun").open("a") as begun:
+    print(next((flag for flag in arguments if ".jsa" in flag), "without"), file=begun)
+recorded = next((flag.partition("=")[2] for flag in arguments if "ArchiveClassesAtExit" in flag), None)
+def end(*_):
+    if recorded:
+        Path(recorded).write_text("classes")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, end)
+(home / "ready").touch()
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def begun(java: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What each broker's JVM was told of archives, a line each. Brokers answer as soon as they run."""
+    java.will("kafka.Kafka", RECORDS)
+    def fetch_metadata(*_: object) -> SimpleNamespace:
+        if not (java.home / "ready").exists():
+            raise ConnectionRefusedError
+        return SimpleNamespace(brokers={1, 2, 3})
+
+    monkeypatch.setattr(requests, "fetch_metadata", fetch_metadata)
+    return Path(java.home, "begun")
+
+
+def archives(java: Any) -> list[Path]:
+    return list(java.home.parent.glob("cache/pykafka/kafka-*/classes*"))
+
+
+def run_a_cluster(java: Any, nodes: int = 1, *, killed: bool = False) -> None:
+    (java.home / "ready").unlink(missing_ok=True)
+    with LocalKafka(nodes) as kafka:
+        if killed:
+            kafka.kill(1)
+
+
+def test_what_the_first_broker_records_is_what_the_next_begins_with(java: Any, begun: Path) -> None:
+    run_a_cluster(java)
+    (archive,) = archives(java)
+    assert archive.read_text() == "classes"
+    run_a_cluster(java)
+    first, second = begun.read_text().splitlines()
+    assert "ArchiveClassesAtExit" in first and second == f"-XX:SharedArchiveFile={archive}"
+    assert archives(java) == [archive]
+
+
+def test_a_killed_broker_leaves_nothing_and_the_next_records(java: Any, begun: Path) -> None:
+    run_a_cluster(java, killed=True)
+    assert archives(java) == []
+    run_a_cluster(java)
+    assert len(archives(java)) == 1
+
+
+def test_of_three_nodes_none_records(java: Any, begun: Path) -> None:
+    run_a_cluster(java, nodes=3)
+    assert set(begun.read_text().split()) == {"without"}
+
+
+def test_a_broker_that_does_not_end_is_killed(java: Any, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "RECORDING_GRACE_SECONDS", 0.2)
+    java.will("kafka.Kafka", RECORDS.replace("signal.SIGTERM, end", "signal.SIGTERM, signal.SIG_IGN"))
+    run_a_cluster(java)
+    assert archives(java) == []
+
+
+def test_another_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
+    jars, recorded = tmp_path / "jars", tmp_path / "recorded"
+    jars.mkdir()
+    made = []
+    for name in ("java-17", "java-21"):
+        java = tmp_path / name
+        java.touch()
+        archive = ClassArchive(jars, java)
+        assert not archive.exists and archive.flags() == ()
+        recorded.touch()
+        archive.keep(recorded)
+        assert archive.exists
+        made.append(archive.flags())
+    assert made[0] != made[1]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    java, recorded = tmp_path / "java", tmp_path / "recorded"
+    java.touch()
+    recorded.touch()
+    archive = ClassArchive(tmp_path / "gone", java)
+    archive.keep(recorded)
+    archive.keep(tmp_path / "never written")
+    assert not archive.exists
