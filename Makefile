@@ -10,6 +10,7 @@ DEPS    := $(VENV)/.dependencies
 WHEEL   := $(VENV)/.wheel
 FUZZER  := $(VENV)/.fuzzer
 KERNEL  := $(VENV)/.kernel
+CLASSES := $(VENV)/spark-classes.jsa
 # The folders are listed with the files: a file that was removed changes only its folder's time.
 SOURCES := setup.py pyspark_pykafka.py $(shell find kafka_sink -name __pycache__ -prune -o -name '*.so' -o -print)
 SEEDS   ?= 1000
@@ -53,7 +54,7 @@ wheel: java $(WHEEL) $(FLIGHTS)  ## build the wheel, install it into an empty en
 	"$(PYTHON)" .ci/wheel_demo.py build/wheel/*.whl $(FLIGHTS)
 
 .PHONY: test
-test: java $(WHEEL)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
+test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; ARGS="-k murmur" goes to pytest
 	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
 
 # The loop of who changes a line: the sources as they are, with a kernel built beside them. Properties look at fewer
@@ -67,7 +68,7 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than
 test-all: test test-long first-hour  ## run all tests, the long ones too, and a new user's first hour
 
 .PHONY: test-long
-test-long: java $(WHEEL)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
+test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
 	$(BIN)/pytest -m long $(PARALLEL) --durations 10 tests/integration $(ARGS)
 
 .PHONY: test-fallback
@@ -122,7 +123,7 @@ mutation: $(WHEEL)  ## make small mistakes by rule, and count those that the tes
 	PYTHONPATH=tests/verification $(BIN)/python -m mutation $(ARGS)
 
 .PHONY: chaos
-chaos: java $(WHEEL)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
+chaos: java $(WHEEL) $(CLASSES)  ## kill or harm applications, brokers, topics, messages; ARGS="--results docs/reliability/chaos.json"
 	$(BIN)/pytest -m chaos --numprocesses 2 --dist loadfile tests/integration $(ARGS)
 
 # A seed decides what is killed and when, not what the kill meets.
@@ -200,6 +201,11 @@ $(DEPS): setup.cfg pyproject.toml | python
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet ".[dev]"
 	@touch $@
+
+# Spark's classes as a JVM has parsed and verified them, which `tests/conftest.py` has each Spark of the tests begin with.
+$(CLASSES): $(DEPS) | java
+	SPARK_CONF_DIR=none JDK_JAVA_OPTIONS="-Dlog4j2.configurationFile=$(CURDIR)/conf/log4j2.properties -Xlog:cds*=off" \
+		$(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@" tests/support/spark_classes.py
 
 $(KERNEL): $(DEPS) setup.py $(wildcard kafka_sink/records/*.[ch])
 	$(BIN)/python setup.py --quiet build_ext --inplace

@@ -11,16 +11,21 @@ import contextlib
 import hashlib
 import os
 import shutil
+import subprocess
 from pathlib import Path
+
+from kafka_sink.broker import process
 
 # What a JVM says of classes that it leaves out, or of an archive that does not fit, helps nobody.
 _QUIET = "-Xlog:cds*=off"
+_TRIAL_SECONDS = 30.0
 
 
 class ClassArchive:
     """Of what the jars in the folder `jars` hold, for `java`, the launcher's path."""
 
     def __init__(self, jars: Path, java: Path) -> None:
+        self._java = java
         launcher = java.resolve()
         build = hashlib.sha256(f"{launcher} {launcher.stat().st_mtime_ns}".encode()).hexdigest()
         self._path = jars / f"classes-{build[:16]}.jsa"
@@ -33,10 +38,15 @@ class ClassArchive:
         """With which a JVM begins with the archive; none where there is none."""
         return (f"-XX:SharedArchiveFile={self._path}", _QUIET) if self.exists else ()
 
-    @staticmethod
-    def recording_flags(file: Path) -> tuple[str, ...]:
-        """With which a JVM that ends in order writes its classes into `file`, which takes 2 s."""
-        return f"-XX:ArchiveClassesAtExit={file}", _QUIET
+    def recording_flags(self, file: Path) -> tuple[str, ...]:
+        """With which a JVM that ends in order writes its classes into `file`, which takes 2 s; none where it cannot.
+        One without an archive of the JDK's own classes, or with another one in its environment, would not begin."""
+        flags = f"-XX:ArchiveClassesAtExit={file}", _QUIET
+        try:
+            tried = process.run([self._java, *flags, "-version"], timeout_seconds=_TRIAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ()
+        return flags if tried.returncode == 0 and file.exists() else ()
 
     def keep(self, file: Path) -> None:
         """Makes what a JVM that has ended recorded the archive. Processes may do so at once: the last one's is kept."""

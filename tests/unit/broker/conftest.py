@@ -15,7 +15,12 @@ import sys
 from pathlib import Path
 home = Path({home!r})
 arguments = sys.argv[1:]
-if arguments == ["-version"]:
+if arguments[-1] == "-version":
+    recorded = next((flag.partition("=")[2] for flag in arguments if "ArchiveClassesAtExit" in flag), None)
+    if recorded and (home / "records nothing").exists():
+        sys.exit("Error occurred during initialization of VM")
+    if recorded:
+        Path(recorded).write_text("nothing but the JDK's")
     print('openjdk version "17.0.1"', file=sys.stderr)
     sys.exit()
 main_class = arguments[arguments.index("-cp") + 2]

@@ -75,6 +75,12 @@ def test_of_three_nodes_none_records(java: Any, begun: Path) -> None:
     assert set(begun.read_text().split()) == {"without"}
 
 
+def test_a_jvm_that_cannot_record_runs_the_broker_all_the_same(java: Any, begun: Path) -> None:
+    (java.home / "records nothing").touch()
+    run_a_cluster(java)
+    assert begun.read_text().split() == ["without"] and archives(java) == []
+
+
 def test_a_broker_that_does_not_end_is_killed(java: Any, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "RECORDING_GRACE_SECONDS", 0.2)
     java.will("kafka.Kafka", RECORDS.replace("signal.SIGTERM, end", "signal.SIGTERM, signal.SIG_IGN"))
