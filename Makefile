@@ -65,11 +65,12 @@ unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than
 		$(if $(filter tests/%,$(ARGS)),,tests/unit) $(ARGS)
 
 .PHONY: test-all
-test-all: test test-long first-hour  ## run all tests, the long ones too, and a new user's first hour
+test-all: java $(WHEEL) $(CLASSES) first-hour  ## run a new user's first hour and all tests, the long ones too
+	$(BIN)/pytest -m "not chaos" $(PARALLEL) --durations 10 $(ARGS)
 
 .PHONY: test-long
 test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of shipping them, notebooks, and the same over an older broker
-	$(BIN)/pytest -m long $(PARALLEL) --durations 10 tests/integration $(ARGS)
+	$(BIN)/pytest -m "long and not chaos" $(PARALLEL) --durations 10 tests/integration $(ARGS)
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel

@@ -85,7 +85,7 @@ def test_tasks_that_run_at_once_have_the_rate_together(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tasks", [1, 4, 16])
+@pytest.mark.parametrize("tasks", [1, 4, pytest.param(16, marks=pytest.mark.chaos)])
 def test_an_application_of_so_many_cores(kafka: LocalKafka, topic: Callable[..., str], tasks: int) -> None:
     name = topic(tasks)
     # On two processors it takes long until the workers of all tasks have started.

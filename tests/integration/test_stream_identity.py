@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import exactly_once_app
 from committed_rows import read
-from exactly_once_runs import APP, DEADLINE_S, ROWS_A_FILE, add_file
+from exactly_once_runs import DEADLINE_S, ROWS_A_FILE, add_file
 from kafka_sink import error_of, transactions
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import StateExpired, WrittenOtherwise
@@ -84,34 +82,6 @@ def test_a_stream_goes_on_however_its_checkpoint_is_spelled_or_moved(
     (copied / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
     run(spark, kafka, name, work, copied)
     assert read(kafka, name, "read_committed") == rows(3)
-
-
-@pytest.mark.long
-def test_two_applications_whose_checkpoints_have_one_name_are_two_queries(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """Each in a folder of its own, as the quick start teaches."""
-    names = {}
-    for folder in ("one", "other"):
-        (tmp_path / folder / "incoming").mkdir(parents=True)
-        names[folder] = topic(1)
-
-    def start(folder: str) -> None:
-        command = [
-            sys.executable, str(APP), kafka.bootstrap_servers, names[folder], "incoming", "checkpoint",
-            "--derived-name",
-        ]  # fmt: skip
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-        done = subprocess.run(
-            command, cwd=tmp_path / folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
-        )
-        assert done.returncode == 0, done.stderr
-
-    for file, folder in enumerate(("one", "other", "one")):
-        add_file(tmp_path / folder / "incoming", file // 2)
-        start(folder)
-    assert read(kafka, names["one"], "read_committed") == rows(2)
-    assert read(kafka, names["other"], "read_committed") == rows(1)
 
 
 def test_a_stream_of_an_earlier_build_goes_on_under_its_old_name(
