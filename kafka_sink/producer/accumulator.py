@@ -31,9 +31,11 @@ from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.filling import Filling
 from kafka_sink.producer.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
-from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.producer_id import NO_SEQUENCE
+from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
-from kafka_sink.producer.sequences import NO_SEQUENCE, Sequences
+from kafka_sink.producer.sequences import Sequences
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
 
@@ -305,9 +307,7 @@ class RecordAccumulator:
             self._filling.settle(np.array(still_open))
         return drained
 
-    def _may_go(
-        self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int
-    ) -> bool:
+    def _may_go(self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int) -> bool:
         first = queue[0]
         if first.checked_out:
             self._has_news = True
@@ -354,9 +354,7 @@ def _before(one: ProducerBatch, other: ProducerBatch) -> bool:
     return (other.base_sequence - one.base_sequence) % 2**31 < 2**30
 
 
-def _fill(
-    rows: RoutedRows, filling: Filling, places: Int64s, codec: Codec
-) -> tuple[Int64s, list[ProducerBatch]]:
+def _fill(rows: RoutedRows, filling: Filling, places: Int64s, codec: Codec) -> tuple[Int64s, list[ProducerBatch]]:
     """Encodes into the batch of each of `places` as many of its destination's next rows as fit, in one call, and closes
     those that have no room for the next one; returns their places and them. Without the lock: they are checked out."""
     rows.encoder.fill(places, rows.next_row, rows.end_row, filling.open_batches)

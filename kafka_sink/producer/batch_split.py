@@ -28,8 +28,9 @@ from collections.abc import Collection, Iterable
 
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.producer.receipts import RefusedRow
-from kafka_sink.producer.sequences import ProducerIdAndEpoch, advance
+from kafka_sink.producer.sequences import advance
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import RecordRun, cut_records, records_at, without_records

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.receipts import Receipts
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
-
-if TYPE_CHECKING:
-    from kafka_sink.producer.producer_batch import ProducerBatch
 
 Int64s = npt.NDArray[np.int64]
 

@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import uuid
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from kafka_sink.producer.buffer_pool import Buffer
-from kafka_sink.producer.receipts import Receipts, TopicPartition
-from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.producer.receipts import Receipts
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT
-
-if TYPE_CHECKING:
-    from kafka_sink.producer.filling import Filling
 
 NO_COMPRESSION = 0
 NO_NODE = -1
@@ -54,6 +53,15 @@ TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
     (BatchState.CLOSED, "fail"): BatchState.DONE,
     (BatchState.IN_FLIGHT, "fail"): BatchState.DONE,
 }
+
+
+class OpenNumbers(Protocol):
+    """Who has a batch's numbers while it is filled, those of many batches as columns: its write's Filling."""
+
+    checked_out: npt.NDArray[np.bool_]
+
+    def size_bytes(self, place: int) -> int: ...
+    def settle(self, places: npt.NDArray[np.int64]) -> object: ...
 
 
 class ProducerBatch:
@@ -129,7 +137,7 @@ class ProducerBatch:
         self.retry_at_ms = 0
         self.last_error = ""
         self._codec_id = NO_COMPRESSION
-        self.filling: Filling | None = None
+        self.filling: OpenNumbers | None = None
         self.place = 0
 
     def settle(self) -> None:

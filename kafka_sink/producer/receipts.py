@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafka_sink.errors import KafkaSinkError
-
-if TYPE_CHECKING:
-    from kafka_sink.producer.producer_batch import ProducerBatch
-    from kafka_sink.producer.runs import Runs
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
+from kafka_sink.producer.runs import AcknowledgedBatch, Runs
+from kafka_sink.producer.topic_partition import TopicPartition
 
 
 class RefusedRow(NamedTuple):
@@ -101,7 +94,7 @@ class Receipts:
         assert self.refused is not None
         self.refused.extend(refused)
 
-    def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
+    def acknowledged(self, batch: AcknowledgedBatch, base_offset: int | None) -> None:
         """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
         self.pending_batches -= 1
         here = batch.topic_partition

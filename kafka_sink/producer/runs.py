@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from kafka_sink.producer.receipts import TopicPartition
-
-if TYPE_CHECKING:
-    from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.topic_partition import TopicPartition
 
 NO_OFFSET = -1
 """The leader has the batch and did not say where: the answer "written before", or acks=0."""
@@ -38,6 +35,20 @@ RUN = np.dtype(
     ]
 )
 _RUN = struct.Struct("<iiqqiIi")
+
+
+class AcknowledgedBatch(Protocol):
+    """What is kept of a batch. `size_bytes`: on the wire. `checksum`: CRC-32C of its records before compression, None
+    if nobody keeps runs. `attempts`: how often it was sent."""
+
+    topic_partition: TopicPartition
+    record_count: int
+    base_timestamp: int
+    checksum: int | None
+    attempts: int
+
+    @property
+    def size_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,7 @@ class Runs:
         self._places: dict[TopicPartition, int] = {}
         self._data = bytearray()
 
-    def acknowledged(self, batch: ProducerBatch, base_offset: int | None) -> None:
+    def acknowledged(self, batch: AcknowledgedBatch, base_offset: int | None) -> None:
         assert batch.checksum is not None, "a batch whose write keeps runs is summed when it is closed"
         self._data += _RUN.pack(
             self._places.setdefault(batch.topic_partition, len(self._places)),

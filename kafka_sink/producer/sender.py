@@ -51,10 +51,11 @@ from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
 from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.producer.receipts import TopicPartition
-from kafka_sink.producer.sequences import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.producer.sequences import Sequences
 from kafka_sink.producer.throttling import WINDOW_MS, Throttled, Throttling
 from kafka_sink.producer.topic_check import TopicCheck
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
     OF_TRANSACTION,
@@ -505,9 +506,7 @@ class Sender:
         """Puts parts of `batch` in its place: halves, or as small as the topic's batches have had to become since."""
         assert self._producer is not None
         batch.last_error = reason
-        limit_bytes = self._accumulator.limit_batches(
-            batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch)
-        )
+        limit_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch))
         parts = split(
             batch,
             part_bytes=limit_bytes - HEADER_BYTES,

@@ -18,33 +18,16 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from kafka_sink.producer.receipts import TopicPartition
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.producer.producer_batch import ProducerBatch
+from kafka_sink.producer.producer_id import NO_SEQUENCE
+from kafka_sink.producer.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from kafka_sink.errors import KafkaSinkError
-    from kafka_sink.producer.producer_batch import ProducerBatch
-
-NO_SEQUENCE = -1
 NEVER = -1
 SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again
 # Batches of a producer and partition (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 LEADER_REMEMBERS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdAndEpoch:
-    """Who a batch is from. `is_transactional` is here, and not beside it, because a batch that went out under a
-    transaction's ids without the transactional bit would be written outside of it, and nobody would object."""
-
-    producer_id: int
-    producer_epoch: int
-    is_transactional: bool = False
-
-
-# What the batches of a producer without idempotence say of it (RecordBatch.NO_PRODUCER_ID, NO_PRODUCER_EPOCH).
-NO_PRODUCER = ProducerIdAndEpoch(-1, -1)
 
 
 def advance(sequence: int, record_count: int) -> int:

@@ -24,8 +24,8 @@ from enum import Enum, auto
 
 from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
 from kafka_sink.producer.coordinators import Ask, Coordinators
-from kafka_sink.producer.receipts import TopicPartition
-from kafka_sink.producer.sequences import ProducerIdAndEpoch
+from kafka_sink.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnRequest,

@@ -36,9 +36,10 @@ from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.producer.accumulator import RecordAccumulator
 from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.router import Router
-from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.sequences import Sequences
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import KERNEL

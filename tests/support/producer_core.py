@@ -17,8 +17,9 @@ from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.metrics import Metrics
 from kafka_sink.producer.core import codec_of, wire
 from kafka_sink.producer.network import Network
-from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,

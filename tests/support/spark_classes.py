@@ -68,7 +68,11 @@ def streams(spark: SparkSession, scratch: Path, rows: DataFrame) -> None:
     writer = stream.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     writer.format("discarded").start().awaitTermination()
     counted = stream.withWatermark("timestamp", "1 minute").groupBy("key").count().writeStream.outputMode("update")
-    counted.foreachBatch(lambda frame, _: frame.collect()).trigger(availableNow=True).start().awaitTermination()
+    counted.foreachBatch(collect).trigger(availableNow=True).start().awaitTermination()
+
+
+def collect(frame: DataFrame, _: int) -> None:
+    frame.collect()
 
 
 def main() -> None:

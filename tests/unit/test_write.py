@@ -28,10 +28,11 @@ from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRow
 from kafka_sink.producer.judgement import TopicRules
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.rate_limit import Rate, RateLimit
-from kafka_sink.producer.receipts import Receipts, RefusedRow, TopicPartition
+from kafka_sink.producer.receipts import Receipts, RefusedRow
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
 from kafka_sink.producer.statistics import WriteStatistics
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProduceRequest
 from kafka_sink.records.columns import RecordColumns

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import export_to_kafka as job
-from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from kafka.record import MemoryRecords
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.producer.accumulator import LEAST_BUFFER_BYTES
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.producer.receipts import Receipts, TopicPartition
+from kafka_sink.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.sequences import ProducerIdAndEpoch, Sequences
+from kafka_sink.producer.sequences import Sequences
+from kafka_sink.producer.topic_partition import TopicPartition
 from producer_core import Core, make_core, routed
 
 

@@ -13,7 +13,7 @@ from kafka.record import MemoryRecords
 from kafka_sink.producer.batch_split import half_bytes, split
 from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.producer.sequences import ProducerIdAndEpoch
+from kafka_sink.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.records.compression import Codec, codec_for
 from producer_core import TOPIC_ID, make_core, routed
 

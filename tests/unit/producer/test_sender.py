@@ -27,8 +27,9 @@ from kafka_sink.producer.metadata import MetadataSnapshot
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import ProducerBatch
-from kafka_sink.producer.receipts import PartitionReceipt, Receipts, TopicPartition
+from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import (
     Broker,

@@ -21,7 +21,8 @@ from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.net.transport import Address, Connected, Received, Sent
 from kafka_sink.producer import sequences
 from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.receipts import PartitionReceipt, TopicPartition
+from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
 from model.cluster import Cluster
