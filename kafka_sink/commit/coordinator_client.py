@@ -56,10 +56,11 @@ from kafka_sink.errors import (
 from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.kept import Kept
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import ClientResponse, NetworkClient
+from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.net.selector import Selector
 from kafka_sink.producer.coordinators import Ask, Coordinators, Next, error_code_of, next_after
 from kafka_sink.producer.error_policy import Action, on_produce_error
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.describing import TopicConfigsRequest, TopicConfigsResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (

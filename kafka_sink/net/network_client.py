@@ -60,13 +60,13 @@ from kafka_sink.net.transport import (
     TlsFailure,
     Transport,
 )
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
 from kafka_sink.protocol.requests import (
     ApiVersionsRequest,
     Broker,
     ProduceRequest,
     Request,
-    Response,
     api_of,
 )
 from kafka_sink.protocol.sasl import TOO_SLOW, Authentication
@@ -100,21 +100,6 @@ class NetworkSettings:
     # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
     client_software_name: str = "pyspark-pykafka"
     client_software_version: str = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientResponse:
-    """What became of a request: `response`, or `error`, the reason why there is none.
-
-    Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
-    """
-
-    node_id: int
-    request: Request
-    token: object
-    response: Response | None
-    error: str | None
-    latency_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ from enum import IntEnum, auto
 from typing import Any
 
 from kafka_sink.backoff import backoff_ms
-from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
+from kafka_sink.producer.network import LONGEST_POLL_MS, Network
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import Broker, Request, Response, api_of
 from kafka_sink.protocol.transactions import (
@@ -302,7 +303,7 @@ class Coordinators:
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 
-    def handle(self, answer: Answer, now_ms: int) -> bool:
+    def handle(self, answer: ClientResponse, now_ms: int) -> bool:
         """Takes an answer of a poll. Whether it was to a request of this module."""
         if isinstance(answer.token, Ask):
             self._on_answer(answer.token, answer, answer.response, now_ms)
@@ -315,7 +316,7 @@ class Coordinators:
             return False
         return True
 
-    def _on_answer(self, ask: Ask, answer: Answer, response: Any, now_ms: int) -> None:
+    def _on_answer(self, ask: Ask, answer: ClientResponse, response: Any, now_ms: int) -> None:
         """`response`: the answer's part for this ask."""
         ask.in_flight = False
         code = ErrorCode.NONE if response is None else error_code_of(response)
@@ -336,7 +337,7 @@ class Coordinators:
             ask.tries += 1
             ask.not_before_ms = now_ms + self._backoff_ms(ask.tries)
 
-    def _on_found(self, answer: Answer, now_ms: int) -> None:
+    def _on_found(self, answer: ClientResponse, now_ms: int) -> None:
         request, response = answer.request, answer.response
         assert isinstance(request, FindCoordinatorRequest)
         for key in request.keys:

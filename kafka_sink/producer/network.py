@@ -12,22 +12,6 @@ from kafka_sink.protocol.requests import Broker, Request
 LONGEST_POLL_MS = 1_000
 
 
-class Answer(Protocol):
-    """What comes back for a request, exactly once: a response, or the reason why there is none. Neither, when none was
-    expected and the request's bytes are in the socket."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def request(self) -> object: ...
-    @property
-    def token(self) -> object: ...
-    @property
-    def response(self) -> object | None: ...
-    @property
-    def error(self) -> str | None: ...
-
-
 class Network(Protocol):
     """Sending hands the bytes over; nothing here waits.
 

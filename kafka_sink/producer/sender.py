@@ -48,7 +48,7 @@ from kafka_sink.producer.batch_split import half_bytes, rest, split
 from kafka_sink.producer.coordinators import Coordinators
 from kafka_sink.producer.error_policy import Action
 from kafka_sink.producer.metadata import Metadata, MetadataSnapshot
-from kafka_sink.producer.network import LONGEST_POLL_MS, Answer, Network
+from kafka_sink.producer.network import LONGEST_POLL_MS, Network
 from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
@@ -63,6 +63,7 @@ from kafka_sink.producer.transaction_manager import (
     TransactionManager,
     refused,
 )
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import (
     UNKNOWN_OFFSET,
@@ -345,7 +346,7 @@ class Sender:
 
     # --- what comes back ----------------------------------------------------------------------------------------------
 
-    def handle(self, answers: Iterable[Answer], now_ms: int) -> None:
+    def handle(self, answers: Iterable[ClientResponse], now_ms: int) -> None:
         """Takes the answers of one poll."""
         with self._lock:
             self._look_at_throttles(now_ms)
@@ -363,7 +364,7 @@ class Sender:
                 else:
                     self._on_produce(answer, now_ms)
 
-    def _on_metadata(self, answer: Answer, now_ms: int) -> None:
+    def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
         if not isinstance(answer.response, MetadataResponse):
             self._metadata.failed(now_ms)
             return
@@ -376,7 +377,7 @@ class Sender:
                 self._fail(_topic_recreated(batch, snapshot))
                 return
 
-    def _on_init_producer_id(self, answer: Answer, now_ms: int) -> None:
+    def _on_init_producer_id(self, answer: ClientResponse, now_ms: int) -> None:
         self._producer_id_error = ""
         self._asking_producer_id = False
         response = answer.response
@@ -394,7 +395,7 @@ class Sender:
         self._producer_id_attempts += 1
         self._producer_id_not_before_ms = now_ms + self._backoff_ms(self._producer_id_attempts)
 
-    def _on_produce(self, answer: Answer, now_ms: int) -> None:
+    def _on_produce(self, answer: ClientResponse, now_ms: int) -> None:
         token = answer.token
         assert isinstance(token, _Produced)
         if isinstance(answer.response, ProduceResponse):

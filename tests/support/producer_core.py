@@ -20,6 +20,7 @@ from kafka_sink.producer.network import Network
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -29,6 +30,7 @@ from kafka_sink.protocol.requests import (
     PartitionMetadata,
     ProduceResponse,
     ProduceResult,
+    Response,
     TopicMetadata,
 )
 from kafka_sink.records.columns import RecordColumns
@@ -119,11 +121,10 @@ class Core:
         self.now_ms += advance_ms
         self.sender.run_once(self.now_ms)
 
-    def answer(self, sent: Sent, response: object | None, error: str | None = None) -> None:
-        sent.response, sent.error = response, error
+    def answer(self, sent: Sent, response: Response | None, error: str | None = None) -> None:
         if sent in self.network.sent:
             self.network.sent.remove(sent)
-        self.sender.handle([sent], self.now_ms)
+        self.sender.handle([ClientResponse(sent.node_id, sent.request, sent.token, response, error, 0)], self.now_ms)
 
     def answer_metadata(self, **changes: Any) -> None:
         self.answer(self.network.take(MetadataRequest), metadata_response(self.leaders, **changes))

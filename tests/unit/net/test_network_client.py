@@ -21,8 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed, WorkerExhausted
 from kafka_sink.exhaustion import PATIENCE_MS
 from kafka_sink.metrics import Figures, Metrics
-from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, ClientResponse, NetworkClient, NetworkSettings
+from kafka_sink.net.network_client import HANG_UPS, MIN_SESSION_MS, NetworkClient, NetworkSettings
 from kafka_sink.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
+from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.requests import (
     Broker,
     InitProducerIdRequest,
