@@ -19,7 +19,7 @@ from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
 from kafka_sink.protocol.requests import InitProducerIdRequest
 from kafka_sink.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -38,11 +38,7 @@ from kafka_sink.protocol.transactions import (
 # Of the commit topic: where the offsets are that tell of the sink, and where barriers are.
 PARTITION, BARRIER_PARTITION = 0, 1
 # What an EndTxn may answer for good; whatever it is, the marker decides.
-DEFINITE = frozenset({
-    ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED,
-})  # fmt: skip
-FENCED = DEFINITE - {ErrorCode.NONE}
+DEFINITE = FENCED | {ErrorCode.NONE}
 
 
 def init_producer_id(sink: Sink, transactional_id: str) -> ToCoordinator:

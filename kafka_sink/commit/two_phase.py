@@ -47,7 +47,6 @@ from typing import Any
 from kafka_sink.commit.effects import PAUSES_MS, BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
 from kafka_sink.commit.exchanges import (
     DEFINITE,
-    FENCED,
     check_answer,
     check_definite,
     check_generation,
@@ -75,7 +74,7 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
     EndTxnResponse,
     ListTransactionsRequest,

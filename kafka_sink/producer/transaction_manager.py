@@ -26,7 +26,7 @@ from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationF
 from kafka_sink.producer.coordinators import Ask, Coordinators
 from kafka_sink.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.producer.topic_partition import TopicPartition
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
 from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -35,10 +35,6 @@ from kafka_sink.protocol.transactions import (
 
 # Brokers of version 2 add partitions by themselves.
 ADDS_PARTITIONS_ITSELF = 2
-FENCED = frozenset({
-    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_TXN_STATE,
-})  # fmt: skip
 # What leaders answer that is about the transaction, and not about the batch.
 OF_TRANSACTION = FENCED | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 

@@ -151,6 +151,13 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+# Whoever sent the request is no longer who its producer id, epoch or transaction says.
+FENCED = frozenset({
+    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+})  # fmt: skip
+
+
 def error_name(code: int) -> str:
     """Kafka's name of `code`; UNKNOWN_ERROR_CODE_<code> for one that is newer than this table."""
     try:
