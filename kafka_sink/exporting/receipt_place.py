@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from kafka_sink import receipt_file
 from kafka_sink.config import SinkConfig
 from kafka_sink.redaction import Discreet
-from kafka_sink.spark.exactly_once import batch_identity
+from kafka_sink.spark.exactly_once.batch_write import batch_identity
 from kafka_sink.spark.receipt_source import ReceiptSource
 
 

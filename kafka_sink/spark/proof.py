@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import SinkConfig
 from kafka_sink.errors import WriteKind
 from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.redaction import Discreet
+
+# A batch write without a version is one micro-batch of a query of its own.
+ONLY_MICRO_BATCH = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,15 @@ class TaskProof(Discreet):
     started_ms: int
     ended_ms: int
     runs: PackedRuns | None
+
+
+def task_proof(
+    config: SinkConfig, identity: Identity | None, started_ms: int, runs: PackedRuns | None
+) -> TaskProof | None:
+    """Of a task that ends now; None where no receipt file is asked for. `identity` is None only then."""
+    if config.receipts_path is None or identity is None:
+        return None
+    return TaskProof(config.receipts_path, identity, config.delivery_guarantee, started_ms, wall_clock_ms(), runs)
 
 
 def row_identity(config: SinkConfig, identity: Identity | None, slot: int) -> RowIdentity | None:

@@ -16,8 +16,8 @@ from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_strea
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.errors import NotPlanned
-from kafka_sink.spark.exactly_once import is_exactly_once
 from kafka_sink.spark.executors import examine_from_executors
+from kafka_sink.spark.guarantee import is_exactly_once
 from kafka_sink.spark.source import check_spark_schema, pickled
 from kafka_sink.spark.stream_naming import expected_name
 

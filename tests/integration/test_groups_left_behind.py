@@ -15,7 +15,7 @@ from kafka_sink import transactions as command
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.commit.sink import Sink
 from kafka_sink.config import given_options
-from kafka_sink.spark import exactly_once
+from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.writer import KafkaBatchWriter
 
 ROWS = [[str(slot)] for slot in range(8)]
@@ -76,7 +76,7 @@ def test_a_decision_of_several_groups_is_deleted_whole(
     cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic("long", 1)
-    monkeypatch.setattr(exactly_once, "Sink", partial(Sink, metadata_max_characters=120))
+    monkeypatch.setattr(planning, "Sink", partial(Sink, metadata_max_characters=120))
     write_batch(options(cluster, "long", transactionalIdPrefix="long"), ROWS)
     assert groups(cluster, "long.") == []
     assert read(cluster, "long") == ONCE

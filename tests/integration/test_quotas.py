@@ -16,6 +16,7 @@ from committed_rows import open_transactions, read_values
 from kafka_sink.broker import LocalKafka
 from kafka_sink.config import given_options
 from kafka_sink.producer import throttling
+from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from spark_writes import pykafka
 
@@ -60,7 +61,7 @@ def test_a_write_of_many_delivery_timeouts_ends_well(
     )
     began = time.monotonic()
     with caplog.at_level(logging.WARNING, "kafka_sink"):
-        receipt = write_task(options, (), iter([pa.record_batch({"value": values})]))
+        receipt = write_task(AtLeastOnce(options), (), iter([pa.record_batch({"value": values})]))
     assert time.monotonic() - began > 2 * DELIVERY_TIMEOUT_MS / 1_000
     assert sum(partition.record_count for partition in receipt.partitions) == count
     assert read_values(kafka, limited) == Counter(values)

@@ -18,6 +18,7 @@ import pytest
 import rate_app
 from kafka_sink.broker import LocalKafka
 from kafka_sink.config import given_options
+from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from read_back import read_topic
 from record_digest import Record
@@ -74,7 +75,8 @@ def test_tasks_that_run_at_once_have_the_rate_together(
     def write(task: int) -> None:
         mine = sizes[task::tasks] * SECONDS
         partition = pa.array([task] * len(mine), pa.int32())
-        write_task(options, (), iter([pa.record_batch({"value": [bytes(n) for n in mine], "partition": partition})]))
+        batch = pa.record_batch({"value": [bytes(n) for n in mine], "partition": partition})
+        write_task(AtLeastOnce(options), (), iter([batch]))
 
     with ThreadPoolExecutor(tasks) as pool:
         list(pool.map(write, range(tasks)))
@@ -115,7 +117,7 @@ def test_a_quota_of_the_brokers_is_obeyed_and_told(
     )
     rows = pa.record_batch({"value": pa.array([bytes(9_000)] * 140)})
     with caplog.at_level(logging.WARNING, "kafka_sink"):
-        receipt = write_task(options, (), iter([rows]))
+        receipt = write_task(AtLeastOnce(options), (), iter([rows]))
     assert sum(partition.record_count for partition in receipt.partitions) == 140
     (said,) = caplog.messages
     assert f"brokers throttled this task by a quota of its user or of client id {name!r}" in said

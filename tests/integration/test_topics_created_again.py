@@ -53,7 +53,7 @@ def options(kafka: LocalKafka, topic: str, **more: str) -> dict[str, Any]:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if each.name == "kafka_sink.spark.exactly_once"]
+    return [each.getMessage() for each in caplog.records if each.name.startswith("kafka_sink.spark.exactly_once")]
 
 
 def status_of(kafka: LocalKafka, sink: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -46,7 +46,7 @@ from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFen
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
 from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
-from kafka_sink.spark.exactly_once import make_plan
+from kafka_sink.spark.exactly_once.plan import plan_stream
 from one_broker import ask_broker
 from waiting import wait_until
 
@@ -486,7 +486,8 @@ def test_a_run_that_goes_on_to_other_rows_ends_what_hangs_first(query: Query, mo
     done[1] = query.write_unseen(done[1], b"0/1 too")
     query.decide(facts, done, slots=SLOTS)
     wait_until(lambda: query.visible() == ["0/0", "0/1"], 30, "the coordinators' markers are written")
-    make_plan(given_options({"kafka.bootstrap.servers": query.kafka.bootstrap_servers}), query.name)
+    options = {"kafka.bootstrap.servers": query.kafka.bootstrap_servers, "transactionalIdPrefix": query.name}
+    plan_stream(given_options(options), None)
     assert query.visible() == ["0/0", "0/1", "0/1 too"]
 
 
@@ -517,9 +518,10 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         "allow.everyone.if.no.acl.found": True,
     }
     with LocalKafka(config=config) as kafka:
-        given = given_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t"})
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "t", "transactionalIdPrefix": "orders"}
+        given = given_options(options)
         with pytest.raises(InvalidOption, match=r"'900000'; expected at most .*transaction.max.timeout.ms, 300000\."):
-            make_plan(given, "orders")
+            plan_stream(given, None)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         # Whoever has no other rule than "not this" has none.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
@@ -534,7 +536,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
 
         def is_untold() -> bool:
             with pytest.raises(InvalidOption) as raised:
-                make_plan(given, "orders")
+                plan_stream(given, None)
             return "they tell only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
 
         wait_until(is_untold, 60, "the rule is known to the broker")

@@ -19,7 +19,7 @@ from kafka_sink.net.selector import Selector
 from kafka_sink.net.tls import TlsSettings, client_context
 from kafka_sink.net.transport import Address, Disconnected
 from kafka_sink.oauth import TokenEndpoint
-from kafka_sink.spark.exactly_once import told_of_a_transaction
+from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 
 NO_FILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from exchange import Exchange
 from kafka_sink.clock import wall_clock_ms
@@ -63,15 +64,12 @@ from kafka_sink.protocol.transactions import (
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
-from kafka_sink.spark import exactly_once, writer
-from kafka_sink.spark.exactly_once import (
-    BatchWrite,
-    CountedReceipt,
-    Plan,
-    PreparedReceipt,
-    batch_identity,
-    write_slot,
-)
+from kafka_sink.spark.exactly_once import guarantee
+from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
+from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
+from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.plan import Plan, plan_stream
+from kafka_sink.spark.exactly_once.slot import write_slot
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.proof import Identity, TaskProof
@@ -130,6 +128,12 @@ def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> lis
     ]  # fmt: skip
 
 
+def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
+    assert isinstance(writer.guarantee, guarantee.ExactlyOnceBatch | guarantee.ExactlyOnceStream)
+    assert writer.guarantee.planned is not None
+    return writer.guarantee.planned
+
+
 def of_another_run(message: PreparedReceipt) -> PreparedReceipt:
     return replace(message, generation=Ids(9, 2))
 
@@ -182,13 +186,12 @@ def test_a_batch_write_with_a_version_is_the_same_in_every_rerun() -> None:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
-    def make_plan(
-        given: object, prefix: str | None, batch: BatchWrite | None = None, *, checkpoint: str | None = None
-    ) -> Plan:
-        made.append((prefix, batch) if checkpoint is None else checkpoint)
+    def plan(given: object, checkpoint: str | None = None) -> Plan:
+        made.append(checkpoint)
         return PLAN
 
-    monkeypatch.setattr(writer, "make_plan", make_plan)
+    monkeypatch.setattr(guarantee, "plan_batch", plan)
+    monkeypatch.setattr(guarantee, "plan_stream", plan)
     return made
 
 
@@ -198,7 +201,7 @@ def test_a_stream_is_planned_when_its_writer_is_pickled_and_once(plans: list[Any
     again = pickle.loads(pickle.dumps(stream))
     pickle.dumps(stream)
     assert plans == ["/data/checkpoint"]
-    assert again.plan == PLAN
+    assert planned_in(again) == PLAN
     # Who unpickles it runs tasks, and who pickles it on takes the plan along.
     pickle.dumps(again)
     assert len(plans) == 1
@@ -208,20 +211,19 @@ def test_a_batch_write_is_planned_when_its_writer_is_pickled_and_once(plans: lis
     batch = KafkaBatchWriter(GIVEN)
     again = pickle.loads(pickle.dumps(batch))
     pickle.dumps(batch)
-    ((prefix, of),) = plans
-    assert prefix == f"pykafka-batch.{of.query_id}"
-    assert again.plan == PLAN
+    assert plans == [None]
+    assert planned_in(again) == PLAN
 
 
 @pytest.mark.parametrize("kind", [KafkaStreamWriter, KafkaBatchWriter])
 def test_at_least_once_plans_nothing(plans: list[Any], kind: type) -> None:
-    assert pickle.loads(pickle.dumps(kind(given_options({"topic": "t"})))).plan is None
+    pickle.dumps(kind(given_options({"topic": "t"})))
     assert plans == []
 
 
 def test_planning_needs_to_know_the_brokers() -> None:
     with pytest.raises(MissingOption, match="as an option of the write"):
-        exactly_once.make_plan(given_options({"deliveryGuarantee": "exactly-once"}), "p")
+        plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,7 @@ def test_a_run_looks_for_what_hangs_of_the_last_decision(
     if topics is not None:
         store(exchange, decided)
     given = given_options({"kafka.bootstrap.servers": "127.0.0.1:1", "deliveryGuarantee": "exactly-once"})
-    assert exactly_once.make_plan(given, "orders").facts.decision == decided.decision
+    assert plan_stream(given | {"transactional_id_prefix": "orders"}, None).facts.decision == decided.decision
     asked = [each for _, request in kafka.asked(DescribeProducersRequest) for each in request.partitions]
     assert sorted(asked) == sorted(looked_at)
 
@@ -312,13 +314,13 @@ def test_task_and_commit_are_in_the_cluster_of_their_plan(
     with pytest.raises(ClusterChanged):
         write()
     with pytest.raises(ClusterChanged, match="Whether the last request was carried out is unknown"):
-        exactly_once.commit_micro_batch(GIVEN, [message])
+        commit_micro_batch(GIVEN, [message])
     assert len(kafka.asked(InitProducerIdRequest)) == 1
     assert kafka.asked(ProduceRequest) == [] == kafka.asked(EndTxnRequest)
 
 
 def test_a_plan_says_which_cluster_it_is_on() -> None:
-    assert exactly_once.make_plan(GIVEN, "orders").sink.cluster_id == "c"
+    assert plan_stream(NAMED, None).sink.cluster_id == "c"
 
 
 def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Exchange) -> None:
@@ -457,7 +459,7 @@ def test_a_batch_write_deletes_its_groups_when_its_commit_is_done(exchange: Exch
 
 @pytest.mark.parametrize("batch", [None, BatchWrite("txnAppId:orders", 7, is_versioned=True)])
 def test_what_comes_again_under_its_name_keeps_its_groups(exchange: Exchange, batch: BatchWrite | None) -> None:
-    exactly_once.commit_micro_batch(GIVEN, receipts(exchange, batch=batch))
+    commit_micro_batch(GIVEN, receipts(exchange, batch=batch))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
     assert exchange.kafka.groups() >= GROUPS
 
@@ -497,7 +499,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]
     assert kafka.asked(DeleteGroupsRequest) != []
-    assert kafka.now_ms <= exactly_once.FORGET_MS
+    assert kafka.now_ms <= FORGET_MS
     # The client is closed, as requests are under way.
     assert clients.closed
     assert looked == []
@@ -546,11 +548,11 @@ def test_errors_say_who_runs_the_write_again(
     leader = ProducersOfPartition("t", 0, 0, None, (begun_before,))
     kafka.always(DescribeProducersRequest, DescribeProducersResponse(0, (leader,)))
     with pytest.raises(AbortedRowsOpen, match=again):
-        exactly_once.commit_micro_batch(
+        commit_micro_batch(
             GIVEN, [replace(first, prepared=replace(first.prepared, first_offsets={("t", 0): 2})), second]
         )
     with pytest.raises(DriverFenced, match=again):
-        exactly_once.commit_micro_batch(GIVEN, [first, of_another_run(second)])
+        commit_micro_batch(GIVEN, [first, of_another_run(second)])
 
 
 def test_a_task_without_a_receipt_leaves_nothing_visible(
@@ -560,7 +562,8 @@ def test_a_task_without_a_receipt_leaves_nothing_visible(
     with pytest.raises(CommitRefused, match="the micro-batch runs again and is written once"):
         KafkaStreamWriter(GIVEN).commit([messages[0], None], 0)
     batch = KafkaBatchWriter(GIVEN)
-    batch.plan = replace(PLAN, batch=BatchWrite("id", 0))
+    assert isinstance(batch.guarantee, guarantee.ExactlyOnceBatch)
+    batch.guarantee.planned = replace(PLAN, batch=BatchWrite("id", 0))
     with pytest.raises(CommitRefused, match="if the job fails, run the write again: nothing of this one will be"):
         batch.commit([None])
     with pytest.raises(CommitRefused, match="in the topic twice"):
@@ -574,7 +577,7 @@ def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_i
     messages = receipts(exchange, batch=BatchWrite("id", 0))
     kafka.always(MetadataRequest, HANG_UP)
     with pytest.raises(BrokersUnreachable, match="Do not run it again before you know") as raised:
-        exactly_once.commit_micro_batch(GIVEN, messages)
+        commit_micro_batch(GIVEN, messages)
     assert command(exchange.sink, "repair") in str(raised.value)
 
 
@@ -603,8 +606,7 @@ def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
     for query in queries:
         pickle.dumps(query)
     one, other = queries
-    assert other.plan is not None
-    exchange.task(other.plan.facts, 0, 0)
+    exchange.task(planned_in(other).facts, 0, 0)
     one.abort([None], 0)
     assert exchange.kafka.holding_back() == ["orders.0"]
     other.abort([None], 0)
@@ -613,8 +615,8 @@ def test_a_streams_abort_is_not_of_another_query_that_has_its_prefix(
 
 def test_a_batch_writes_abort_is_of_the_run_that_it_planned(exchange: Exchange) -> None:
     batch = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN)))
-    exchange.sink = batch.plan.sink
-    exchange.task(batch.plan.facts, 0, 0)
+    exchange.sink = planned_in(batch).sink
+    exchange.task(planned_in(batch).facts, 0, 0)
     assert len(exchange.kafka.holding_back()) == 1
     batch.abort([None, None])
     assert exchange.kafka.holding_back() == []
@@ -676,7 +678,7 @@ def test_planning_tells_whether_a_version_is_written(
     exchange: Exchange, version: str, is_written: bool
 ) -> None:
     store(exchange, after(7, "a", "b"))
-    planned = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"txn_version": int(version)}))).plan
+    planned = planned_in(pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"txn_version": int(version)}))))
     assert planned.is_written is is_written
     assert (planned.sink.names.sink, planned.sink.is_versioned) == ("orders", True)
     assert planned.batch == BatchWrite("txnAppId:orders", int(version), is_versioned=True)
@@ -686,7 +688,7 @@ def test_what_a_version_must_not_follow_upon_stops_its_planning() -> None:
     with pytest.raises(StateExpired, match="is the first under this name and not 0"):
         pickle.dumps(KafkaBatchWriter(VERSIONED))
     allowed = pickle.loads(pickle.dumps(KafkaBatchWriter(VERSIONED | {"allow_lost_state": True})))
-    assert not allowed.plan.is_written
+    assert not planned_in(allowed).is_written
 
 
 def test_a_sinks_first_plan_looks_how_long_brokers_remember(
@@ -716,7 +718,7 @@ def test_a_plan_tells_of_groups_that_were_lost(exchange: Exchange, caplog: pytes
 
 
 def test_a_batch_write_without_a_version_asks_for_none() -> None:
-    planned = pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))).plan
+    planned = planned_in(pickle.loads(pickle.dumps(KafkaBatchWriter(GIVEN))))
     assert (planned.is_written, planned.sink.is_versioned) == (False, False)
 
 
@@ -725,7 +727,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a task of Spark partition 0; the conf it knows is what a test puts in here."""
     conf: dict[str, str] = {}
     context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 2, _localProperties=conf)
-    monkeypatch.setattr(exactly_once.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
     return conf
 
 

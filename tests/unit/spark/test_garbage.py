@@ -13,6 +13,7 @@ from kafka_sink.errors import ProduceRejected
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProduceRequest
 from kafka_sink.spark import writer
+from kafka_sink.spark.at_least_once import AtLeastOnce
 from live_producers import rows
 from scripted_kafka import LiveNetwork
 
@@ -48,9 +49,9 @@ def test_a_task_that_went_well_freezes_and_one_that_did_not_does_not(
 ) -> None:
     called: list[int] = []
     monkeypatch.setattr(writer, "spare_modules", lambda: called.append(1))
-    assert writer.write_task(OPTIONS, (), iter([rows(1)])).record_count == 1
+    assert writer.write_task(AtLeastOnce(OPTIONS), (), iter([rows(1)])).record_count == 1
     assert called == [1]
     network.kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)
     with pytest.raises(ProduceRejected):
-        writer.write_task(OPTIONS, (), iter([rows(1)]))
+        writer.write_task(AtLeastOnce(OPTIONS), (), iter([rows(1)]))
     assert called == [1]

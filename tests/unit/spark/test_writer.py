@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 import kafka_sink
 from kafka_sink.config import given_options, sink_config
@@ -38,8 +39,9 @@ from kafka_sink.producer.runs import PackedRuns
 from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.spark import writer
+from kafka_sink.spark import rows
 from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.exactly_once import guarantee as exactly_once
 from kafka_sink.spark.proof import Identity
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -76,6 +78,8 @@ class Remembering:
         bad_rows: object,
         rate_limit: RateLimit | None,
         row_identity: RowIdentity | None,
+        transaction: None,
+        fingerprint: None,
     ) -> Remembering:
         assert topic == self.topic
         self.rate_limit, self.row_identity = rate_limit, row_identity
@@ -106,15 +110,15 @@ class Remembering:
 def using(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(producer: Remembering) -> Remembering:
         @contextmanager
-        def lease(config: object) -> Iterator[Remembering]:
-            assert config == producer.expected
+        def lease(config: object, cluster_id: str | None) -> Iterator[Remembering]:
+            assert (config, cluster_id) == (producer.expected, None)
             try:
                 yield producer
             except BaseException as error:
                 producer.left_with = type(error)
                 raise
 
-        monkeypatch.setattr(writer, "lease", lease)
+        monkeypatch.setattr(rows, "lease", lease)
         return producer
 
     return use
@@ -142,7 +146,7 @@ class TaskWithConf:
 def in_task(monkeypatch: pytest.MonkeyPatch) -> Any:
     def enter(**conf: str) -> None:
         task = TaskWithConf(**conf)
-        monkeypatch.setattr(writer.TaskContext, "get", lambda: task)
+        monkeypatch.setattr(TaskContext, "get", lambda: task)
 
     return enter
 
@@ -176,19 +180,19 @@ def test_a_receipt_says_whose_it_is_and_where_it_goes_whoever_asks(
         written.commit([receipt], 7)
     else:
         # Its own, also in foreachBatch.
-        assert proof.identity == written.identity
+        assert proof.identity == written.guarantee.identity
         written.commit([receipt])
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
 def test_batch_writes_have_receipts_of_their_own() -> None:
     one, other = (KafkaBatchWriter(OPTIONS) for _ in range(2))
-    assert one.identity != other.identity
+    assert one.guarantee.identity != other.guarantee.identity
     named, again = (KafkaBatchWriter(given_options({**TEXTS, "receiptName": "orders-1"})) for _ in range(2))
-    assert named.identity.named == again.identity.named == "orders-1"
+    assert named.guarantee.identity.named == again.guarantee.identity.named == "orders-1"
     # Of other rows, perhaps.
-    assert named.identity.query_id != again.identity.query_id
-    assert pickle.loads(pickle.dumps(one)).identity == one.identity
+    assert named.guarantee.identity.query_id != again.guarantee.identity.query_id
+    assert pickle.loads(pickle.dumps(one)).guarantee.identity == one.guarantee.identity
 
 
 @pytest.mark.parametrize("make", [KafkaBatchWriter, KafkaStreamWriter])
@@ -252,7 +256,7 @@ def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: 
         assert values == [b"t", b"q", b"7", b"3", b"5"]
     else:
         # Also in foreachBatch, which may write more than once: a write's own.
-        assert values == [b"t", made.identity.query_id.encode(), b"0", b"3", b"5"]
+        assert values == [b"t", made.guarantee.identity.query_id.encode(), b"0", b"3", b"5"]
 
 
 def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
@@ -273,7 +277,7 @@ def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_comm
 
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "commit_micro_batch", lambda *_: pytest.fail("decided"))
+    monkeypatch.setattr(exactly_once, "commit_micro_batch", lambda *_: pytest.fail("decided"))
     bad = BadRowReceipt({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)

@@ -43,10 +43,10 @@ ROWS: tuple[Mutant, ...] = (
         name="bad rows: the commit does not ask how many there are together",
         rule="docs/options.md: maxBadRowFraction",
         pattern=(
-            "$PRESENT = check_all_present($MESSAGES, micro_batch_id=None)",
+            "$PRESENT = check_all_present($MESSAGES, micro_batch_id=$NUMBER)",
             "check_bad_rows($PRESENT, $$$WHEN)",
         ),
-        replacement="$PRESENT = check_all_present($MESSAGES, micro_batch_id=None)",
+        replacement="$PRESENT = check_all_present($MESSAGES, micro_batch_id=$NUMBER)",
         killer="tests/unit/spark/test_writer.py::test_exactly_once_refuses_them_before_anything_is_decided",
     ),
     Mutant(

@@ -1,0 +1,40 @@
+"""Which query and micro-batch a batch write is, for transactions that know queries and micro-batches only."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from kafka_sink.config import GivenOptions
+from kafka_sink.errors import WriteKind
+from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWrite:
+    """Which query and micro-batch a batch write is, in markers and decisions. `is_versioned`: they are users' own,
+    `txnAppId` and `txnVersion`."""
+
+    query_id: str
+    micro_batch_id: int
+    is_versioned: bool = False
+    receipt_name: str | None = None
+
+    @property
+    def kind(self) -> WriteKind:
+        return WriteKind.VERSION if self.is_versioned else WriteKind.BATCH
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.query_id, self.micro_batch_id, self.kind, self.receipt_name)
+
+
+def batch_identity(given: GivenOptions) -> tuple[str, BatchWrite]:
+    """The name of a batch write's transactional ids, and which write it is. With `txnAppId` and `txnVersion` both are
+    the same in a rerun; without, they are its own, so that no other write can meet its transactions."""
+    if (app_id := given.get("txn_app_id")) is not None:
+        return app_id, BatchWrite(f"txnAppId:{app_id}", given["txn_version"], is_versioned=True)
+    write_id = uuid.uuid4().hex
+    prefix = given.get("transactional_id_prefix") or "pykafka-batch"
+    write = BatchWrite(write_id, ONLY_MICRO_BATCH, receipt_name=given.get("receipt_name"))
+    return f"{prefix}.{write_id}", write

@@ -1,0 +1,108 @@
+"""The committing worker's part: makes the rows of all tasks visible."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from kafka_sink.clock import wall_clock_ms
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.exchanges import check_generation
+from kafka_sink.commit.forgetting import forget
+from kafka_sink.commit.lineage import check_decision, check_replay
+from kafka_sink.commit.runner import run
+from kafka_sink.config import GivenOptions
+from kafka_sink.errors import DriverFenced, KafkaSinkError
+from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.exactly_once.created_again import tell_created_again
+from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.plan import Plan, planned_config
+from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+from kafka_sink.spark.exactly_once.written_version import pass_over
+from kafka_sink.spark.rate import tell_too_fast
+from kafka_sink.spark.receipt_writer import write_receipt
+
+log = logging.getLogger(__name__)
+
+# What the deletion of a batch write's groups may take; it takes some 10 ms (8 slots, one broker).
+FORGET_MS = 3_000
+
+
+def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> None:
+    """Raises ExactlyOnceError, ClusterError."""
+    counted = [receipt for receipt in receipts if isinstance(receipt, CountedReceipt)]
+    if counted:
+        pass_over(given, counted)
+        return
+    messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
+    tell_too_fast(messages)
+    plan = _plan_of(messages)
+    with (
+        told_of_a_transaction(plan.batch, committing=plan.sink),
+        lease(planned_config(given).producer, plan.sink.cluster_id) as client,
+    ):
+        tell_created_again(plan, messages)
+        if messages[0].proof is not None:
+            _prove(client, plan, messages)
+        run(
+            client,
+            two_phase.commit(
+                plan.sink,
+                plan.facts,
+                [message.prepared for message in messages],
+                micro_batch_id=messages[0].micro_batch_id,
+                now_ms=wall_clock_ms(),
+                allow_lost_state=plan.allow_lost_state,
+                topic_ids={topic: topic_id for each in messages for topic, topic_id in each.topic_ids.items()},
+            ),
+        )
+    if plan.batch is not None and not plan.batch.is_versioned:
+        _forget(given, plan)
+
+
+def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
+    """The one plan that all tasks went by. Raises DriverFenced: some went by another."""
+    plan = messages[0].plan
+    assert plan is not None, "the first Spark partition's message brings the plan"
+    for message in messages:
+        if message.generation != plan.facts.generation:
+            with told_of_a_transaction(plan.batch):
+                raise DriverFenced(
+                    sink=plan.sink.names.sink, generation=str(plan.facts.generation), current=str(message.generation)
+                )
+    return plan
+
+
+def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+    """Writes the receipt file, unless this run could not be decided: the file may be of one that is."""
+    prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
+    run(client, check_generation(plan.sink, plan.facts.generation))
+    check_decision(
+        plan.sink,
+        plan.facts,
+        prepared,
+        micro_batch_id=micro_batch_id,
+        allow_lost_state=plan.allow_lost_state,
+    )
+    check_replay(plan.sink, prepared, micro_batch_id=micro_batch_id)
+    write_receipt(messages)
+
+
+class _LeftThere(Exception):
+    """Groups that could not be deleted."""
+
+
+def _forget(given: GivenOptions, plan: Plan) -> None:
+    """Deletes the write's groups, which nobody reads any more. Never raises: its rows are visible."""
+    try:
+        with lease(planned_config(given).producer, plan.sink.cluster_id) as client:
+            try:
+                with client.within(FORGET_MS):
+                    run(client, forget(plan.sink, plan.facts.generation))
+            except KafkaSinkError as error:
+                # As another error, so that nobody looks at the cluster's hosts for its sake.
+                raise _LeftThere from error
+    # Whatever it is: Spark would run a job again that is done.
+    except Exception as error:
+        log.debug("groups of %s are left to expire: %s", plan.sink.names.sink, error.__cause__ or error)

@@ -1,0 +1,65 @@
+"""Exactly-once as a `Guarantee` (`spark/guarantee.py`): one of a batch write, one of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kafka_sink.config import GivenOptions
+from kafka_sink.spark.bad_rows import check_bad_rows
+from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+from kafka_sink.spark.exactly_once.abort import abort_micro_batch, abort_run
+from kafka_sink.spark.exactly_once.commit import commit_micro_batch
+from kafka_sink.spark.exactly_once.plan import Plan, plan_batch, plan_stream
+from kafka_sink.spark.exactly_once.slot import write_slot
+from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+from kafka_sink.spark.interceptor_chain import InterceptorChain
+
+
+class _ExactlyOnce:
+    """`planned` is None before `plan`: in tasks it is there."""
+
+    def __init__(self, options: GivenOptions) -> None:
+        self.options = options
+        self.planned: Plan | None = None
+
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
+        """The rows are then visible to nobody yet."""
+        assert self.planned is not None, "a task has its writer from the process that planned"
+        return write_slot(self.options, self.planned, chain, arrow_batches)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], micro_batch_id: int | None) -> None:
+        """Makes the rows visible."""
+        with told_of_a_transaction(None if self.planned is None else self.planned.batch):
+            present = check_all_present(messages, micro_batch_id=micro_batch_id)
+            check_bad_rows(present, rows_are_written=False)
+        commit_micro_batch(self.options, present)
+
+
+class ExactlyOnceBatch(_ExactlyOnce):
+    def plan(self) -> None:
+        if self.planned is None:
+            self.planned = plan_batch(self.options)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Ends the transactions that hold the rows, so that nobody ever sees them."""
+        if self.planned is not None:
+            abort_run(self.options, self.planned.sink.names.sink, self.planned.facts.generation)
+
+
+class ExactlyOnceStream(_ExactlyOnce):
+    """`checkpoint`: its location, where that is an option of the write."""
+
+    def __init__(self, options: GivenOptions, checkpoint: str | None) -> None:
+        super().__init__(options)
+        self.checkpoint = checkpoint
+
+    def plan(self) -> None:
+        if self.planned is None:
+            self.planned = plan_stream(self.options, self.checkpoint)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """As a batch write's, where it is known which run wrote."""
+        abort_micro_batch(self.options, messages, checkpoint=self.checkpoint)

@@ -1,0 +1,191 @@
+"""The planning worker's part: takes the sink over, and finds what its tasks and its commit go by."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.earlier_name import began_as
+from kafka_sink.commit.markers import Decision, Names
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.sink import Facts, Sink
+from kafka_sink.config import GivenOptions, SinkConfig, complete
+from kafka_sink.doctor.first_aid import ensure_topic
+from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
+from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
+from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+from kafka_sink.spark.last_run import remember
+from kafka_sink.spark.stream_naming import name_stream, stream_name
+from kafka_sink.stream_name import StreamName
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a micro-batch's tasks and its commit go by. `batch` is None for a stream, whose tasks know query and
+    micro-batch. `is_written`: the version is visible already, or a later one was decided: nothing is to be written.
+    `query_id`: the query's whose checkpoint names the sink; None: not known."""
+
+    sink: Sink
+    facts: Facts
+    allow_lost_state: bool
+    batch: BatchWrite | None
+    is_written: bool = False
+    query_id: str | None = None
+
+
+def plan_batch(given: GivenOptions) -> Plan:
+    """Raises as `plan_stream`."""
+    prefix, batch = batch_identity(given)
+    config = planned_config(given)
+    with told_of_a_transaction(batch), lease(config.producer) as client:
+        _ensure_topics(client, config)
+        sink = sink_of(config, prefix, client, is_versioned=batch.is_versioned, comes_again=batch.is_versioned)
+        facts = _take_over(client, config, sink)
+        is_written = batch.is_versioned and run(
+            client,
+            two_phase.is_written(
+                sink,
+                facts,
+                query_id=batch.query_id,
+                version=batch.micro_batch_id,
+                allow_lost_state=config.allow_lost_state,
+            ),
+        )
+        if not is_written:
+            _end_what_hangs(client, sink, facts)
+    return Plan(sink, facts, config.allow_lost_state, batch, is_written)
+
+
+def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
+    """Asks the cluster, and leaves none of the sink's transactions open. The sink has the name of its `checkpoint`.
+    Raises ConfigError, ExactlyOnceError, ClusterError."""
+    config = planned_config(given)
+    # What is wrong with it is said before the cluster is asked.
+    stream_name(given, checkpoint)
+    with told_of_a_transaction(None), lease(config.producer) as client:
+        _ensure_topics(client, config)
+        name = _name_stream(given, checkpoint, config, client)
+        sink = sink_of(config, name.sink, client, is_derived=name.is_derived)
+        facts = _take_over(client, config, sink)
+        remember(name.sink, facts.generation, checkpoint)
+        _tell_of_another_query(name, facts.decision)
+        _end_what_hangs(client, sink, facts)
+    query_id = name.query_id if name.is_derived else None
+    return Plan(sink, facts, config.allow_lost_state, None, query_id=query_id)
+
+
+def planned_config(given: GivenOptions) -> SinkConfig:
+    """That of the processes that plan and commit. Raises ConfigError."""
+    if "bootstrap_servers" not in given:
+        raise MissingOption(
+            option="kafka.bootstrap.servers",
+            hint="with deliveryGuarantee=exactly-once as an option of the write: where a micro-batch is planned and "
+            "committed Spark's conf cannot be seen.",
+        )
+    return complete(given)
+
+
+def sink_of(
+    config: SinkConfig,
+    prefix: str,
+    client: CoordinatorClient,
+    *,
+    is_versioned: bool = False,
+    comes_again: bool = True,
+    is_derived: bool = False,
+) -> Sink:
+    """The sink named `prefix` in the cluster that `client` asks. Raises BrokersUnreachable."""
+    return Sink(
+        names=Names(prefix, config.commit_topic),
+        timeout_ms=config.transaction_timeout_ms,
+        transaction_version=client.transaction_version(),
+        bootstrap_servers=config.producer.bootstrap_servers_text,
+        is_versioned=is_versioned,
+        cluster_id=client.cluster_id,
+        comes_again=comes_again,
+        is_derived=is_derived,
+    )
+
+
+def _ensure_topics(client: CoordinatorClient, config: SinkConfig) -> None:
+    ensure_topic(config)
+    client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
+
+
+def _name_stream(
+    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: CoordinatorClient
+) -> StreamName:
+    def began(earlier: str, query_id: str) -> bool:
+        return run(client, began_as(sink_of(config, earlier, client), query_id))
+
+    return name_stream(given, checkpoint, began)
+
+
+def _take_over(client: CoordinatorClient, config: SinkConfig, sink: Sink) -> Facts:
+    facts = run(client, two_phase.plan(sink))
+    if facts.decision is None and sink.comes_again:
+        _check_retention(client, config)
+    if restored := [slot for slot, marker in facts.visible.items() if marker.is_restored]:
+        log.warning(
+            "consumer groups of %r were deleted or have expired: of slot %s the transactions' coordinators proved "
+            "that the last micro-batch is committed. Nothing is written again.",
+            sink.names.sink,
+            ", ".join(map(str, restored)),
+        )
+    return facts
+
+
+def _check_retention(client: CoordinatorClient, config: SinkConfig) -> None:
+    """Of a sink that has nothing decided yet, so once. Raises InvalidOption."""
+    # What workers need once in a sink's life.
+    from kafka_sink.doctor.judging import IDS_EXPIRATION, OFFSETS_RETENTION, retention
+
+    offsets, ids = client.broker_setting(OFFSETS_RETENTION), client.broker_setting(IDS_EXPIRATION)
+    finding = retention(offsets, ids, config.transaction_timeout_ms)
+    if finding.status == "FAILED":
+        raise InvalidOption(
+            option="kafka.transaction.timeout.ms",
+            value=str(config.transaction_timeout_ms),
+            expected=f"less than the brokers remember ({OFFSETS_RETENTION}={offsets}, {IDS_EXPIRATION}={ids})",
+        )
+    if finding.status == "WARNING":
+        log.warning("%s. To do: %s.", finding.found, finding.remedy)
+
+
+def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
+    """Of a query that begins under a name that another has used: if that still runs, they will stop each other."""
+    if decision is None or name.query_id in (None, decision.query_id):
+        return
+    log.warning(
+        "query %s begins as sink %r, under which query %s committed its micro-batch %d. If that query is to go on, "
+        "stop this one and set another transactionalIdPrefix for it: of two queries with one name each stops the "
+        "other.",
+        name.query_id, name.sink, decision.query_id, decision.micro_batch_id,
+    )  # fmt: skip
+
+
+def _end_what_hangs(client: CoordinatorClient, sink: Sink, facts: Facts) -> None:
+    if facts.decision is not None:
+        run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
+
+
+def _partitions(client: CoordinatorClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
+    while topics:
+        try:
+            led, leaderless = client.partitions(topics)
+            return led + leaderless
+        except TopicNotFound as gone:
+            # And so is what was in it.
+            topics = tuple(topic for topic in topics if topic != gone.topic)
+        except TopicAuthorizationFailed as refused:
+            # WRITE implies DESCRIBE: who may not look there writes nothing behind what hangs.
+            log.warning(
+                "whether readers see all of the last micro-batch in %r is not checked: %s", refused.topic, refused
+            )
+            topics = tuple(topic for topic in topics if topic != refused.topic)
+    return ()

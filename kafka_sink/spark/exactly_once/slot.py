@@ -1,0 +1,184 @@
+"""A task's part: its rows go into its slot's transaction, which stays open, or are only counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kafka_sink.clock import wall_clock_ms
+from kafka_sink.commit import two_phase
+from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.markers import Marker
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.sink import Sink, SlotBegun, SlotPrepared
+from kafka_sink.config import GivenOptions, SinkConfig, complete, over_conf
+from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
+from kafka_sink.producer.transaction_manager import Transaction
+from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
+from kafka_sink.spark.exactly_once.counting import count_rows, digest_of
+from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.plan import Plan
+from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
+from kafka_sink.spark.interceptor_chain import InterceptorChain
+from kafka_sink.spark.proof import Identity, row_identity, stream_identity, task_proof
+from kafka_sink.spark.rate import pace
+from kafka_sink.spark.rows import TaskRows, produce_rows
+from kafka_sink.spark.task import Task
+
+
+def write_slot(
+    given: GivenOptions, plan: Plan, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> PreparedReceipt | CountedReceipt:
+    """Writes the rows of one task attempt into its slot's transaction, and leaves that prepared. Where the plan says
+    that they are written, reads them to their end: Spark runs the task all the same.
+
+    Raises what `Guarantee.write` does.
+    """
+    assert TaskContext.get() is not None, "write() runs in a task"
+    task = Task.current()
+    if task.conf.get("spark.speculation", "").lower() == "true":
+        raise RefusedOption(
+            option="spark.speculation",
+            instead="with deliveryGuarantee=exactly-once a second attempt of a running task takes its transaction "
+            "over: set it to false.",
+        )
+    with told_of_a_transaction(plan.batch):
+        config = complete(over_conf(given, task.conf))
+        if config.txn_app_id is not None and "txn_app_id" not in given:
+            raise NotPlanned(option="txnAppId")
+        if plan.is_written:
+            return _count(config, plan, task, chain, arrow_batches)
+        return _prepare(config, plan, task, chain, arrow_batches)
+
+
+def _count(
+    config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> CountedReceipt:
+    counted = count_rows(config, chain, arrow_batches)
+    return CountedReceipt(
+        spark_partition_id=task.slot,
+        attempt_number=task.attempt_number,
+        record_count=counted.record_count,
+        partitions=(),
+        fingerprint=counted.digest,
+        topics=counted.topics,
+        plan=plan if task.slot == 0 else None,
+    )
+
+
+def _prepare(
+    config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+) -> PreparedReceipt:
+    # Of a batch write its own also in foreachBatch, where tasks know a stream's query and micro-batch.
+    identity = stream_identity(task.conf) if plan.batch is None else plan.batch.identity
+    if plan.query_id not in (None, identity.query_id):
+        raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
+    started_ms = wall_clock_ms()
+    with lease(config.producer, plan.sink.cluster_id) as client:
+        slot = _Slot(config, plan, task, identity, client)
+        begun = slot.begin()
+        send = slot.send if begun.visible is None else slot.read_again
+        rows, prepared = send(begun, chain, arrow_batches)
+    return PreparedReceipt(
+        spark_partition_id=task.slot,
+        attempt_number=task.attempt_number,
+        record_count=rows.record_count,
+        partitions=rows.partitions,
+        topic_ids=rows.topic_ids,
+        proof=task_proof(config, identity, started_ms, rows.runs),
+        bad_rows=rows.bad_rows,
+        pace=pace(config, started_ms),
+        statistics=rows.statistics,
+        prepared=prepared,
+        sink=plan.sink,
+        generation=plan.facts.generation,
+        micro_batch_id=identity.batch_id,
+        plan=plan if task.slot == 0 else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """One attempt at a slot's transaction."""
+
+    config: SinkConfig
+    plan: Plan
+    task: Task
+    identity: Identity
+    client: CoordinatorClient
+
+    def begin(self) -> SlotBegun:
+        steps = two_phase.begin(
+            self.plan.sink,
+            self.plan.facts,
+            slot=self.task.slot,
+            micro_batch_id=self.identity.batch_id,
+            query_id=self.identity.query_id,
+            allow_lost_state=self.plan.allow_lost_state,
+        )
+        return run(self.client, steps)
+
+    def send(
+        self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+    ) -> tuple[TaskRows, SlotPrepared]:
+        """Writes the rows, and the marker behind them."""
+        sink, query_id, micro_batch_id = self.plan.sink, self.identity.query_id, self.identity.batch_id
+        fingerprint = Fingerprint()
+        rows = produce_rows(
+            self.config,
+            chain,
+            arrow_batches,
+            bad_rows=bad_row_policy(
+                self.config, self.task.conf, ask_client(self.client), query_id=query_id, batch_id=micro_batch_id
+            ),
+            row_identity=row_identity(self.config, self.identity, self.task.slot),
+            transaction=_transaction(sink, begun),
+            fingerprint=fingerprint,
+            cluster_id=sink.cluster_id,
+        )
+        digest = digest_of(fingerprint, self.config)
+        run(self.client, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
+        first_offsets = {(each.topic, each.partition): each.first_offset for each in rows.partitions}
+        return rows, self._prepared(begun, digest, tuple(first_offsets), first_offsets)
+
+    def read_again(
+        self, begun: SlotBegun, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
+    ) -> tuple[TaskRows, SlotPrepared]:
+        """Counts rows that are visible already."""
+        counted = count_rows(self.config, chain, arrow_batches)
+        # Which of them its rows are in only the attempt knew that wrote them.
+        led, leaderless = self.client.partitions(counted.topics)
+        rows = TaskRows(counted.record_count, topic_ids=self.client.topic_ids(counted.topics))
+        return rows, self._prepared(begun, counted.digest, led + leaderless, {})
+
+    def _prepared(
+        self,
+        begun: SlotBegun,
+        digest: str,
+        partitions: tuple[TopicAndPartition, ...],
+        first_offsets: Mapping[TopicAndPartition, int | None],
+    ) -> SlotPrepared:
+        return SlotPrepared(
+            slot=self.task.slot,
+            ids=begun.ids,
+            query_id=self.identity.query_id,
+            fingerprint=digest,
+            visible=begun.visible,
+            partitions=partitions,
+            first_offsets=first_offsets,
+        )
+
+
+def _transaction(sink: Sink, begun: SlotBegun) -> Transaction:
+    return Transaction(
+        transactional_id=sink.names.slot(begun.slot),
+        producer_id=begun.ids.producer_id,
+        producer_epoch=begun.ids.producer_epoch,
+        version=sink.transaction_version,
+        timeout_ms=sink.timeout_ms,
+    )
