@@ -125,7 +125,7 @@ def partition_count(
     Raises ConfigError, ClusterError when the cluster cannot be asked or has no such topic, or TypeError for a `token`
     that cannot be called.
     """
-    from kafka_sink.client import partition_count as count
+    from kafka_sink.admin.topics import partition_count as count
     from kafka_sink.config import complete, given_options, over_conf
     from kafka_sink.errors import MissingOption
     from kafka_sink.spark.source import pickled

@@ -20,11 +20,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
+from kafka_sink import kept
 from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import VERSION, ProducerConfig, warn_once
-from kafka_sink.doctor.first_aid import look_at_hosts
+from kafka_sink.config import ProducerConfig
+from kafka_sink.connections import connect
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -34,11 +35,8 @@ from kafka_sink.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
-from kafka_sink.exhaustion import exhausted, exhaustion_named
-from kafka_sink.kept import Kept
+from kafka_sink.exhaustion import exhausted
 from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.net.selector import Selector
 from kafka_sink.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.producer.core import wire
 from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
@@ -54,7 +52,6 @@ from kafka_sink.records.compression import Codec
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.kernel import KERNEL, warn_of_loss
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.security import authenticator, tls_contexts
 from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
@@ -88,7 +85,6 @@ class Producer:
     def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
         """`cluster_id`: the only cluster to write to; None: the one that is there."""
         self.config = config
-        warn_once(config.security)
         self.used_at_ms = monotonic_ms()
         # The lock of all shared state; notified whenever the Sender thread has handled answers.
         self._changed = threading.Condition()
@@ -96,20 +92,7 @@ class Producer:
         self._closing: KafkaSinkError | None = None
         rng = random.Random()
         self.metrics = Metrics()
-        self._network = NetworkClient(
-            Selector(
-                metrics=self.metrics,
-                send_buffer_bytes=config.send_buffer_bytes,
-                receive_buffer_bytes=config.receive_buffer_bytes,
-                tls=tls_contexts(config.security),
-            ),
-            clock_ms=monotonic_ms,
-            rng=rng,
-            settings=network_settings(config),
-            metrics=self.metrics,
-            authenticate=authenticator(config.security),
-            cluster_id=cluster_id,
-        )
+        self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
         try:
             core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
             self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
@@ -436,63 +419,10 @@ def _tell(throttled: Throttled, config: ProducerConfig) -> None:
     )
 
 
-def network_settings(config: ProducerConfig) -> NetworkSettings:
-    """What the network takes from a producer's configuration."""
-    return NetworkSettings(
-        client_id=config.client_id,
-        client_software_version=VERSION,
-        bootstrap_servers=config.bootstrap_servers,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        request_timeout_ms=config.request_timeout_ms,
-        connections_max_idle_ms=config.connections_max_idle_ms,
-        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        max_in_flight=config.max_in_flight_requests_per_connection,
-    )
-
-
-def partition_count(config: ProducerConfig, topic: str) -> int:
-    """How many partitions `topic` has now, asked of the cluster over connections that are closed again.
-
-    Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed or TopicNameInvalid, the first two after
-    `max.block.ms`. Where brokers make topics that are asked for, they make this one, as they do for a write.
-    """
-    producer = Producer(config)
-    try:
-        return producer.await_topics(frozenset({topic}), (), producer.waiting_clock_ms())[topic].partition_count
-    except KafkaSinkError as error:
-        error.of_principal(config.security.principal)
-        look_at_hosts(error, config)
-        raise
-    finally:
-        producer.close()
-
-
 # --- the producers this process keeps ---------------------------------------------------------------------------------
 
-KEPT: Kept[Producer] = Kept()
 
-
-@contextmanager
-def lease(config: ProducerConfig, cluster_id: str | None = None) -> Iterator[Producer]:
+def lease(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[Producer]:
     """A producer for one write, to `cluster_id` unless that is None: the kept one of this configuration if there is one
     that may go on. Kept again afterwards unless the write raised."""
-    producer = KEPT.take(config)
-    if producer is not None and not producer.may_go_on(cluster_id):
-        producer.close()
-        producer = None
-    with exhaustion_named():
-        if producer is None:
-            producer = Producer(config, cluster_id)
-        try:
-            yield producer
-        except BaseException as error:
-            # Whatever it was, an interrupt too: rows of this write are under way, and no other write may inherit them.
-            producer.close()
-            if isinstance(error, KafkaSinkError):
-                error.of_principal(config.security.principal)
-                look_at_hosts(error, config)
-            raise
-    producer.rest()
-    KEPT.put(producer)
+    return kept.lease(Producer, config, cluster_id)

@@ -1,62 +1,75 @@
-"""What a worker process keeps from one write to the next: a few connected clients, one a configuration.
+"""What a worker process keeps from one write to the next: a few connected clients of each kind.
 
-    kept = Kept()
-    client = kept.take(config)      # nobody else has it then; None: there is none
-    kept.put(client)
+    with lease(Producer, config) as producer:       # a kept one that nobody else has, or a new one
+        ...                                         # kept again afterwards, unless this raised
 
-At most MOST of a kind are kept, and none that was idle for `connections.max.idle.ms`. Who is pushed out is closed.
+Of a kind and configuration one is kept, at most MOST of a kind, and none that was idle for `connections.max.idle.ms`.
+Who is pushed out is closed.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar, cast
 
 from kafka_sink.clock import monotonic_ms
 from kafka_sink.config import ProducerConfig
+from kafka_sink.doctor.first_aid import look_at_hosts
+from kafka_sink.errors import KafkaSinkError
+from kafka_sink.exhaustion import exhaustion_named
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
 MOST = 4
-
-_Key = tuple[int, ProducerConfig]
 
 
 class Client(Protocol):
     used_at_ms: int
 
+    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+        """`cluster_id`: the only cluster to talk to; None: the one that is there."""
+
     @property
     def config(self) -> ProducerConfig: ...
+    def may_go_on(self, cluster_id: str | None = None) -> bool:
+        """Whether it may be used again, in `cluster_id` unless that is None."""
+
+    def rest(self) -> None:
+        """Its user is done with it."""
+
     def close(self) -> None: ...
 
 
 T = TypeVar("T", bound=Client)
+_Key = tuple[int, type[Client], ProducerConfig]
 
 
-class Kept(Generic[T]):
+class Kept:
     """Thread-safe. The process id is part of the key: a forked child inherits what its parent keeps, but not the
     parent's threads, and must not write to its sockets."""
 
     def __init__(self) -> None:
         # The one that was used last is at the end.
-        self._clients: dict[_Key, T] = {}
+        self._clients: dict[_Key, Client] = {}
         self._lock = threading.Lock()
 
-    def take(self, config: ProducerConfig) -> T | None:
+    def take(self, kind: type[T], config: ProducerConfig) -> T | None:
         with self._lock:
             idle = [self._clients.pop(key) for key in self._own() if _is_idle(self._clients[key])]
-            found = self._clients.pop((os.getpid(), config), None)
+            found = self._clients.pop((os.getpid(), kind, config), None)
         _close(idle)
-        return found
+        return cast(T | None, found)
 
-    def put(self, client: T) -> None:
+    def put(self, client: Client) -> None:
         """It is used last, and replaces one of its configuration that was put meanwhile."""
-        key = os.getpid(), client.config
+        key = os.getpid(), type(client), client.config
         client.used_at_ms = monotonic_ms()
         with self._lock:
             surplus = [self._clients.pop(key)] if key in self._clients else []
             self._clients[key] = client
-            surplus += [self._clients.pop(oldest) for oldest in self._own()[:-MOST]]
+            surplus += [self._clients.pop(oldest) for oldest in self._own(type(client))[:-MOST]]
         _close(surplus)
 
     def close(self) -> None:
@@ -65,14 +78,55 @@ class Kept(Generic[T]):
             clients = [self._clients.pop(key) for key in self._own()]
         _close(clients)
 
-    def _own(self) -> list[_Key]:
-        return [key for key in self._clients if key[0] == os.getpid()]
+    def _own(self, kind: type[Client] | None = None) -> list[_Key]:
+        return [key for key in self._clients if key[0] == os.getpid() and kind in (None, key[1])]
 
 
 def _is_idle(client: Client) -> bool:
     return monotonic_ms() - client.used_at_ms > client.config.connections_max_idle_ms
 
 
-def _close(clients: list[T]) -> None:
+def _close(clients: list[Client]) -> None:
     for client in clients:
         client.close()
+
+
+KEPT = Kept()
+
+
+@contextmanager
+def lease(kind: type[T], config: ProducerConfig, cluster_id: str | None = None) -> Iterator[T]:
+    """A client of this kind and configuration, for one user and in `cluster_id` unless that is None: the kept one if it
+    may go on. Kept again afterwards unless the block raised."""
+    client = KEPT.take(kind, config)
+    if client is not None and not client.may_go_on(cluster_id):
+        client.close()
+        client = None
+    with _use(client, kind, config, cluster_id) as used:
+        yield used
+    used.rest()
+    KEPT.put(used)
+
+
+@contextmanager
+def once(kind: type[T], config: ProducerConfig) -> Iterator[T]:
+    """A new client of this kind, for a process that keeps none: closed afterwards."""
+    with _use(None, kind, config, None) as client:
+        yield client
+    client.close()
+
+
+@contextmanager
+def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: str | None) -> Iterator[T]:
+    with exhaustion_named():
+        if client is None:
+            client = kind(config, cluster_id)
+        try:
+            yield client
+        except BaseException as error:
+            # Whatever it was, an interrupt too: what this user has under way, no other may inherit.
+            client.close()
+            if isinstance(error, KafkaSinkError):
+                error.of_principal(config.security.principal)
+                look_at_hosts(error, config)
+            raise

@@ -46,6 +46,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from kafka_sink import receipt_file
+from kafka_sink.admin.client import AdminClient
 from kafka_sink.checkpoint import Checkpoint, compared, read_checkpoint
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.command_line import (
@@ -62,7 +63,7 @@ from kafka_sink.command_line import (
     terminal_width,
 )
 from kafka_sink.commit import survey as by_hand
-from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
 from kafka_sink.commit.runner import run
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         config = configuration(args)
-        with closing(CoordinatorClient(config.producer)) as client:
+        with closing(AdminClient(config.producer)) as client:
             subcommand: Callable[[Session], int] = args.subcommand
             return subcommand(Session(client, config, args))
     except ConfigError as error:
@@ -186,7 +187,7 @@ def sink_of(location: str) -> str:
 class Session:
     """One run of the command. `leaderless`: partitions that could not be looked at, once `partitions` was called."""
 
-    client: CoordinatorClient
+    client: AdminClient
     config: SinkConfig
     args: argparse.Namespace
     leaderless: list[TopicAndPartition] = field(default_factory=list)
@@ -394,7 +395,7 @@ def abort(session: Session) -> int:
             REFUSED,
         )
     # What is read there decides what is left alone, and a query is stopped for it.
-    session.client.ensure_topic(sink.names.commit_topic)
+    ensure_commit_topic(session.client, sink.names.commit_topic)
     aborted = run(session.client, by_hand.abort_by_hand(sink))
     if session.json:
         tell_json({"sink": sink.names.sink, "took_over": True, "aborted": [ended(each) for each in aborted]})
@@ -463,7 +464,7 @@ def tell_topics(session: Session, found: Survey) -> None:
         tell(f"Topic {topic} (topic id {old_id}) is not there any more, nor are its rows.")
 
 
-def changed_topics(client: CoordinatorClient, found: Survey) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+def changed_topics(client: AdminClient, found: Survey) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
     """Of those that the decision names: created again since, with old and new id; and gone, with the old one."""
     decision = found.decision
     if decision is None or not decision.topic_ids:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.admin.client import AdminClient
 from kafka_sink.commit.effects import (
     BrokerSetting,
     Effect,
@@ -26,7 +26,7 @@ from kafka_sink.protocol.transactions import (
 )
 
 
-def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
+def run(client: AdminClient, steps: Steps[Result]) -> Result:
     """What `steps` come to. Raises what they raise, and ClusterError when an answer does not come."""
     try:
         effects = next(steps)
@@ -39,7 +39,7 @@ def run(client: CoordinatorClient, steps: Steps[Result]) -> Result:
         steps.close()
 
 
-def answer_all(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any]:
+def answer_all(client: AdminClient, effects: Sequence[Effect]) -> list[Any]:
     """In the order of `effects`. Those to coordinators go out together, and with the first of the others."""
     to_coordinators = [effect for effect in effects if isinstance(effect, ToCoordinator)]
     begun = client.begin_all([(each.kind, each.key, each.request) for each in to_coordinators])
@@ -48,7 +48,7 @@ def answer_all(client: CoordinatorClient, effects: Sequence[Effect]) -> list[Any
     return [next(answers if isinstance(effect, ToCoordinator) else others) for effect in effects]
 
 
-def _answer(client: CoordinatorClient, effect: BrokerSetting | Pause | ToEveryBroker | ToLeaders) -> Any:
+def _answer(client: AdminClient, effect: BrokerSetting | Pause | ToEveryBroker | ToLeaders) -> Any:
     match effect:
         case Pause(milliseconds=milliseconds):
             # The brokers are at work, and say nothing when they are done.

@@ -1,4 +1,4 @@
-"""What a write asks of the doctor by itself: where it fails to reach brokers, and, with createTopics, before it begins.
+"""What a write asks of the doctor by itself, where it fails to reach brokers.
 
 A write that works is not examined, so the doctor costs it nothing, and is not even imported: looking comes after the
 failure, from the process that failed, by the same steps as `pykafka check`. It adds seconds to the
@@ -7,16 +7,12 @@ failure, from the process that failed, by the same steps as `pykafka check`. It 
 
 from __future__ import annotations
 
-import os
-
-from kafka_sink.config import ProducerConfig, SinkConfig
-from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, TopicNotCreated, WorkerExhausted
+from kafka_sink.config import ProducerConfig
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, WorkerExhausted
 from kafka_sink.exhaustion import exhaustion_named
 from kafka_sink.quoting import shell_command
 
 CHECK = "pykafka check"
-# What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
-_there: set[tuple[int, str, str]] = set()
 
 
 def look_at_hosts(error: KafkaSinkError, config: ProducerConfig) -> None:
@@ -47,21 +43,3 @@ def command(config: ProducerConfig) -> str:
     if config.security.security_protocol == "PLAINTEXT":
         return f"`{said}`"
     return f"`{said} --preset FILE`, where FILE has the write's kafka.security, kafka.ssl and kafka.sasl options"
-
-
-def ensure_topic(config: SinkConfig) -> None:
-    """With createTopics, makes the topic of the options if it is missing; once in the life of a process. Brokers that
-    are not reached are left to the write, which waits for them. Raises TopicNotCreated."""
-    if not config.create_topics or config.topic is None:
-        return
-    key = (os.getpid(), config.producer.bootstrap_servers_text, config.topic)
-    if key in _there:
-        return
-    from kafka_sink.doctor.engine import make_topic
-    from kafka_sink.doctor.report import Status
-
-    finding = make_topic(config)
-    if finding.status is Status.FAILED:
-        raise TopicNotCreated(topic=config.topic, reason=finding.found, remedy=finding.remedy)
-    if finding.status is Status.OK:
-        _there.add(key)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from kafka_sink.admin.client import lease
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.commit.coordinator_client import lease
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.survey import open_now, sink_named
 from kafka_sink.config import sink_config

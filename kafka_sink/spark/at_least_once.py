@@ -14,7 +14,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
-from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import NotPlanned, WriteKind
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
@@ -48,7 +47,10 @@ class AtLeastOnce:
         config = complete(over_conf(self.options, task.conf))
         if config.delivery_guarantee == EXACTLY_ONCE:
             raise NotPlanned(option="deliveryGuarantee=exactly-once")
-        ensure_topic(config)
+        if config.create_topics:
+            from kafka_sink.doctor.making import ensure_topic
+
+            ensure_topic(config)
         identity = self._identity(config, task)
         rows = produce_rows(
             config,

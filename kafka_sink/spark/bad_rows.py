@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark import TaskContext
 
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.admin.client import AdminClient, lease
 from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
 from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 Ask = Callable[[Collection[str]], Mapping[str, Mapping[str, str]]]
 
 
-def ask_client(client: CoordinatorClient) -> Ask:
+def ask_client(client: AdminClient) -> Ask:
     return lambda topics: client.topic_settings(topics, SETTINGS)
 
 
 def ask_cluster(config: ProducerConfig) -> Ask:
-    """For who has no client."""
+    """For who has no client: leases one when there is something to ask."""
 
     def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         with lease(config) as client:

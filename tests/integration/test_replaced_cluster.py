@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from kafka_sink.admin.client import lease as lease_client
 from kafka_sink.broker import LocalKafka
 from kafka_sink.client import Producer, lease
-from kafka_sink.commit.coordinator_client import lease as lease_client
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import ClusterChanged
 from read_back import read_topic
@@ -84,13 +85,13 @@ def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> N
     assert read(own_kafka, "t") == values("other")
 
 
-def test_a_kept_coordinator_client_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
+def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
     with lease_client(config(own_kafka)) as client:
-        client.ensure_topic("commits")
+        ensure_commit_topic(client, "commits")
         first = client.cluster_id
     wipe(own_kafka)
     with lease_client(config(own_kafka)) as client:
-        client.ensure_topic("commits")
+        ensure_commit_topic(client, "commits")
         assert client.cluster_id not in (None, first)
     with pytest.raises(ClusterChanged), lease_client(config(own_kafka), first) as client:
         client.transaction_version()

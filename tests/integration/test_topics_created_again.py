@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from committed_rows import read
 from exactly_once_writes import QUERY_ID, write_batch, write_micro_batch
 from kafka_sink import transactions
+from kafka_sink.admin.client import AdminClient as SinkClient
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.config import given_options, sink_config
 from waiting import wait_until
 
@@ -32,8 +32,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
         yield kafka
 
 
-def client_of(kafka: LocalKafka) -> CoordinatorClient:
-    return CoordinatorClient(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer)
+def client_of(kafka: LocalKafka) -> SinkClient:
+    return SinkClient(sink_config({"kafka.bootstrap.servers": kafka.bootstrap_servers}).producer)
 
 
 def topic_id(kafka: LocalKafka, topic: str) -> str:

@@ -31,11 +31,12 @@ from confluent_kafka.admin import (
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_sink import transactions
+from kafka_sink.admin.client import AdminClient as SinkClient
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.client import lease
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import hanging, two_phase
-from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.effects import Effect, Steps, ToCoordinator
 from kafka_sink.commit.exchanges import write_offset
 from kafka_sink.commit.markers import Marker, Names
@@ -77,8 +78,8 @@ class Query:
         self.config: SinkConfig = sink_config(
             {"kafka.bootstrap.servers": self.kafka.bootstrap_servers, "kafka.max.block.ms": "30000"}
         )
-        self.client = CoordinatorClient(self.config.producer)
-        self.client.ensure_topic(self.config.commit_topic)
+        self.client = SinkClient(self.config.producer)
+        ensure_commit_topic(self.client, self.config.commit_topic)
         names = Names(self.name, self.config.commit_topic)
         self.sink = Sink(names, timeout_ms=60_000, transaction_version=self.client.transaction_version())
 
@@ -446,7 +447,7 @@ def test_a_marker_that_hangs_is_ended_by_repair(query: Query, command: Command) 
     run(query.client, write)
     query.mark_unseen(second)
     query.decide(facts, [first, second], slots=SLOTS)
-    impatient = CoordinatorClient(replace(query.config.producer, max_block_ms=1_500))
+    impatient = SinkClient(replace(query.config.producer, max_block_ms=1_500))
     with closing(impatient), pytest.raises(CoordinatorUnavailable, match=r"pykafka transactions describe"):
         run(impatient, two_phase.plan(query.sink))
     assert command("describe") == DONE

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
+from kafka_sink.admin.client import lease
 from kafka_sink.broker import LocalKafka
 from kafka_sink.client import Producer
-from kafka_sink.commit.coordinator_client import lease
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy
 

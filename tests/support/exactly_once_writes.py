@@ -12,9 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink import client
-from kafka_sink.commit import coordinator_client
-from kafka_sink.kept import Kept
+from kafka_sink import kept
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
@@ -33,12 +31,11 @@ def in_task(slot: int, micro_batch_id: int) -> Iterator[None]:
 @contextmanager
 def own_workers() -> Iterator[None]:
     """Processes that keep no client of others, and end."""
-    with patch.object(client, "KEPT", Kept()), patch.object(coordinator_client, "KEPT", Kept()):
+    with patch.object(kept, "KEPT", kept.Kept()):
         try:
             yield
         finally:
-            client.KEPT.close()
-            coordinator_client.KEPT.close()
+            kept.KEPT.close()
 
 
 def run_tasks(

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kafka_sink import client
+from kafka_sink import kept
+from kafka_sink.client import Producer
 from kafka_sink.config import complete, given_options
 from kafka_sink.spark.writer import KafkaBatchWriter
 
@@ -65,12 +66,12 @@ def main() -> None:
     socket.getaddrinfo("localhost", 9092)
     if when == "kept":
         writer.write(iter([few]))
-        kept = client.KEPT.take(own)
-        assert kept is not None
-        client.KEPT.put(kept)
+        found = kept.KEPT.take(Producer, own)
+        assert found is not None
+        kept.KEPT.put(found)
     else:
         KafkaBatchWriter({**given, "client_id": "other"}).write(iter([few]))
-        client.KEPT.close()
+        kept.KEPT.close()
     use_up(what)
     began = time.monotonic()
     try:
@@ -80,7 +81,8 @@ def main() -> None:
         error = raised
     took_s = time.monotonic() - began
     told = {
-        "error": type(error).__name__, "text": str(error), "seconds": took_s, "kept": client.KEPT.take(own) is not None,
+        "error": type(error).__name__, "text": str(error), "seconds": took_s, 
+        "kept": kept.KEPT.take(Producer, own) is not None,
         "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
     }  # fmt: skip
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import kafka_sink
 from kafka_sink import client, kept
 from kafka_sink.client import RESTED_MS, Producer, lease
 from kafka_sink.errors import (
@@ -24,7 +23,6 @@ from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
     DeliveryTimeout,
-    MissingOption,
     ProducerClosed,
     ProduceRejected,
     TopicAuthorizationFailed,
@@ -33,6 +31,7 @@ from kafka_sink.errors import (
     WorkerExhausted,
 )
 from kafka_sink.kept import MOST
+from kafka_sink.net.network_client import NetworkClient
 from kafka_sink.producer import metadata, sender, throttling
 from kafka_sink.producer.metadata import MAX_IDLE_MS
 from kafka_sink.producer.receipts import Receipts
@@ -177,7 +176,7 @@ def test_a_producer_without_a_thread_leaves_no_socket(monkeypatch: pytest.Monkey
         pass
     assert raised.value.what == "threads"
     assert "Raise the limit of processes and threads" in str(raised.value)
-    assert (len(opened.made), opened.open_now(), client.KEPT.take(settings) is not None) == (1, [], False)
+    assert (len(opened.made), opened.open_now(), kept.KEPT.take(Producer, settings) is not None) == (1, [], False)
 
 
 def test_a_producer_without_memory_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +200,7 @@ def test_a_write_without_memory_keeps_no_producer_thread_or_socket(
         raise error
     assert raised.value.__cause__ is error
     assert not sender_threads("hungry")
-    assert (len(opened.made), opened.open_now(), client.KEPT.take(settings) is not None) == (1, [], False)
+    assert (len(opened.made), opened.open_now(), kept.KEPT.take(Producer, settings) is not None) == (1, [], False)
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
@@ -221,7 +220,7 @@ def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(mon
     def poll(network: object, wait_ms: int) -> list[Any]:
         raise MemoryError
 
-    monkeypatch.setattr(client.NetworkClient, "poll", poll)
+    monkeypatch.setattr(NetworkClient, "poll", poll)
     with pytest.raises(WorkerExhausted, match="no more memory"):
         producer.begin(topic="t").append(rows(1))
     thread.join(5)
@@ -238,7 +237,7 @@ def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
         raise MemoryError
 
     monkeypatch.setattr(sender.Sender, "fail", no_memory)
-    monkeypatch.setattr(client.NetworkClient, "poll", no_memory)
+    monkeypatch.setattr(NetworkClient, "poll", no_memory)
     producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
     for thread in sender_threads("starved"):
         thread.join(5)
@@ -464,31 +463,6 @@ def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
     producer = producing(max_block_ms=60_000)
     with pytest.raises(error):
         producer.begin(topic="t").append(rows(1))
-
-
-def test_partitions_are_counted_over_a_producer_that_is_closed_again(network: LiveNetwork) -> None:
-    network.kafka.partitions = 7
-    threads = threading.active_count()
-    assert client.partition_count(config(1), "t") == 7
-    network.kafka.topic_error = 29
-    with pytest.raises(TopicAuthorizationFailed, match="for principal User:ANONYMOUS"):
-        client.partition_count(config(1), "t")
-    assert threading.active_count() == threads
-
-
-def test_the_public_count_takes_the_sinks_options(network: LiveNetwork) -> None:
-    network.kafka.partitions = 7
-    options = {"kafka.bootstrap.servers": "localhost:1"}
-    assert kafka_sink.partition_count({**options, "Topic": "t"}) == 7
-    with pytest.raises(MissingOption, match="'topic' is required"):
-        kafka_sink.partition_count(options)
-
-
-def test_the_public_count_looks_up_in_the_sessions_conf_what_the_options_do_not_say(network: LiveNetwork) -> None:
-    network.kafka.partitions = 7
-    conf = {"spark.pykafka.kafka.bootstrap.servers": "localhost:1", "spark.pykafka.topic": "t", "spark.app.name": "x"}
-    session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
-    assert kafka_sink.partition_count({}, session) == 7  # type: ignore[arg-type]
 
 
 def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNetwork) -> None:
@@ -913,10 +887,10 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
-    thread = threading.Thread(target=client.KEPT.take, args=(config(1, **{"kafka.client.id": "other"}),))
+    thread = threading.Thread(target=kept.KEPT.take, args=(Producer, config(1, **{"kafka.client.id": "other"}),))
     thread.start()
     assert closing.wait(5)
-    assert client.KEPT.take(config(1, **{"kafka.client.id": "another"})) is None
+    assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
     may_end.set()
     thread.join(5)
 

@@ -29,8 +29,8 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (
         frozenset(
-            {"checkpoint", "client", "clock", "commit", "doctor", "kept", "oauth", "security", "stream_name"}
-            | {"verification", "write"}
+            {"admin", "checkpoint", "client", "clock", "commit", "connections", "doctor", "kept", "oauth", "security"}
+            | {"stream_name", "verification", "write"}
         ),
         "neighbours",
     ),
@@ -192,7 +192,7 @@ def test_a_breach_is_found(tmp_path: Path, path: str, statement: str, rule: str)
         ("spark/a.py", "from .. import config, errors"),
         ("spark/a.py", "from . import writer"),
         ("functions.py", "from kafka_sink.records.murmur import murmur2"),
-        ("commit/coordinator_client.py", "import time\nfrom kafka_sink import client"),
+        ("admin/client.py", "import time\nfrom kafka_sink import client"),
         ("config.py", "from kafka_sink.errors import ConfigError"),
         ("protocol/requests.py", "import kio.schema"),
         ("broker/a.py", "import socket, time\nfrom kafka_sink.errors import LocalKafkaError"),

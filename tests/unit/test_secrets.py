@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import types as spark_types
 
 from certificates import Authority
-from kafka_sink import client, errors
+from kafka_sink import connections, errors
 from kafka_sink.client import lease
 from kafka_sink.clock import monotonic_ms
 from kafka_sink.command_line import assignment
@@ -162,7 +162,7 @@ def test_no_peer_makes_the_sink_show_a_secret(which: str, monkeypatch: pytest.Mo
         networks.append(NetworkClient(*given, **settings))
         return networks[-1]
 
-    monkeypatch.setattr(client, "NetworkClient", connect)
+    monkeypatch.setattr(connections, "NetworkClient", connect)
     behaviour, options, kind = PEERS[which]
     with peer(behaviour) as port, pytest.raises(kind) as failure:
         servers = {**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}"}

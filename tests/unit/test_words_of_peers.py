@@ -19,9 +19,10 @@ from confluent_kafka.schema_registry import Schema
 from fuzz import answers
 from fuzz.answers import ORDERS
 from kafka_sink import check, client, read, transactions
+from kafka_sink.admin.client import AdminClient
 from kafka_sink.broker import __main__ as broker_command
 from kafka_sink.broker import state
-from kafka_sink.commit.coordinator_client import CoordinatorClient
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.oauth import TokenEndpoint
@@ -207,10 +208,10 @@ def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
 
     with peer(behave) as port:
         ports.append(port)
-        asking = CoordinatorClient(config(port).producer)
+        asking = AdminClient(config(port).producer)
         try:
             with pytest.raises(KafkaSinkError) as failure:
-                asking.ensure_topic("t")
+                ensure_commit_topic(asking, "t")
         finally:
             asking.close()
     return of(failure.value)

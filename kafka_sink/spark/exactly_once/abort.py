@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kafka_sink.admin.client import lease
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.coordinator_client import lease
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.runner import run
 from kafka_sink.config import GivenOptions

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kafka_sink.admin.client import AdminClient, lease
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.lineage import check_decision, check_replay
@@ -74,7 +74,7 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     return plan
 
 
-def _prove(client: CoordinatorClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
     """Writes the receipt file, unless this run could not be decided: the file may be of one that is."""
     prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
     run(client, check_generation(plan.sink, plan.facts.generation))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from kafka_sink.admin.client import AdminClient, lease
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.commit.markers import Decision, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink
 from kafka_sink.config import GivenOptions, SinkConfig, complete
-from kafka_sink.doctor.first_aid import ensure_topic
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.protocol.transactions import TopicAndPartition
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
@@ -93,7 +93,7 @@ def planned_config(given: GivenOptions) -> SinkConfig:
 def sink_of(
     config: SinkConfig,
     prefix: str,
-    client: CoordinatorClient,
+    client: AdminClient,
     *,
     is_versioned: bool = False,
     comes_again: bool = True,
@@ -112,13 +112,16 @@ def sink_of(
     )
 
 
-def _ensure_topics(client: CoordinatorClient, config: SinkConfig) -> None:
-    ensure_topic(config)
-    client.ensure_topic(config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
+def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
+    if config.create_topics:
+        from kafka_sink.doctor.making import ensure_topic_by
+
+        ensure_topic_by(client, config)
+    ensure_commit_topic(client, config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
 
 
 def _name_stream(
-    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: CoordinatorClient
+    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient
 ) -> StreamName:
     def began(earlier: str, query_id: str) -> bool:
         return run(client, began_as(sink_of(config, earlier, client), query_id))
@@ -126,7 +129,7 @@ def _name_stream(
     return name_stream(given, checkpoint, began)
 
 
-def _take_over(client: CoordinatorClient, config: SinkConfig, sink: Sink) -> Facts:
+def _take_over(client: AdminClient, config: SinkConfig, sink: Sink) -> Facts:
     facts = run(client, two_phase.plan(sink))
     if facts.decision is None and sink.comes_again:
         _check_retention(client, config)
@@ -140,7 +143,7 @@ def _take_over(client: CoordinatorClient, config: SinkConfig, sink: Sink) -> Fac
     return facts
 
 
-def _check_retention(client: CoordinatorClient, config: SinkConfig) -> None:
+def _check_retention(client: AdminClient, config: SinkConfig) -> None:
     """Of a sink that has nothing decided yet, so once. Raises InvalidOption."""
     # What workers need once in a sink's life.
     from kafka_sink.doctor.judging import IDS_EXPIRATION, OFFSETS_RETENTION, retention
@@ -169,12 +172,12 @@ def _tell_of_another_query(name: StreamName, decision: Decision | None) -> None:
     )  # fmt: skip
 
 
-def _end_what_hangs(client: CoordinatorClient, sink: Sink, facts: Facts) -> None:
+def _end_what_hangs(client: AdminClient, sink: Sink, facts: Facts) -> None:
     if facts.decision is not None:
         run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
 
 
-def _partitions(client: CoordinatorClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
+def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
     while topics:
         try:
             led, leaderless = client.partitions(topics)

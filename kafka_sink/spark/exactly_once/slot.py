@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
+from kafka_sink.admin.client import AdminClient, lease
 from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, SlotBegun, SlotPrepared
@@ -110,7 +110,7 @@ class _Slot:
     plan: Plan
     task: Task
     identity: Identity
-    client: CoordinatorClient
+    client: AdminClient
 
     def begin(self) -> SlotBegun:
         steps = two_phase.begin(

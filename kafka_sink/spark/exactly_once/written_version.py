@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from kafka_sink.admin.client import lease
 from kafka_sink.commit import two_phase
-from kafka_sink.commit.coordinator_client import lease
 from kafka_sink.commit.runner import run
 from kafka_sink.config import GivenOptions
 from kafka_sink.spark.exactly_once.counting import total_of

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_sink import client, kept
-from kafka_sink.commit import coordinator_client, runner
+from kafka_sink.admin import calls
+from kafka_sink.admin import client as admin
+from kafka_sink.commit import runner
 from kafka_sink.config import ProducerConfig
 from kafka_sink.producer.core import ProducerCore, wire
 from scripted_kafka.live import LiveNetwork
@@ -16,19 +18,18 @@ from scripted_kafka.network import ScriptedNetwork
 
 
 def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
-    """Every CoordinatorClient made in the test has this network, and its time is that of the brokers."""
+    """Every AdminClient made in the test has this network, and its time is that of the brokers."""
 
-    def connect(selector: Any, *, cluster_id: str | None = None, **settings: Any) -> ScriptedNetwork:
-        selector.close_all()
+    def connect(config: ProducerConfig, *, cluster_id: str | None, **settings: Any) -> ScriptedNetwork:
         network.expect(cluster_id)
         return network
 
     def now_ms() -> int:
         return network.kafka.now_ms
 
-    monkeypatch.setattr(coordinator_client, "NetworkClient", connect)
-    monkeypatch.setattr(coordinator_client, "KEPT", kept.Kept())
-    for module in (coordinator_client, kept):
+    monkeypatch.setattr(calls, "connect", connect)
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
+    for module in (admin, calls, kept):
         monkeypatch.setattr(module, "monotonic_ms", now_ms)
     sleep = SimpleNamespace(sleep=lambda seconds: network.kafka.pass_time(round(1_000 * seconds)))
     monkeypatch.setattr(runner, "time", sleep)
@@ -38,7 +39,7 @@ def connect_clients(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -
 def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> LiveNetwork:
     """Every Producer made in the test has this network, which has the parts of the last one."""
 
-    def connect(selector: Any, *, cluster_id: str | None = None, **settings: Any) -> LiveNetwork:
+    def connect(config: ProducerConfig, *, cluster_id: str | None, **settings: Any) -> LiveNetwork:
         network.expect(cluster_id)
         return network
 
@@ -46,7 +47,7 @@ def connect_producers(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> 
         network.core, network.lock = wire(config, lock=lock, **shared), lock
         return network.core
 
-    monkeypatch.setattr(client, "NetworkClient", connect)
+    monkeypatch.setattr(client, "connect", connect)
     monkeypatch.setattr(client, "wire", wire_and_tell)
-    monkeypatch.setattr(client, "KEPT", kept.Kept())
+    monkeypatch.setattr(kept, "KEPT", kept.Kept())
     return network

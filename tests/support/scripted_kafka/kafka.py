@@ -191,7 +191,7 @@ class ScriptedKafka:
                 return TopicConfigsResponse(0, tuple(self._topic_configs(topic, names, code) for topic in topics))
             case CreateTopicsRequest(topic=topic, partition_count=count):
                 if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    self.leaders |= {(topic, number): min(self.brokers) for number in range(count)}
+                    self.leaders |= {(topic, number): min(self.brokers) for number in range(max(1, count))}
                 return CreateTopicsResponse(0, code, "the controller says why" if code else None)
         raise AssertionError(f"no answer to {request}")
 

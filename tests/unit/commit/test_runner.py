@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kafka_sink.admin.client import AdminClient
 from kafka_sink.commit import runner
-from kafka_sink.commit.coordinator_client import CoordinatorClient
 from kafka_sink.commit.effects import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.config import sink_config
 from kafka_sink.errors import CoordinatorUnavailable
@@ -48,9 +48,9 @@ def kafka() -> ScriptedKafka:
 
 
 @pytest.fixture
-def client(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinatorClient]:
+def client(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminClient]:
     connect_clients(ScriptedNetwork(kafka), monkeypatch)
-    with closing(CoordinatorClient(sink_config({"kafka.bootstrap.servers": "b:9092"}).producer)) as made:
+    with closing(AdminClient(sink_config({"kafka.bootstrap.servers": "b:9092"}).producer)) as made:
         yield made
 
 
@@ -59,7 +59,7 @@ def to(key: str) -> ToCoordinator:
 
 
 def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together(
-    kafka: ScriptedKafka, client: CoordinatorClient
+    kafka: ScriptedKafka, client: AdminClient
 ) -> None:
     leaders = ToLeaders(DescribeProducersRequest(partitions=(("t", 0), ("t", 3))))
     markers = ToLeaders(WriteTxnMarkersRequest(7, 2, True, 5, (("t", 0), ("t", 3))))
@@ -90,7 +90,7 @@ def test_answers_are_in_the_order_of_effects_and_coordinators_are_asked_together
 
 
 def test_what_steps_raise_and_what_clients_raise_comes_out_and_ends_the_steps(
-    kafka: ScriptedKafka, client: CoordinatorClient
+    kafka: ScriptedKafka, client: AdminClient
 ) -> None:
     ended = []
 

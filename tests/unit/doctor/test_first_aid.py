@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import errno
-import os
 
 import pytest
 
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import engine
-from kafka_sink.doctor.first_aid import command, ensure_topic, look_at_hosts
-from kafka_sink.doctor.report import Finding, Report, Verdict, failed, ok, skipped
-from kafka_sink.errors import REPLAY, BrokersUnreachable, TopicNotCreated, TopicNotFound
+from kafka_sink.doctor.first_aid import command, look_at_hosts
+from kafka_sink.doctor.report import Report, Verdict, failed, ok
+from kafka_sink.errors import REPLAY, BrokersUnreachable, TopicNotFound
 
 CANARY = "canary-5e1b"
 SCRAM = {
@@ -76,51 +75,3 @@ def test_the_command_has_no_secret() -> None:
     said = command(config(**SCRAM).producer)
     assert said.startswith("`pykafka check --bootstrap-servers b:9092 --preset FILE`")
     assert CANARY not in said
-
-
-# --- createTopics -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> tuple[list[SinkConfig], list[Finding]]:
-    """Who asked for a topic, and what they are told next."""
-    asked: list[SinkConfig] = []
-    findings: list[Finding] = []
-
-    def make(config: SinkConfig) -> Finding:
-        asked.append(config)
-        return findings.pop(0)
-
-    monkeypatch.setattr(engine, "make_topic", make)
-    # What was found in another process does not count.
-    monkeypatch.setattr(os, "getpid", lambda: id(asked))
-    return asked, findings
-
-
-def test_a_topic_is_made_once(made: tuple[list[SinkConfig], list[Finding]]) -> None:
-    asked, findings = made
-    findings += [ok("made"), ok("made")]
-    for _ in range(3):
-        ensure_topic(config(createTopics="true"))
-    assert len(asked) == 1
-    ensure_topic(config(createTopics="true", topic="u"))
-    assert len(asked) == 2
-
-
-def test_nobody_is_asked_who_does_not_want_it(made: tuple[list[SinkConfig], list[Finding]]) -> None:
-    ensure_topic(config())
-    ensure_topic(sink_config({"kafka.bootstrap.servers": "b:9092", "createTopics": "true"}))
-    assert made[0] == []
-
-
-def test_what_was_refused_is_an_error_and_what_was_not_reached_is_the_writes_affair(
-    made: tuple[list[SinkConfig], list[Finding]],
-) -> None:
-    asked, findings = made
-    findings += [skipped("because of cluster"), failed("not allowed", "add the ACL"), ok("made")]
-    ensure_topic(config(createTopics="true"))
-    with pytest.raises(TopicNotCreated, match=r"not allowed\. To fix it: add the ACL") as refused:
-        ensure_topic(config(createTopics="true"))
-    assert (refused.value.topic, refused.value.reason, refused.value.remedy) == ("t", "not allowed", "add the ACL")
-    ensure_topic(config(createTopics="true"))
-    assert len(asked) == 3

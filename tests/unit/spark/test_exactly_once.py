@@ -15,8 +15,9 @@ import pytest
 from pyspark import TaskContext
 
 from exchange import Exchange
+from kafka_sink import kept
 from kafka_sink.clock import wall_clock_ms
-from kafka_sink.commit import coordinator_client, two_phase
+from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
@@ -494,7 +495,7 @@ def test_groups_that_cannot_be_deleted_fail_no_write_and_start_no_look_at_hosts(
     caplog: pytest.LogCaptureFixture, answer: Any,
 ) -> None:  # fmt: skip
     looked: list[object] = []
-    monkeypatch.setattr(coordinator_client, "look_at_hosts", lambda error, config: looked.append(error))
+    monkeypatch.setattr(kept, "look_at_hosts", lambda error, config: looked.append(error))
     kafka.always(DeleteGroupsRequest, answer)
     KafkaBatchWriter(GIVEN).commit(receipts(exchange, batch=ONCE))
     assert sorted(exchange.kafka.visible) == ["0/0", "0/1"]

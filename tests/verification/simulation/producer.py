@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_sink.client import network_settings
 from kafka_sink.config import ProducerConfig
+from kafka_sink.connections import network_settings
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.network_client import NetworkClient

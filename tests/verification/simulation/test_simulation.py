@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink import client
+from kafka_sink import connections
 from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.net.transport import Address, Connected, Received, Sent
 from kafka_sink.producer import sequences
@@ -99,7 +99,7 @@ def test_a_seed_is_a_run_to_the_byte_in_any_process(hash_seed: str) -> None:
 
 
 def test_a_seed_is_the_same_run_in_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "VERSION", "10.20.30.dev40")
+    monkeypatch.setattr(connections, "VERSION", "10.20.30.dev40")
     assert run_seed(5).digest == run(5).digest
 
 

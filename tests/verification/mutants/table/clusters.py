@@ -41,7 +41,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: a write belongs to one cluster",
         pattern="$NETWORK.failure is None and not $NETWORK.interruptions and $CLUSTER_ID in (None, self.cluster_id)",
         replacement="$NETWORK.failure is None and not $NETWORK.interruptions",
-        killer="tests/unit/commit/test_coordinator_client.py::TestLease::"
+        killer="tests/unit/admin/test_client.py::TestLease::"
         "test_one_of_another_cluster_is_not_the_one_that_is_asked_for",
     ),
     Mutant(

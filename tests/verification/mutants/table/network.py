@@ -61,8 +61,8 @@ NETWORK: tuple[Mutant, ...] = (
         rule="docs/operations.md: time throttled counts for no deadline",
         pattern="$NOW_MS - self.$NETWORK.throttled_ms($NOW_MS)",
         replacement="$NOW_MS",
-        within="CoordinatorClient",
-        killer="tests/unit/commit/test_coordinator_client.py::TestThrottled::"
+        within="Caller",
+        killer="tests/unit/admin/test_client.py::TestThrottled::"
         "test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for",
     ),
 )

@@ -129,13 +129,13 @@ PRODUCER: tuple[Mutant, ...] = (
     Mutant(
         name="a producer whose write raised is kept for the next one",
         rule="DESIGN.md: a failure ends the producer",
-        pattern="$PRODUCER.close()",
-        replacement="$KEPT.put($PRODUCER)",
+        pattern="$CLIENT.close()",
+        replacement="$KEPT.put($CLIENT)",
         within="with exhaustion_named():\n"
-        "    if $PRODUCER is None:\n"
-        "        $PRODUCER = Producer($CONFIG, $CLUSTER_ID)\n"
+        "    if $CLIENT is None:\n"
+        "        $CLIENT = $KIND($CONFIG, $CLUSTER_ID)\n"
         "    $$$LEASED",
-        given=("$KEPT: Kept[Producer] = Kept()",),
+        given=("$KEPT = Kept()",),
         killer="tests/unit/test_client.py::test_a_producer_whose_write_raised_is_closed_and_its_thread_ends",
     ),
 )

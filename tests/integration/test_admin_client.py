@@ -17,8 +17,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from kafka_sink.admin.client import AdminClient as SinkClient
+from kafka_sink.admin.client import lease
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.commit.coordinator_client import CoordinatorClient, lease
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import CommitTopicMissing, CoordinatorUnavailable
 from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
@@ -65,22 +67,22 @@ def config(kafka: LocalKafka, **options: Any) -> ProducerConfig:
 
 
 @pytest.fixture
-def client(cluster: LocalKafka) -> Iterator[CoordinatorClient]:
-    made = CoordinatorClient(config(cluster))
-    made.ensure_topic(STATE)
+def client(cluster: LocalKafka) -> Iterator[SinkClient]:
+    made = SinkClient(config(cluster))
+    ensure_commit_topic(made, STATE)
     yield made
     made.close()
 
 
 @pytest.fixture
-def other(cluster: LocalKafka) -> Iterator[CoordinatorClient]:
+def other(cluster: LocalKafka) -> Iterator[SinkClient]:
     """With connections of its own."""
-    made = CoordinatorClient(config(cluster))
+    made = SinkClient(config(cluster))
     yield made
     made.close()
 
 
-def ask(client: CoordinatorClient, kind: CoordinatorKind, key: str, request: Any) -> Any:
+def ask(client: SinkClient, kind: CoordinatorKind, key: str, request: Any) -> Any:
     (response,) = client.ask_all([(kind, key, request)])
     return response
 
@@ -89,7 +91,7 @@ def ask(client: CoordinatorClient, kind: CoordinatorKind, key: str, request: Any
 class Transaction:
     """One of `client`, with a record in `topic`-0 and an offset of a group in it."""
 
-    client: CoordinatorClient
+    client: SinkClient
     version: int
     topic: str
     transactional_id: str = field(default_factory=lambda: f"sink.{next(numbers)}")
@@ -103,7 +105,7 @@ class Transaction:
     def ask(self, request: Any) -> Any:
         return ask(self.client, TXN, self.transactional_id, request)
 
-    def init(self, client: CoordinatorClient | None = None) -> None:
+    def init(self, client: SinkClient | None = None) -> None:
         request = InitProducerIdRequest(60_000, self.transactional_id)
         response = ask(client or self.client, TXN, self.transactional_id, request)
         assert response.error_code == NONE
@@ -132,20 +134,20 @@ class Transaction:
     def end(self, committed: bool) -> EndTxnRequest:
         return EndTxnRequest(*self.ids, committed=committed, transaction_version=self.version)
 
-    def describe(self, client: CoordinatorClient) -> TransactionDescription:
+    def describe(self, client: SinkClient) -> TransactionDescription:
         response = ask(client, TXN, self.transactional_id, DescribeTransactionsRequest((self.transactional_id,)))
         (description,) = response.transactions
         assert isinstance(description, TransactionDescription)
         return description
 
-    def marker(self, client: CoordinatorClient) -> GroupOffset:
+    def marker(self, client: SinkClient) -> GroupOffset:
         (group,) = ask(client, GROUP, self.group, OffsetFetchRequest((self.group,), STATE, 0)).groups
         assert isinstance(group, GroupOffset)
         return group
 
 
 def produce(
-    client: CoordinatorClient, topic: str, value: bytes, transactional_id: str, producer_id: int, producer_epoch: int
+    client: SinkClient, topic: str, value: bytes, transactional_id: str, producer_id: int, producer_epoch: int
 ) -> int:
     """One record to partition 0, by another client's encoder; the leader of a cluster of one is any broker."""
     batch = DefaultRecordBatchBuilder(
@@ -203,12 +205,12 @@ def read_committed(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
         consumer.close()
 
 
-def versions(client: CoordinatorClient) -> list[int]:
+def versions(client: SinkClient) -> list[int]:
     """The transaction versions that clients may use there."""
     return list(range(1, client.transaction_version() + 1))
 
 
-def open_producers(client: CoordinatorClient, topic: str) -> set[int]:
+def open_producers(client: SinkClient, topic: str) -> set[int]:
     found = client.ask_leaders([(topic, 0)], DescribeProducersRequest)[topic, 0]
     assert found.error_code == NONE
     return {producer.producer_id for producer in found.producers if producer.current_txn_start_offset >= 0}
@@ -220,16 +222,16 @@ def new_topic(cluster: LocalKafka) -> str:
     return name
 
 
-def test_the_version_is_the_clusters(cluster: LocalKafka, client: CoordinatorClient) -> None:
+def test_the_version_is_the_clusters(cluster: LocalKafka, client: SinkClient) -> None:
     expected = 1 if cluster.kafka_version == OLD else 2
     assert client.transaction_version() == expected
     assert client.finalized_features().get("transaction.version", 0) == (0 if expected == 1 else 2)
 
 
-def test_a_topic_for_the_state_is_made_once(cluster: LocalKafka, client: CoordinatorClient) -> None:
+def test_a_topic_for_the_state_is_made_once(cluster: LocalKafka, client: SinkClient) -> None:
     name = f"state-{next(numbers)}"
-    client.ensure_topic(name)
-    client.ensure_topic(name)
+    ensure_commit_topic(client, name)
+    ensure_commit_topic(client, name)
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(name).topics
     assert sorted(topics[name].partitions) == [0, 1]
 
@@ -237,7 +239,7 @@ def test_a_topic_for_the_state_is_made_once(cluster: LocalKafka, client: Coordin
 class TestATransaction:
     @pytest.mark.parametrize("committed", [True, False])
     def test_is_ended_by_another_client(
-        self, cluster: LocalKafka, client: CoordinatorClient, other: CoordinatorClient, committed: bool
+        self, cluster: LocalKafka, client: SinkClient, other: SinkClient, committed: bool
     ) -> None:
         for version in versions(client):
             topic = new_topic(cluster)
@@ -271,7 +273,7 @@ class TestATransaction:
             wait_until(ended, DEADLINE_S, "no transaction is open")
             assert read_committed(cluster, topic, ALL) == ([b"row"] if committed else [])
 
-    def test_ended_twice_says_the_same_again(self, cluster: LocalKafka, client: CoordinatorClient) -> None:
+    def test_ended_twice_says_the_same_again(self, cluster: LocalKafka, client: SinkClient) -> None:
         for version in versions(client):
             for committed in (True, False):
                 transaction = Transaction(client, version, new_topic(cluster))
@@ -284,7 +286,7 @@ class TestATransaction:
                 assert codes == [NONE, NONE, INVALID_TXN_STATE]
                 assert (again.producer_id, again.producer_epoch) == (first.producer_id, first.producer_epoch)
 
-    def test_with_nothing_in_it(self, client: CoordinatorClient) -> None:
+    def test_with_nothing_in_it(self, client: SinkClient) -> None:
         """What kafka's answers are before anything was written, those that must carry ids included."""
         for version in versions(client):
             transaction = Transaction(client, version, "none")
@@ -295,7 +297,7 @@ class TestATransaction:
             assert transaction.ask(transaction.end(committed=True)).error_code == INVALID_TXN_STATE
 
     def test_is_taken_over_by_init(
-        self, cluster: LocalKafka, client: CoordinatorClient, other: CoordinatorClient
+        self, cluster: LocalKafka, client: SinkClient, other: SinkClient
     ) -> None:
         """Which aborts it, and says CONCURRENT_TRANSACTIONS until that is done."""
         for version in versions(client):
@@ -311,11 +313,11 @@ class TestATransaction:
             assert transaction.marker(other).offset == 1
             assert read_committed(cluster, topic, ALL) == []
 
-    def test_hides_its_offset_while_it_is_open(self, cluster: LocalKafka, client: CoordinatorClient) -> None:
+    def test_hides_its_offset_while_it_is_open(self, cluster: LocalKafka, client: SinkClient) -> None:
         transaction = Transaction(client, client.transaction_version(), new_topic(cluster))
         transaction.init()
         assert transaction.mark(1, "m") == NONE
-        impatient = CoordinatorClient(config(cluster, max_block_ms=500))
+        impatient = SinkClient(config(cluster, max_block_ms=500))
         with pytest.raises(CoordinatorUnavailable, match="UNSTABLE_OFFSET_COMMIT") as failure:
             transaction.marker(impatient)
         assert (failure.value.key, failure.value.waited_ms) == (transaction.group, 500)
@@ -323,7 +325,7 @@ class TestATransaction:
         assert transaction.ask(transaction.end(committed=True)).error_code == NONE
         assert transaction.marker(client).offset == 1
 
-    def test_is_ended_by_hand(self, cluster: LocalKafka, client: CoordinatorClient) -> None:
+    def test_is_ended_by_hand(self, cluster: LocalKafka, client: SinkClient) -> None:
         """As one whose coordinator forgot it: by a marker to the leader, in the name of the coordinator."""
         topic = new_topic(cluster)
         transaction = Transaction(client, client.transaction_version(), topic)
@@ -338,7 +340,7 @@ class TestATransaction:
         assert open_producers(client, topic) == set()
         assert read_committed(cluster, topic, 1) == [b"row"]
 
-    def test_that_nobody_began(self, client: CoordinatorClient) -> None:
+    def test_that_nobody_began(self, client: SinkClient) -> None:
         description = Transaction(client, 1, "none", transactional_id="never").describe(client)
         assert description.error_code == NOT_FOUND
 
@@ -367,7 +369,7 @@ time.sleep(600)  # until it is killed
 
 
 def test_a_transaction_of_a_process_that_was_killed_is_committed(
-    cluster: LocalKafka, client: CoordinatorClient
+    cluster: LocalKafka, client: SinkClient
 ) -> None:
     """librdkafka speaks version 1; the ids to end it with are those that the coordinator tells."""
     topic, transactional_id = new_topic(cluster), f"killed.{next(numbers)}"
@@ -386,7 +388,7 @@ def test_a_transaction_of_a_process_that_was_killed_is_committed(
     assert read_committed(cluster, topic, 1) == [b"of another process"]
 
 
-def test_a_hundred_are_ended_at_once(cluster: LocalKafka, client: CoordinatorClient, other: CoordinatorClient) -> None:
+def test_a_hundred_are_ended_at_once(cluster: LocalKafka, client: SinkClient, other: SinkClient) -> None:
     version = client.transaction_version()
     slots = [Transaction(client, version, "none", f"many.{next(numbers)}") for _ in range(100)]
     keys = [slot.transactional_id for slot in slots]
@@ -418,8 +420,8 @@ def test_a_hundred_are_ended_at_once(cluster: LocalKafka, client: CoordinatorCli
 class TestCoordinatorsThatGo:
     def test_a_broker_that_comes_back_is_waited_for(self) -> None:
         with LocalKafka() as kafka:
-            client = CoordinatorClient(config(kafka, max_block_ms=60_000))
-            client.ensure_topic(STATE)
+            client = SinkClient(config(kafka, max_block_ms=60_000))
+            ensure_commit_topic(client, STATE)
             transaction = Transaction(client, 2, STATE)
             transaction.init()
             kafka.kill(1)
@@ -433,8 +435,8 @@ class TestCoordinatorsThatGo:
 
     def test_another_broker_takes_over(self) -> None:
         with LocalKafka(nodes=3) as kafka:
-            client = CoordinatorClient(config(kafka, max_block_ms=60_000))
-            client.ensure_topic(STATE)
+            client = SinkClient(config(kafka, max_block_ms=60_000))
+            ensure_commit_topic(client, STATE)
             slots = [Transaction(client, 2, STATE, f"s.{number}") for number in range(12)]
             for slot in slots:
                 slot.init()
@@ -452,9 +454,9 @@ class TestCoordinatorsThatGo:
 
 def test_a_topic_that_cannot_be_made_says_how() -> None:
     with LocalKafka(config={"default.replication.factor": 3}) as kafka:
-        client = CoordinatorClient(config(kafka))
+        client = SinkClient(config(kafka))
         with pytest.raises(CommitTopicMissing, match="INVALID_REPLICATION_FACTOR") as failure:
-            client.ensure_topic(STATE)
+            ensure_commit_topic(client, STATE)
         client.close()
         assert f"--bootstrap-server {kafka.bootstrap_servers} --create --topic {STATE}" in failure.value.command
         kafka.create_topic(STATE, 1)

@@ -1,4 +1,4 @@
-"""The client of a commit over scripted brokers, in a time that only its polls move."""
+"""The admin client over scripted brokers, in a time that only its polls move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_sink import kept
-from kafka_sink.commit.coordinator_client import TOPICS_FRESH_MS, CoordinatorClient, lease
+from kafka_sink.admin.calls import TOPICS_FRESH_MS
+from kafka_sink.admin.client import AdminClient, lease
+from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import (
     AuthenticationFailed,
@@ -64,8 +66,8 @@ def config(**options: Any) -> ProducerConfig:
 
 
 @pytest.fixture
-def client(network: ScriptedNetwork) -> CoordinatorClient:
-    return CoordinatorClient(config())
+def client(network: ScriptedNetwork) -> AdminClient:
+    return AdminClient(config())
 
 
 def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
@@ -73,25 +75,25 @@ def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
 
 
 class TestAskAll:
-    def test_answers_come_in_the_order_of_the_requests(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_answers_come_in_the_order_of_the_requests(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(EndTxnRequest, LOADING, 90)
         responses = client.ask_all([commit(f"s.{i}") for i in range(3)])
         assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
 
     def test_all_are_under_way_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         client.ask_all([commit(f"s.{i}") for i in range(100)])
         assert len(kafka.asked(FindCoordinatorRequest)) == 1
         assert len(network.waits) == 2  # the coordinators of all, the answers of all
         assert kafka.now_ms == 0
 
-    def test_nothing_is_answered_at_once(self, network: ScriptedNetwork, client: CoordinatorClient) -> None:
+    def test_nothing_is_answered_at_once(self, network: ScriptedNetwork, client: AdminClient) -> None:
         assert client.ask_all([]) == []
         assert network.waits == []
 
     def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
         with pytest.raises(CoordinatorUnavailable) as failure:
@@ -102,7 +104,7 @@ class TestAskAll:
         assert kafka.now_ms == MAX_BLOCK_MS
 
     def test_a_refusal_is_told_once_all_others_are_answered(
-        self, kafka: ScriptedKafka, client: CoordinatorClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
         client.ask_all([commit("known")])
         kafka.script(FindCoordinatorRequest, 53)
@@ -113,7 +115,7 @@ class TestAskAll:
         assert len(kafka.asked(EndTxnRequest)) == 3
 
     def test_a_coordinator_that_dies_is_replaced(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         client.ask_all([commit("s.0")])
         kafka.down = {1}
@@ -123,7 +125,7 @@ class TestAskAll:
         assert 3_000 <= kafka.now_ms <= 4_500
 
     def test_brokers_are_listed_now_and_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         """So that a coordinator can be asked for when the bootstrap servers are gone."""
         client.ask_all([commit("s.0")])
@@ -133,7 +135,7 @@ class TestAskAll:
         client.ask_all([commit("s.0")])
         assert len(kafka.asked(MetadataRequest)) == 2
 
-    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1)
         kafka.script(EndTxnRequest, *[LOADING] * 4)
         client.ask_all([commit("s.0")])
@@ -143,7 +145,7 @@ class TestAskAll:
 class TestAskLeaders:
     PARTITIONS = (("a", 0), ("a", 1), ("b", 0), ("a", 2))
 
-    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
         found = client.ask_leaders((*self.PARTITIONS, ("a", 0)), DescribeProducersRequest)
         assert set(found) == set(self.PARTITIONS)
@@ -153,12 +155,12 @@ class TestAskLeaders:
         ]
         assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
 
-    def test_none_is_no_request(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_none_is_no_request(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         assert client.ask_leaders((), DescribeProducersRequest) == {}
         assert kafka.received == []
 
     def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders = {("a", 0): 1, ("a", 1): -1, ("b", 0): 3, ("a", 2): 1}
         kafka.down = {3}
@@ -174,7 +176,7 @@ class TestAskLeaders:
         assert others == [(2, DescribeProducersRequest((("a", 1), ("b", 0))))]
 
     def test_a_leader_that_is_down_costs_no_more_than_the_backoff(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.down = {("a", 0): 3}, {3}
         kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
@@ -182,7 +184,7 @@ class TestAskLeaders:
         assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
 
     def test_what_was_said_of_leaders_is_good_for_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders = {("a", 0): 1, ("b", 0): 2}
         for _ in range(2):
@@ -197,7 +199,7 @@ class TestAskLeaders:
 
     @pytest.mark.parametrize("is_down", [False, True])
     def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient, is_down: bool
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, is_down: bool
     ) -> None:
         kafka.leaders = {("a", 0): 3}
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
@@ -206,21 +208,21 @@ class TestAskLeaders:
         assert [result.error_code for result in found.values()] == [0]
         assert kafka.now_ms == 0
 
-    def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("a", 0): 1, ("a", 1): -1}
         assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
         kafka.leaders[("a", 1)] = 2
         assert client.partitions(("a",)) == ((("a", 0), ("a", 1)), ())
 
     def test_a_leader_that_takes_its_time_is_asked_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.silent = {("a", 0): 2}, {2}
         kafka.at = [(5_000, kafka.silent.clear)]
         client.ask_leaders([("a", 0)], DescribeProducersRequest)
         assert len(kafka.asked(DescribeProducersRequest)) == 1
 
-    def test_a_leader_that_refuses_is_an_answer(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_a_leader_that_refuses_is_an_answer(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("a", 0): 1}
         kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
         found = client.ask_leaders([("a", 0)], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
@@ -240,7 +242,7 @@ class TestAskLeaders:
         self,
         kafka: ScriptedKafka,
         network: ScriptedNetwork,
-        client: CoordinatorClient,
+        client: AdminClient,
         leaders: Any,
         topic: str,
         reason: str,
@@ -257,18 +259,18 @@ class TestAskLeaders:
 class TestAskBrokers:
     LIST = ListTransactionsRequest()
 
-    def test_every_broker_is_asked(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_every_broker_is_asked(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         responses = client.ask_brokers(self.LIST)
         assert sorted(responses) == [1, 2, 3]
         assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
 
-    def test_all_again_when_one_loads(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_all_again_when_one_loads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(ListTransactionsRequest, 0, LOADING)
         assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
         assert len(kafka.asked(ListTransactionsRequest)) == 6
 
     def test_all_again_when_one_went(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.down = {2}
         kafka.at = [(500, lambda: kafka.brokers.discard(2))]
@@ -276,7 +278,7 @@ class TestAskBrokers:
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
         assert len(kafka.asked(ListTransactionsRequest)) >= 4
 
-    def test_all_again_when_one_came(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_all_again_when_one_came(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         """It may be the one to which another's transactions have moved."""
 
         def come(request: Any) -> int:
@@ -288,7 +290,7 @@ class TestAskBrokers:
         assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
 
     def test_gives_up_when_the_time_is_over(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.down = {3}
         with pytest.raises(BrokerUnavailable) as failure:
@@ -296,21 +298,21 @@ class TestAskBrokers:
         assert (failure.value.node_id, failure.value.last_error) == (3, "broker 9: Connection refused")
         assert kafka.now_ms <= MAX_BLOCK_MS
 
-    def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(ListTransactionsRequest, *[LOADING] * 1_000)
         with pytest.raises(BrokerUnavailable, match=r"COORDINATOR_LOAD_IN_PROGRESS \(error 14\)"):
             client.ask_brokers(self.LIST)
 
 
 class TestPartitions:
-    def test_are_asked_for_with_the_commit_topic(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_are_asked_for_with_the_commit_topic(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 1, ("t", 1): 1, ("a", 0): 2}
-        client.ensure_topic("t", ask_also=("a",))
+        ensure_commit_topic(client, "t", ask_also=("a",))
         assert client.partitions(("a",)) == ((("a", 0),), ())
         assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
 
     def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
-        self, kafka: ScriptedKafka, client: CoordinatorClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
         kafka.leaders = {("a", 0): 2, ("a", 1): -1, ("b", 0): 1}
         assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
@@ -320,14 +322,14 @@ class TestPartitions:
 
     @pytest.mark.parametrize(("code", "error"), [(UNKNOWN, TopicNotFound), (DENIED, TopicAuthorizationFailed)])
     def test_of_a_topic_that_is_not_there(
-        self, kafka: ScriptedKafka, client: CoordinatorClient, code: int, error: type[Exception]
+        self, kafka: ScriptedKafka, client: AdminClient, code: int, error: type[Exception]
     ) -> None:
         kafka.leaders, kafka.topic_codes = {("a", 0): 1}, {"b": code}
         with pytest.raises(error, match="'b'"):
             client.partitions(("a", "b"))
 
     def test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
         kafka.at = [(1, lambda: kafka.topic_codes.clear())]
@@ -336,7 +338,7 @@ class TestPartitions:
 
 class TestWithin:
     def test_all_that_is_asked_has_so_much_time_together(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.script(EndTxnRequest, *[LOADING] * 10_000)
         began_ms = kafka.now_ms
@@ -351,7 +353,7 @@ class TestWithin:
 
 class TestTopicIds:
     def test_are_known_from_the_answer_that_told_of_partitions(
-        self, kafka: ScriptedKafka, client: CoordinatorClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
         kafka.leaders = {("a", 0): 2, ("b", 0): 1}
         kafka.topic_ids = {"a": uuid.UUID(int=7)}
@@ -363,7 +365,7 @@ class TestTopicIds:
         assert len(kafka.asked(MetadataRequest)) == asked
 
     def test_are_asked_for_again_after_a_second(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders, kafka.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
         client.partitions(("a",))
@@ -371,21 +373,21 @@ class TestTopicIds:
         kafka.now_ms += TOPICS_FRESH_MS
         assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
 
-    def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: CoordinatorClient) -> None:
+    def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: AdminClient) -> None:
         assert client.topic_ids(("a",)) == {"a": None}
         assert client.topics(("a",))["a"].error_code == UNKNOWN
 
 
 class TestBrokerSetting:
     def test_is_asked_of_the_broker_that_it_is_about(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.settings = {(2, "transaction.max.timeout.ms"): "60000"}
         kafka.down = {1}
         kafka.brokers, network.known = {1, 2}, {1, 2}
         assert client.broker_setting("transaction.max.timeout.ms") == "60000"
 
-    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.script(DescribeConfigsRequest, 31)
         assert client.broker_setting("transaction.max.timeout.ms") is None
         assert len(kafka.asked(DescribeConfigsRequest)) == 1
@@ -396,18 +398,18 @@ A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
 
 
 class TestTopicSettings:
-    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
         ((_, request),) = kafka.asked(TopicConfigsRequest)
         assert request == TopicConfigsRequest(("a", "b"), NAMES)
 
-    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.topic_codes = {"b": DENIED}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert len(kafka.asked(TopicConfigsRequest)) == 1
 
     def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
-        self, kafka: ScriptedKafka, client: CoordinatorClient
+        self, kafka: ScriptedKafka, client: AdminClient
     ) -> None:
         b_later = (TopicConfigs("a", 0, A_SETTINGS), TopicConfigs("b", UNKNOWN, {}))
         kafka.script(TopicConfigsRequest, TopicConfigsResponse(0, b_later))
@@ -415,13 +417,13 @@ class TestTopicSettings:
         assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
 
     def test_and_is_given_up_after_max_block_ms(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.topic_codes = {"b": UNKNOWN}
         assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
         assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
 
-    def test_no_topics_ask_nobody(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_no_topics_ask_nobody(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         assert client.topic_settings([], NAMES) == {}
         assert kafka.received == []
 
@@ -440,15 +442,15 @@ class TestThrottled:
         self,
         kafka: ScriptedKafka,
         network: ScriptedNetwork,
-        client: CoordinatorClient,
-        ask: Callable[[CoordinatorClient], Any],
+        client: AdminClient,
+        ask: Callable[[AdminClient], Any],
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         ask(client)
         assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
 
     def test_and_the_time_that_was_left_is_left(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
         kafka.silent = {1, 2, 3}
@@ -465,7 +467,7 @@ class TestUnreachable:
             lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
             lambda client: client.transaction_version(),
             lambda client: client.finalized_features(),
-            lambda client: client.ensure_topic("t"),
+            lambda client: ensure_commit_topic(client, "t"),
             lambda client: client.partitions(None),
             lambda client: client.broker_setting("s"),
         ],
@@ -474,8 +476,8 @@ class TestUnreachable:
         self,
         kafka: ScriptedKafka,
         network: ScriptedNetwork,
-        client: CoordinatorClient,
-        ask: Callable[[CoordinatorClient], Any],
+        client: AdminClient,
+        ask: Callable[[AdminClient], Any],
     ) -> None:
         kafka.down = {1, 2, 3}
         with pytest.raises(BrokersUnreachable) as failure:
@@ -485,28 +487,28 @@ class TestUnreachable:
         assert kafka.now_ms == MAX_BLOCK_MS
 
     def test_a_broker_that_hangs_up_is_asked_again(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): 2}
         kafka.script(MetadataRequest, *[HANG_UP] * 3)
-        client.ensure_topic("t")
+        ensure_commit_topic(client, "t")
         assert 0 < kafka.now_ms < 2_000
 
     def test_what_no_retry_mends_is_told_at_once(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         network.failure = AuthenticationFailed(broker="broker 1", mechanism="PLAIN", user="alice", reason="no")
         kafka.silent = {1, 2, 3}
         with pytest.raises(AuthenticationFailed):
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         assert len(network.waits) == 1
 
     def test_by_any_broker_in_time(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
         with pytest.raises(BrokersUnreachable):
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         assert 0.8 * MAX_BLOCK_MS < kafka.now_ms <= MAX_BLOCK_MS
 
 
@@ -527,7 +529,7 @@ class TestTransactionVersion:
     def test_is_2_where_all_of_it_is_spoken(
         self,
         kafka: ScriptedKafka,
-        client: CoordinatorClient,
+        client: AdminClient,
         level: int | None,
         produce: int | None,
         end_txn: int | None,
@@ -542,68 +544,68 @@ class TestTransactionVersion:
 
 
 class TestEnsureTopic:
-    def test_one_that_is_there(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_one_that_is_there(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): 2, ("t", 1): -1}
-        client.ensure_topic("t")
+        ensure_commit_topic(client, "t")
         assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in kafka.received]
         assert kafka.asked(CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
-    def test_one_that_is_not_is_made(self, kafka: ScriptedKafka, client: CoordinatorClient, codes: list[int]) -> None:
+    def test_one_that_is_not_is_made(self, kafka: ScriptedKafka, client: AdminClient, codes: list[int]) -> None:
         kafka.script(CreateTopicsRequest, *codes)
-        client.ensure_topic("t")
+        ensure_commit_topic(client, "t")
         (_, request), *again = kafka.asked(CreateTopicsRequest)
         assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
         assert len(again) == len(codes) - 1
 
     def test_one_without_a_leader_is_waited_for(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders = {("t", 0): -1, ("t", 1): 1}
         kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
-        client.ensure_topic("t")
+        ensure_commit_topic(client, "t")
         assert 2_000 <= kafka.now_ms < 4_000
         assert kafka.asked(CreateTopicsRequest) == []
 
     @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
-    def test_a_refusal_tells_the_command(self, kafka: ScriptedKafka, client: CoordinatorClient, code: int) -> None:
+    def test_a_refusal_tells_the_command(self, kafka: ScriptedKafka, client: AdminClient, code: int) -> None:
         kafka.script(CreateTopicsRequest, code)
         with pytest.raises(CommitTopicMissing) as failure:
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         error = failure.value
         assert (error.topic, error.reason.endswith(f"(error {code}): the controller says why")) == ("t", True)
         assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 2"
 
     def test_one_without_a_second_partition_is_told_with_the_command(
-        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: CoordinatorClient
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
     ) -> None:
         kafka.leaders = {("t", 0): 1}
         with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         command = "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --alter --topic t --partitions 2"
         assert (failure.value.command, kafka.now_ms) == (command, 0)
 
-    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: CoordinatorClient) -> None:
+    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: AdminClient) -> None:
         kafka.leaders = {("t", 0): -1}
         with pytest.raises(CommitTopicMissing, match="it has no leader"):
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         kafka.leaders = {}
         kafka.script(CreateTopicsRequest, *[TIMED_OUT] * 100)
         with pytest.raises(CommitTopicMissing, match="REQUEST_TIMED_OUT"):
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
 
     @pytest.mark.parametrize(("code", "error"), [(DENIED, TopicAuthorizationFailed), (INVALID_TOPIC, TopicNameInvalid)])
     def test_what_waiting_does_not_mend(
         self,
         kafka: ScriptedKafka,
         network: ScriptedNetwork,
-        client: CoordinatorClient,
+        client: AdminClient,
         code: int,
         error: type[Exception],
     ) -> None:
         kafka.topic_codes["t"] = code
         with pytest.raises(error):
-            client.ensure_topic("t")
+            ensure_commit_topic(client, "t")
         assert kafka.now_ms == 0
 
 

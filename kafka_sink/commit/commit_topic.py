@@ -1,0 +1,63 @@
+"""The topic that the groups of markers and decisions name their offsets in."""
+
+from __future__ import annotations
+
+from kafka_sink.admin.client import AdminClient
+from kafka_sink.admin.topics import WILL_BE_THERE, reason_of
+from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command
+from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
+from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.requests import TopicMetadata
+from kafka_sink.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
+
+
+def ensure_commit_topic(client: AdminClient, name: str, *, ask_also: tuple[str, ...] = ()) -> None:
+    """Returns once topic `name` exists, its partition 0 with a leader. Makes it, if it is not there, of two
+    partitions with the brokers' default replication factor. `ask_also`: topics of which something is to be known
+    next.
+
+    Raises CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid or BrokersUnreachable.
+    """
+    caller = client.caller
+    deadline_ms = caller.deadline_ms()
+    reason, tries = "", 0
+    while True:
+        topics = caller.metadata((name, *ask_also), deadline_ms).topics
+        topic = next(each for each in topics if each.name == name)
+        if _is_led(topic, client.config):
+            return
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            reason = _create(client, name, deadline_ms)
+        tries += 1
+        if not caller.pause(tries, deadline_ms):
+            raise _missing(name, reason or "it has no leader", client.config)
+
+
+def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        raise TopicAuthorizationFailed(topic=topic.name, operation="READ")
+    if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        raise TopicNameInvalid(topic=topic.name)
+    if not any(partition.partition == 0 and partition.leader_id >= 0 for partition in topic.partitions):
+        return False
+    if len(topic.partitions) < COMMIT_TOPIC_PARTITIONS:
+        raise CommitTopicTooSmall(
+            topic=topic.name,
+            partition_count=len(topic.partitions),
+            command=commit_topic_command("--alter", topic.name, config),
+        )
+    return True
+
+
+def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
+    """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
+    request = CreateTopicsRequest(name, COMMIT_TOPIC_PARTITIONS, client.config.request_timeout_ms)
+    response = client.caller.ask_any(request, deadline_ms)
+    assert isinstance(response, CreateTopicsResponse)
+    if response.error_code not in WILL_BE_THERE:
+        raise _missing(name, reason_of(response), client.config)
+    return reason_of(response)
+
+
+def _missing(name: str, reason: str, config: ProducerConfig) -> CommitTopicMissing:
+    return CommitTopicMissing(topic=name, reason=reason, command=commit_topic_command("--create", name, config))
