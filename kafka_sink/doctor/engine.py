@@ -17,18 +17,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.admin.client import AdminClient
 from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, ProducerConfig, SinkConfig
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
-from kafka_sink.doctor.making import make_topic
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.errors import ClusterError
 from kafka_sink.protocol.describing import (
     AclOperation,
     DescribeGroupRequest,
@@ -65,8 +62,6 @@ AT_ONCE = 16
 HOSTS_TIMEOUT_S = 20.0
 # A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
 PATIENCE_S = 4.0
-# For a topic that is to be made, leaders and all.
-MAKE_MS = 12_000
 PAUSE_S = 0.2
 _NOT_YET = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -285,15 +280,23 @@ class _Examination:
         return judging.missing(name, self._told(judging.AUTO_CREATE), self._config, option="deadLetterTopic")
 
     def _make(self, name: str) -> Finding:
-        try:
-            with closing(AdminClient(self._config.producer)) as client, client.within(MAKE_MS):
-                finding = make_topic(client, self._config)
-        except ClusterError:
-            raise NoAnswer(f"no answer to CreateTopics within {MAKE_MS / 1000:g} s") from None
-        if finding.status is not Status.FAILED:
-            # What has no leader yet, the next steps say.
-            self._topic = self._metadata_of(name)
-        return finding
+        wanted = self._config.create_topics
+        assert wanted, "asked for by createTopics"
+        timeout_ms = self._config.producer.request_timeout_ms
+        response = self._create(
+            CreateTopicsRequest(
+                name, wanted.partitions, timeout_ms, replication_factor=wanted.replicas, settings=wanted.settings
+            )
+        )
+        finding = judging.created(response, name, wanted, self._config)
+        if finding.status is Status.FAILED:
+            return finding
+        for _ in _tries():
+            said = self._topic = self._metadata_of(name)
+            # Known, and each partition with a leader; if not, what follows says so.
+            if said.partitions and all(each.leader_id >= 0 for each in said.partitions):
+                break
+        return finding if said.partitions else judging.topic(said, self._config)
 
     def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         response = self._ask(request)

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from kafka_sink.admin.topics import partition_count
 from kafka_sink.config import EXACTLY_ONCE, SinkConfig
-from kafka_sink.doctor.making import ensure_topic
+from kafka_sink.created_topic import ensure_topic
 from kafka_sink.errors import InvalidArgument
 from kafka_sink.exporting.columns import STAGED, ColumnOrName
 from kafka_sink.failures import told_to_spark

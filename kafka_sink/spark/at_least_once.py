@@ -48,7 +48,7 @@ class AtLeastOnce:
         if config.delivery_guarantee == EXACTLY_ONCE:
             raise NotPlanned(option="deliveryGuarantee=exactly-once")
         if config.create_topics:
-            from kafka_sink.doctor.making import ensure_topic
+            from kafka_sink.created_topic import ensure_topic
 
             ensure_topic(config)
         identity = self._identity(config, task)

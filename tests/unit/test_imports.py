@@ -29,8 +29,8 @@ LAYERS: tuple[tuple[frozenset[str], str], ...] = (
     ),
     (
         frozenset(
-            {"admin", "checkpoint", "client", "clock", "commit", "connections", "doctor", "kept", "oauth", "security"}
-            | {"stream_name", "verification", "write"}
+            {"admin", "checkpoint", "client", "clock", "commit", "connections", "created_topic", "doctor", "kept"}
+            | {"oauth", "security", "stream_name", "verification", "write"}
         ),
         "neighbours",
     ),

@@ -114,7 +114,7 @@ def sink_of(
 
 def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
     if config.create_topics:
-        from kafka_sink.doctor.making import ensure_topic_by
+        from kafka_sink.created_topic import ensure_topic_by
 
         ensure_topic_by(client, config)
     ensure_commit_topic(client, config.commit_topic, ask_also=() if config.topic is None else (config.topic,))

@@ -11,7 +11,7 @@ import pytest
 from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine, examine_hosts, first_failure
-from kafka_sink.doctor.report import Report, Status, Verdict, failed, ok
+from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS
 from kafka_sink.net.resolver import resolve
 from kafka_sink.net.transport import Address
@@ -31,6 +31,12 @@ def config(*ports: int, **more: str) -> SinkConfig:
 
 def steps_of(report: Report, where: str) -> list[str]:
     return [verdict.step for verdict in report.verdicts if verdict.where == where]
+
+
+def topic_of(examined: SinkConfig) -> Finding:
+    """What is said of the topic; the peer may hang up after that."""
+    (finding,) = (verdict.finding for verdict in examine(examined).verdicts if verdict.step == "topic")
+    return finding
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
@@ -96,6 +102,10 @@ def test_the_first_failure_is_one_that_this_host_sees() -> None:
     assert first_failure(Report((elsewhere,))) is None
 
 
+def test_a_topic_cannot_be_made_without_a_cluster() -> None:
+    assert topic_of(config(topic="t", createTopics="true")).status is Status.SKIPPED
+
+
 def test_a_cluster_that_answers_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says who the brokers are, and then what nobody asked for."""
     monkeypatch.setattr(engine, "PATIENCE_S", 0.1)
@@ -131,6 +141,25 @@ def test_a_broker_that_has_to_fetch_producer_ids_is_asked_again() -> None:
     found = {verdict.step: verdict.finding for verdict in report.verdicts}
     assert found["producer id"].status is Status.OK
     assert (found["settings"].status, found["in-sync replicas"].found) == (Status.SKIPPED, "because of settings")
+
+
+def test_a_topic_that_takes_a_moment_to_be_there() -> None:
+    created = CREATE, {"topics": [{"name": "t", "error_code": 0}]}
+    with peer(scripted([said(), said(MISSING), created, said(MISSING), said(THERE)])) as port:
+        finding = topic_of(config(port, topic="t", createTopics="true"))
+    assert (finding.status, "made" in finding.found) == (Status.OK, True)
+
+
+def test_a_topic_that_is_refused_is_not_waited_for() -> None:
+    refused = CREATE, {"topics": [{"name": "t", "error_code": 29, "error_message": "no"}]}
+    with peer(scripted([said(), said(MISSING), refused])) as port:
+        finding = topic_of(config(port, topic="t", createTopics="true"))
+    assert (finding.status, "TOPIC t CREATE" in finding.remedy) == (Status.FAILED, True)
+
+
+def test_a_topic_is_not_made_unless_asked_for() -> None:
+    with peer(scripted([said(), said(MISSING)])) as port:
+        assert "there is no such topic" in topic_of(config(port, topic="t")).found
 
 
 def test_topics_that_brokers_may_make_are_no_failure() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 
-from kafka_sink.admin.client import AdminClient, lease
+from kafka_sink.admin.client import AdminClient
 from kafka_sink.admin.topics import await_leaders, create_topic
 from kafka_sink.config import SinkConfig
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
 from kafka_sink.errors import ClusterError, TopicNotCreated
+from kafka_sink.kept import once
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import TopicMetadata
 from kafka_sink.protocol.transactions import CreateTopicsRequest
@@ -30,7 +31,8 @@ def ensure_topic(config: SinkConfig) -> None:
     are not reached are left to the write, which waits for them. Raises TopicNotCreated, ClusterError."""
     if not _is_to_be_there(config):
         return
-    with lease(config.producer) as client:
+    # Once in a process, so that no connection is kept for it.
+    with once(AdminClient, config.producer) as client:
         try:
             with client.within(LOOK_MS):
                 said = _look(client, config)
@@ -43,11 +45,6 @@ def ensure_topic_by(client: AdminClient, config: SinkConfig) -> None:
     """The same for who has a client, and needs the brokers anyway."""
     if _is_to_be_there(config):
         _ensure(client, config, _look(client, config))
-
-
-def make_topic(client: AdminClient, config: SinkConfig) -> Finding:
-    """Makes the topic of the options, which createTopics asks for, if it is missing. Raises ClusterError."""
-    return _make(client, config, _look(client, config))
 
 
 def _is_to_be_there(config: SinkConfig) -> bool:

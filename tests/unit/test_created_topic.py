@@ -8,8 +8,7 @@ import pytest
 
 from kafka_sink.admin.client import AdminClient
 from kafka_sink.config import SinkConfig, sink_config
-from kafka_sink.doctor.making import LOOK_MS, PATIENCE_MS, ensure_topic, ensure_topic_by, make_topic
-from kafka_sink.doctor.report import Status
+from kafka_sink.created_topic import LOOK_MS, PATIENCE_MS, ensure_topic, ensure_topic_by
 from kafka_sink.errors import BrokersUnreachable, TopicNotCreated
 from kafka_sink.protocol.requests import MetadataRequest
 from kafka_sink.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
@@ -38,10 +37,11 @@ def asked(kafka: ScriptedKafka) -> list[CreateTopicsRequest]:
     return [request for _, request in kafka.asked(CreateTopicsRequest)]
 
 
-def test_a_missing_topic_is_made_as_asked_and_once(kafka: ScriptedKafka) -> None:
+def test_a_missing_topic_is_made_as_asked_and_once(kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
     wanted = config(createTopics="partitions=3,replicas=2,retention.ms=5")
     for _ in range(3):
         ensure_topic(wanted)
+    assert network.closed
     (request,) = asked(kafka)
     assert (request.topic, request.partition_count, request.replication_factor) == ("t", 3, 2)
     assert request.settings == (("retention.ms", "5"),)
@@ -91,8 +91,7 @@ def test_a_topic_that_may_not_be_seen_is_an_error(kafka: ScriptedKafka) -> None:
 def test_leaders_of_a_new_topic_are_waited_for_a_while(kafka: ScriptedKafka) -> None:
     kafka.script(CreateTopicsRequest, CreateTopicsResponse(0, 0, None))
     kafka.at = [(1_000, lambda: kafka.leaders.update({("t", 0): -1}))]
-    finding = make_topic(AdminClient(config().producer), config())
-    assert (finding.status, "made" in finding.found) == (Status.OK, True)
+    ensure_topic(config())
     assert PATIENCE_MS / 2 < kafka.now_ms <= PATIENCE_MS + 1_000
 
 
