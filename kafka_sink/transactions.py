@@ -88,7 +88,8 @@ from kafka_sink.errors import (
 )
 from kafka_sink.options import is_prefix
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
+from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.protocol.transactions import TransactionDescription
 from kafka_sink.quoting import quoted
 from kafka_sink.redaction import reason_for, redacted
 from kafka_sink.stream_name import LocalCheckpoint, spelled_name
@@ -190,7 +191,7 @@ class Session:
     client: AdminClient
     config: SinkConfig
     args: argparse.Namespace
-    leaderless: list[TopicAndPartition] = field(default_factory=list)
+    leaderless: list[TopicPartition] = field(default_factory=list)
 
     @property
     def json(self) -> bool:
@@ -211,7 +212,7 @@ class Session:
             bootstrap_servers=self.config.producer.bootstrap_servers_text,
         )
 
-    def partitions(self) -> tuple[TopicAndPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         """Those to look at. Tells of those that have no leader to be asked."""
         topics = getattr(self.args, "topic", None)
         led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
@@ -220,14 +221,14 @@ class Session:
             tell(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
         return led
 
-    def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> Seen:
+    def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
         """Tells of what could not be looked at."""
         seen = run(self.client, by_hand.look(sink, prefix, partitions))
         if not self.json:
             tell_refused(seen)
         return seen
 
-    def survey(self, sink: Sink, partitions: Sequence[TopicAndPartition]) -> Survey:
+    def survey(self, sink: Sink, partitions: Sequence[TopicPartition]) -> Survey:
         return run(self.client, by_hand.survey(sink, self.look(sink, f"{sink.names.sink}.", partitions)))
 
     def document_of(self, found: Survey) -> Document:
@@ -338,7 +339,7 @@ def repair(session: Session) -> int:
 
 
 def repair_for_scripts(
-    session: Session, sink: Sink, partitions: Sequence[TopicAndPartition], before: Survey
+    session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: Survey
 ) -> int:
     """As `repair`, told in one document."""
     after, refused = before, dict[Hanging, str]()
@@ -710,7 +711,7 @@ def marker_now(marker: Marker | None) -> str:
     return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
 
 
-def named(partition: TopicAndPartition) -> str:
+def named(partition: TopicPartition) -> str:
     return f"{partition[0]}-{partition[1]}"
 
 

@@ -49,6 +49,7 @@ from kafka_sink.producer.error_policy import Action, on_produce_error
 from kafka_sink.protocol.describing import TopicConfigsRequest, TopicConfigsResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request, Response, TopicMetadata
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     CoordinatorKind,
     DescribeConfigsRequest,
@@ -57,7 +58,6 @@ from kafka_sink.protocol.transactions import (
     EndTxnRequest,
     PartitionResult,
     ProducersOfPartition,
-    TopicAndPartition,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
@@ -143,22 +143,22 @@ class AdminClient:
 
     @overload
     def ask_leaders(
-        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], DescribeProducersRequest]
-    ) -> dict[TopicAndPartition, ProducersOfPartition]: ...
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], DescribeProducersRequest]
+    ) -> dict[TopicPartition, ProducersOfPartition]: ...
     @overload
     def ask_leaders(
-        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], WriteTxnMarkersRequest]
-    ) -> dict[TopicAndPartition, PartitionResult]: ...
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], WriteTxnMarkersRequest]
+    ) -> dict[TopicPartition, PartitionResult]: ...
     def ask_leaders(
-        self, partitions: Iterable[TopicAndPartition], request_of: Callable[[Partitions], Request]
-    ) -> dict[TopicAndPartition, Any]:
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], Request]
+    ) -> dict[TopicPartition, Any]:
         """What the leader of each partition says, by partition. `request_of` makes the request for those that one
         broker leads.
 
         Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
         """
         deadline_ms = self.caller.deadline_ms()
-        results: dict[TopicAndPartition, Any] = {}
+        results: dict[TopicPartition, Any] = {}
         missing = list(dict.fromkeys(partitions))
         tries = 0
         while missing:
@@ -171,10 +171,11 @@ class AdminClient:
             for call, of_leader in zip(calls, led.values(), strict=True):
                 reasons |= dict.fromkeys(of_leader, call.error)
                 for result in of_partitions(call.response):
+                    partition = TopicPartition(result.topic, result.partition)
                     if on_produce_error(result.error_code) in (Action.RETRY, Action.REFRESH_AND_RETRY):
-                        reasons[result.topic, result.partition] = named(result.error_code)
+                        reasons[partition] = named(result.error_code)
                     else:
-                        results[result.topic, result.partition] = result
+                        results[partition] = result
             missing = [partition for partition in missing if partition not in results]
             for topic, _ in missing:
                 self.caller.forget(topic)
@@ -203,9 +204,13 @@ class AdminClient:
                 raise TopicNotFound(topic=name, waited_ms=0)
             if of[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicAuthorizationFailed(topic=name)
-        every = [(name, each) for name, topic in of.items() for each in topic.partitions]
-        led = sorted((name, each.partition) for name, each in every if each.leader_id >= 0)
-        return tuple(led), tuple(sorted((name, each.partition) for name, each in every if each.leader_id < 0))
+        leaders = {
+            TopicPartition(name, each.partition): each.leader_id
+            for name, topic in of.items()
+            for each in topic.partitions
+        }
+        led = sorted(partition for partition, leader_id in leaders.items() if leader_id >= 0)
+        return tuple(led), tuple(sorted(leaders.keys() - set(led)))
 
     def topics(self, names: tuple[str, ...] | None) -> dict[str, TopicMetadata]:
         """What brokers say of topics (None: of every topic that the principal may describe), by name. Raises

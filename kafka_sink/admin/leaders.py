@@ -6,28 +6,28 @@ from collections.abc import Iterable, Sequence
 
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.protocol.requests import Response, TopicMetadata
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     DescribeProducersResponse,
     PartitionResult,
     ProducersOfPartition,
-    TopicAndPartition,
     WriteTxnMarkersResponse,
 )
 
-Partitions = tuple[TopicAndPartition, ...]
+Partitions = tuple[TopicPartition, ...]
 
 
 def by_leader(
-    partitions: Iterable[TopicAndPartition], topics: Iterable[TopicMetadata]
-) -> tuple[dict[int, Partitions], dict[TopicAndPartition, str]]:
+    partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]
+) -> tuple[dict[int, Partitions], dict[TopicPartition, str]]:
     """Which of `partitions` each node leads, and why nobody leads the others."""
-    leaders: dict[TopicAndPartition, int] = {}
-    codes: dict[TopicAndPartition, int] = {}
+    leaders: dict[TopicPartition, int] = {}
+    codes: dict[TopicPartition, int] = {}
     of_topic = {topic.name: topic for topic in topics}
     for topic in of_topic.values():
         for each in topic.partitions:
-            leaders[topic.name, each.partition] = each.leader_id
-            codes[topic.name, each.partition] = each.error_code
+            leaders[TopicPartition(topic.name, each.partition)] = each.leader_id
+            codes[TopicPartition(topic.name, each.partition)] = each.error_code
     led: dict[int, Partitions] = {}
     reasons = {}
     for partition in partitions:

@@ -18,10 +18,10 @@ from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Sink, SlotPrepared, command
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-    TopicAndPartition,
     WriteTxnMarkersRequest,
 )
 
@@ -113,7 +113,7 @@ def _begun_elsewhere(
 ) -> Steps[list[_Begun]]:
     """Of what slots have `written`, by topic, partition and producer id, with the first offset. Raises
     VerificationRefused."""
-    touched = sorted({(topic, partition) for topic, partition, _ in written})
+    touched = sorted({TopicPartition(topic, partition) for topic, partition, _ in written})
     answer = yield from _producers(sink, touched, micro_batch_id, committed=False)
     began = {
         (found.topic, found.partition, producer.producer_id): producer.current_txn_start_offset
@@ -141,7 +141,7 @@ class Hanging:
 
 
 def end_hanging(
-    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
 ) -> Steps[None]:
     """Waits for the leaders of the partitions `touched` to end the transactions `ours`, transactional ids by
     the producer's, all of them committed; and has them do it where the coordinators did not (KAFKA-20734).
@@ -183,7 +183,7 @@ def write_commit_markers(hanging: Sequence[Hanging]) -> Steps[list[str]]:
                 committed=True,
                 # A leader takes none of an earlier coordinator than its last one; -1 where it has had none.
                 coordinator_epoch=max(0, each.coordinator_epoch),
-                partitions=((each.topic, each.partition),),
+                partitions=(TopicPartition(each.topic, each.partition),),
             )
         )
         for each in hanging
@@ -205,7 +205,7 @@ def _hanging(sink: Sink, hanging: Hanging, reason: str) -> HangingTransaction:
 
 
 def still_open(
-    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicAndPartition], micro_batch_id: int
+    sink: Sink, ours: Mapping[Ids, str], touched: Sequence[TopicPartition], micro_batch_id: int
 ) -> Steps[list[Hanging]]:
     """Which of `ours` the leaders have open. Raises VerificationRefused."""
     answer = yield from _producers(sink, touched, micro_batch_id, committed=True)
@@ -221,7 +221,7 @@ def still_open(
 
 
 def _producers(
-    sink: Sink, partitions: Sequence[TopicAndPartition], micro_batch_id: int, *, committed: bool
+    sink: Sink, partitions: Sequence[TopicPartition], micro_batch_id: int, *, committed: bool
 ) -> Steps[DescribeProducersResponse]:
     """What the leaders know of producers. Raises VerificationRefused."""
     (answer,) = yield [ToLeaders(DescribeProducersRequest(partitions=tuple(partitions)))]

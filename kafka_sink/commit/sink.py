@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_sink.commit.markers import FORGOTTEN, METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
-from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.quoting import shell_command
 
 
@@ -88,8 +88,8 @@ class SlotPrepared:
     query_id: str
     fingerprint: str
     visible: Marker | None
-    partitions: tuple[TopicAndPartition, ...] = ()
-    first_offsets: Mapping[TopicAndPartition, int | None] = field(default_factory=dict)
+    partitions: tuple[TopicPartition, ...] = ()
+    first_offsets: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
 
 def command(sink: Sink, name: str, *, topic: str | None = None) -> str:

@@ -41,11 +41,11 @@ from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import DecisionPending, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     DescribeProducersRequest,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TopicAndPartition,
     TransactionDescription,
 )
 
@@ -81,7 +81,7 @@ class Seen:
 
     transactions: Mapping[str, TransactionDescription]
     producers: tuple[OpenProducer, ...]
-    refused: Mapping[TopicAndPartition, str]
+    refused: Mapping[TopicPartition, str]
 
     def busy_sinks(self) -> list[str]:
         """The sinks that have something open, told by the form of transactional ids."""
@@ -149,7 +149,7 @@ class Survey:
     open: tuple[OpenTransaction, ...]
     hanging: tuple[Hanging, ...]
     unknown: tuple[Hanging, ...]
-    refused: Mapping[TopicAndPartition, str]
+    refused: Mapping[TopicPartition, str]
 
     @property
     def decided(self) -> tuple[OpenTransaction, ...]:
@@ -195,7 +195,7 @@ def _shows(decision: Decision, marker: Marker | None) -> bool:
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> Steps[Seen]:
+def look(sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Steps[Seen]:
     """Every transactional id that begins with `prefix`, and what is open on `partitions`. Raises TransactionRefused."""
     (listings,) = yield [ToEveryBroker(ListTransactionsRequest(transactional_id_prefix=prefix))]
     found = yield from described(sink, _listed(prefix, listings))
@@ -214,7 +214,7 @@ def look(sink: Sink, prefix: str, partitions: Sequence[TopicAndPartition]) -> St
         if each.current_txn_start_offset >= 0
     )  # fmt: skip
     refused = {
-        (of.topic, of.partition): error_name(of.error_code)
+        TopicPartition(of.topic, of.partition): error_name(of.error_code)
         for of in answer.partitions
         if of.error_code != ErrorCode.NONE
     }
@@ -347,7 +347,7 @@ def _is_the_last_committed(sink: Sink, description: TransactionDescription | Non
 # --- ending -----------------------------------------------------------------------------------------------------------
 
 
-def finish_by_hand(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[tuple[Survey, dict[Hanging, str]]]:
+def finish_by_hand(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[tuple[Survey, dict[Hanging, str]]]:
     """Commits what the decision names, and ends what hangs on `partitions` and was committed. What is left afterwards,
     and why leaders refused markers. Raises TransactionRefused, UnreadableState."""
     decision = yield from read_decision(sink, stable=False)
@@ -367,7 +367,7 @@ def finish_by_hand(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps
     return found, refused
 
 
-def _look_again(sink: Sink, partitions: Sequence[TopicAndPartition]) -> Steps[Survey]:
+def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[Survey]:
     seen = yield from look(sink, f"{sink.names.sink}.", partitions)
     found = yield from survey(sink, seen)
     return found

@@ -11,7 +11,8 @@ from typing import Any
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Ids
 from kafka_sink.commit.survey import OpenTransaction, Survey
-from kafka_sink.protocol.transactions import TopicAndPartition, TransactionDescription
+from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.protocol.transactions import TransactionDescription
 
 NO_LEADER = "NO_LEADER"
 Document = dict[str, Any]
@@ -121,7 +122,7 @@ def ended(description: TransactionDescription) -> Document:
     }
 
 
-def not_looked_at(leaderless: Iterable[TopicAndPartition], refused: Mapping[TopicAndPartition, str]) -> list[Document]:
+def not_looked_at(leaderless: Iterable[TopicPartition], refused: Mapping[TopicPartition, str]) -> list[Document]:
     """Partitions of which nothing is said, each with the reason."""
     why = {**dict.fromkeys(leaderless, NO_LEADER), **refused}
     return [{"topic": topic, "partition": partition, "why": text} for (topic, partition), text in sorted(why.items())]

@@ -75,10 +75,10 @@ from kafka_sink.errors import (
     UnreadableState,
 )
 from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     EndTxnResponse,
     ListTransactionsRequest,
-    TopicAndPartition,
     TransactionDescription,
 )
 
@@ -377,7 +377,7 @@ def check_written(
     counted: Sequence[str],
     *,
     total: Callable[[Iterable[str]], Any],
-    touched: Sequence[TopicAndPartition],
+    touched: Sequence[TopicPartition],
     allow_lost_state: bool = False,
 ) -> Steps[None]:
     """That the last version, which is passed over, has the rows that are visible, and that readers see them.
@@ -403,7 +403,7 @@ def check_written(
         )
 
 
-def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicAndPartition]) -> Steps[None]:
+def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) -> Steps[None]:
     """That readers see the rows of the last decision, where its driver died before it looked. For a run that goes on to
     other rows: written behind them on a leader that has them open, they would share their end, even an abort.
 

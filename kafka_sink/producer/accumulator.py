@@ -35,7 +35,7 @@ from kafka_sink.producer.producer_id import NO_SEQUENCE
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.producer.sequences import Sequences
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
 

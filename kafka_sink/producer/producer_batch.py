@@ -24,7 +24,7 @@ from crc32c import crc32c
 from kafka_sink.producer.buffer_pool import Buffer
 from kafka_sink.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
 from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
 from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.producer.runs import AcknowledgedBatch, Runs
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 
 class RefusedRow(NamedTuple):

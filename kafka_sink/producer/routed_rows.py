@@ -10,7 +10,7 @@ import uuid
 import numpy as np
 import numpy.typing as npt
 
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.kernel import KERNEL, Kernel
 from kafka_sink.records.record_size import lone_batch_size, lone_batch_sizes

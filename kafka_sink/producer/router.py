@@ -20,7 +20,7 @@ import pyarrow as pa
 from kafka_sink.errors import TopicNameInvalid, TopicNull
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.partitioner import PARTITIONERS, RowPartitioner, Spreader
 from kafka_sink.topic_name import is_topic_name, shown

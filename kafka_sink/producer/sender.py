@@ -55,7 +55,6 @@ from kafka_sink.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerId
 from kafka_sink.producer.sequences import Sequences
 from kafka_sink.producer.throttling import WINDOW_MS, Throttled, Throttling
 from kafka_sink.producer.topic_check import TopicCheck
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
     OF_TRANSACTION,
@@ -76,6 +75,7 @@ from kafka_sink.protocol.requests import (
     ProduceResponse,
     ProduceResult,
 )
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
 from kafka_sink.records.record_runs import records_at

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.producer_id import NO_SEQUENCE
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 NEVER = -1
 SEQUENCE_COUNT = 2**31  # 0 to 2147483647, then 0 again

@@ -25,8 +25,8 @@ from enum import Enum, auto
 from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
 from kafka_sink.producer.coordinators import Ask, Coordinators
 from kafka_sink.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -114,7 +114,7 @@ class TransactionManager:
                 transactional_id=transaction.transactional_id,
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.producer_epoch,
-                partitions=tuple((each.topic, each.partition) for each in self._wanted),
+                partitions=tuple(self._wanted),
             )
             self._adding = self._coordinators.ask(
                 CoordinatorKind.TRANSACTION,

@@ -36,8 +36,8 @@ from typing import Any
 from kafka_sink.errors import ProtocolError
 from kafka_sink.new_topic import BROKERS_DEFAULT
 from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.topic_partition import TopicPartition
 
-TopicAndPartition = tuple[str, int]
 # Which versions of a message can carry a request, lowest and highest.
 Versions = tuple[int, int]
 
@@ -51,7 +51,7 @@ class PartitionResult:
     error_code: int
 
 
-def _by_topic(partitions: Iterable[TopicAndPartition]) -> Mapping[str, tuple[int, ...]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ...]]:
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -154,7 +154,7 @@ class AddPartitionsToTxnRequest:
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    partitions: tuple[TopicAndPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,7 +514,7 @@ class TransactionDescription:
     start_time_ms: int
     producer_id: int
     producer_epoch: int
-    partitions: tuple[TopicAndPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,7 +542,9 @@ def describe_transactions_response(
                 producer_id=state["producer_id"],
                 producer_epoch=state["producer_epoch"],
                 partitions=tuple(
-                    (topic["topic"], partition) for topic in state["topics"] for partition in topic["partitions"]
+                    TopicPartition(topic["topic"], partition)
+                    for topic in state["topics"]
+                    for partition in topic["partitions"]
                 ),
             )
             for state in message["transaction_states"]
@@ -630,7 +632,7 @@ def check_list_transactions_response(request: ListTransactionsRequest, response:
 class DescribeProducersRequest:
     """To a broker that leads `partitions`: the producers it remembers there."""
 
-    partitions: tuple[TopicAndPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -712,7 +714,7 @@ class WriteTxnMarkersRequest:
     producer_epoch: int
     committed: bool
     coordinator_epoch: int
-    partitions: tuple[TopicAndPartition, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

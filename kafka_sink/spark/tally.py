@@ -21,7 +21,7 @@ from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.interceptors import Interceptor
 
 ReceiptsByPartition = Mapping[TopicPartition, PartitionReceipt]

@@ -17,7 +17,8 @@ from kafka_sink.commit.markers import NOTHING_COMMITTED, Decision, Ids, Marker, 
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError, TransactionRefused
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, OffsetCommitRequest, TopicAndPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, OffsetCommitRequest
 from model.logical_kafka import LAST_EPOCH, LogicalKafka, Produce
 
 SINK = Sink(Names("orders", "pykafka-commits"), timeout_ms=60_000, transaction_version=2)
@@ -77,7 +78,7 @@ class Exchange:
         self.requests: list[Any] = []
         self.pauses_ms: list[int] = []
         self.settings: dict[str, str] = {}
-        self.base_offsets: dict[TopicAndPartition, int] = {}
+        self.base_offsets: dict[TopicPartition, int] = {}
         self.rounds = 0
         self.answer = answer
         if not is_new:
@@ -127,9 +128,9 @@ class Exchange:
         if begun.visible is None:
             name = self.sink.names.slot(slot)
             produced = self.kafka.execute(Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, (row,)))
-            self.base_offsets["t", slot] = produced.base_offset
+            self.base_offsets[TopicPartition("t", slot)] = produced.base_offset
             self.run(two_phase.prepare(self.sink, begun, Marker(micro_batch_id, query_id, row)))
-        return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (("t", slot),))
+        return SlotPrepared(slot, begun.ids, query_id, row, begun.visible, (TopicPartition("t", slot),))
 
     def tasks(self, slots: int, micro_batch_id: int = 0) -> tuple[Facts, list[SlotPrepared]]:
         found = self.run(two_phase.plan(self.sink))

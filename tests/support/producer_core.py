@@ -19,7 +19,6 @@ from kafka_sink.producer.core import codec_of, wire
 from kafka_sink.producer.network import Network
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.requests import (
     Broker,
@@ -33,6 +32,7 @@ from kafka_sink.protocol.requests import (
     Response,
     TopicMetadata,
 )
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 

@@ -32,9 +32,9 @@ from kafka_sink.producer.receipts import Receipts, RefusedRow
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router
 from kafka_sink.producer.statistics import WriteStatistics
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import ProduceRequest
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.dead_letters import BadRows, Origin
 from kafka_sink.records.fingerprint import Fingerprint

@@ -14,7 +14,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink
 from kafka_sink.config import GivenOptions, SinkConfig, complete
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
-from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 from kafka_sink.spark.last_run import remember
@@ -177,7 +177,7 @@ def _end_what_hangs(client: AdminClient, sink: Sink, facts: Facts) -> None:
         run(client, two_phase.end_what_hangs(sink, facts, _partitions(client, facts.decision.topics)))
 
 
-def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicAndPartition, ...]:
+def _partitions(client: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPartition, ...]:
     while topics:
         try:
             led, leaderless = client.partitions(topics)

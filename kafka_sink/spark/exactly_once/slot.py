@@ -17,7 +17,7 @@ from kafka_sink.commit.sink import Sink, SlotBegun, SlotPrepared
 from kafka_sink.config import GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
 from kafka_sink.producer.transaction_manager import Transaction
-from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
 from kafka_sink.spark.exactly_once.counting import count_rows, digest_of
@@ -143,7 +143,7 @@ class _Slot:
         )
         digest = digest_of(fingerprint, self.config)
         run(self.client, two_phase.prepare(sink, begun, Marker(micro_batch_id, query_id, digest)))
-        first_offsets = {(each.topic, each.partition): each.first_offset for each in rows.partitions}
+        first_offsets = {TopicPartition(each.topic, each.partition): each.first_offset for each in rows.partitions}
         return rows, self._prepared(begun, digest, tuple(first_offsets), first_offsets)
 
     def read_again(
@@ -160,8 +160,8 @@ class _Slot:
         self,
         begun: SlotBegun,
         digest: str,
-        partitions: tuple[TopicAndPartition, ...],
-        first_offsets: Mapping[TopicAndPartition, int | None],
+        partitions: tuple[TopicPartition, ...],
+        first_offsets: Mapping[TopicPartition, int | None],
     ) -> SlotPrepared:
         return SlotPrepared(
             slot=self.task.slot,

@@ -7,7 +7,7 @@ import pytest
 
 import export_to_kafka as job
 from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

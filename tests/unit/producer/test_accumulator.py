@@ -21,7 +21,7 @@ from kafka_sink.producer.producer_id import ProducerIdAndEpoch
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.sequences import Sequences
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from producer_core import Core, make_core, routed
 
 

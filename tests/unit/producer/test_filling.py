@@ -7,7 +7,7 @@ from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.filling import Filling
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import HEADER_BYTES
 from producer_core import TOPIC_ID
 

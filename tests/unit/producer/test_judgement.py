@@ -12,7 +12,7 @@ from kafka_sink.producer.buffer_pool import BufferPool
 from kafka_sink.producer.judgement import ANY_MS, TopicLimits, TopicRules, topic_rules, wire_sizes
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.bad_rows import GOOD, Reason
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import Codec, codec_for

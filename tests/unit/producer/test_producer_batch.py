@@ -12,7 +12,7 @@ from kafka_sink.producer.producer_batch import TRANSITIONS, BatchState, Producer
 from kafka_sink.producer.producer_id import NO_PRODUCER, ProducerIdAndEpoch
 from kafka_sink.producer.receipts import Receipts
 from kafka_sink.producer.runs import Runs
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, codec_for
 from kafka_sink.records.record_batch import HEADER_BYTES
 from producer_core import TOPIC_ID, make_core, routed

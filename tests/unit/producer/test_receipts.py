@@ -5,7 +5,7 @@ from typing import Any
 
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 
 def batch(partition: int, records: int) -> Any:

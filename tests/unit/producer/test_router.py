@@ -16,7 +16,7 @@ from kafka_sink.producer import router as router_module
 from kafka_sink.producer.metadata import TopicSnapshot
 from kafka_sink.producer.routed_rows import RoutedRows
 from kafka_sink.producer.router import Router, RowTopics
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.topic_name import LONGEST
 

@@ -29,7 +29,6 @@ from kafka_sink.producer.probe import Probe
 from kafka_sink.producer.producer_batch import ProducerBatch
 from kafka_sink.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.producer.transaction_manager import Transaction
 from kafka_sink.protocol.requests import (
     Broker,
@@ -42,6 +41,7 @@ from kafka_sink.protocol.requests import (
     RefusedRecord,
     api_of,
 )
+from kafka_sink.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, TOPIC_ID, Core, make_core, metadata_response, routed, routed_to
 from scripted_kafka import AnsweringTransport, ByteScript, Sent
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_sink.producer.producer_id import NO_SEQUENCE
 from kafka_sink.producer.sequences import Sequences, advance
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 
 def batch(records: int, partition: int = 0, topic_id: uuid.UUID | None = None) -> Any:

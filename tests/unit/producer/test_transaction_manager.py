@@ -19,10 +19,10 @@ from kafka_sink.errors import (
     TransactionRefused,
 )
 from kafka_sink.producer.coordinators import Coordinators
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import PRODUCE_ADDS_PARTITIONS, InitProducerIdRequest, select_version
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

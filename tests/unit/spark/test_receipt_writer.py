@@ -19,7 +19,7 @@ from kafka_sink import receipt_file
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
 from kafka_sink.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt

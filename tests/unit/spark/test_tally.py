@@ -9,7 +9,7 @@ from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.topic_partition import TopicPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.tally import ReceiptsParam, Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -34,12 +34,13 @@ from kafka_sink.protocol.requests import (
     SaslHandshakeRequest,
     api_of,
 )
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 Said = Mapping[str, Any]
 
 ORDERS = uuid.UUID(int=9)
 PRODUCER_ID = 2**40
-PARTITIONS = (("orders", 0), ("orders", 2))
+PARTITIONS = (TopicPartition("orders", 0), TopicPartition("orders", 2))
 SETTING = "transaction.max.timeout.ms"
 
 

@@ -57,6 +57,7 @@ from kafka_sink.protocol.requests import (
     select_version,
 )
 from kafka_sink.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
+from kafka_sink.protocol.topic_partition import TopicPartition
 
 NAMES = Names("s", "state")
 SINK = Sink(NAMES, timeout_ms=60_000, transaction_version=2)
@@ -119,7 +120,7 @@ def _use(exchange: Exchange, response: Response) -> None:
 
 def _description(listed: txn.ListedTransaction) -> txn.TransactionDescription:
     return txn.TransactionDescription(
-        listed.transactional_id, 0, "Ongoing", 1, 1, listed.producer_id, 0, (("orders", 0),)
+        listed.transactional_id, 0, "Ongoing", 1, 1, listed.producer_id, 0, (TopicPartition("orders", 0),)
     )
 
 

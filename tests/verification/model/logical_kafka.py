@@ -28,6 +28,7 @@ from typing import Any
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
 from kafka_sink.protocol.error_codes import ErrorCode
 from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.protocol.topic_partition import TopicPartition
 from kafka_sink.protocol.transactions import (
     ActiveProducer,
     AddOffsetsToTxnRequest,
@@ -408,7 +409,7 @@ class LogicalKafka:
             return TransactionDescription(transactional_id, code, "", 0, -1, -1, -1, ())
         return TransactionDescription(
             transactional_id, ErrorCode.NONE, found.state, 60_000, found.start_ms, found.producer_id,
-            found.producer_epoch, tuple(("t", partition) for partition in sorted(found.partitions)),
+            found.producer_epoch, tuple(TopicPartition("t", partition) for partition in sorted(found.partitions)),
         )  # fmt: skip
 
     def _list(self) -> ListTransactionsResponse:

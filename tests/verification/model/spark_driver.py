@@ -26,14 +26,14 @@ from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError
 from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import TopicAndPartition
+from kafka_sink.protocol.topic_partition import TopicPartition
 from model.logical_kafka import Produce
 
 QUERY = "query"
 # `spark.task.maxFailures` is 4; what the third and fourth would show, the second does.
 MOST_FAILURES = 2
 # Of the one topic; a slot's rows go to the partition of its number.
-PARTITIONS = tuple(("t", partition) for partition in range(5))
+PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(5))
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class Driver:
                 yield Log(self.checkpoint.committed, number, micro_batch_id, written)
                 continue
             if facts.decision is not None:
-                touched = [(topic, number) for topic, number in PARTITIONS if topic in facts.decision.topics]
+                touched = [each for each in PARTITIONS if each.topic in facts.decision.topics]
                 yield from one_by_one(two_phase.end_what_hangs(self.sink, facts, touched))
             try:
                 yield from self._tasks(facts, [TaskRun(micro_batch_id, slot, run, 0) for slot in range(slots)], done)
@@ -191,7 +191,7 @@ class Driver:
         assert facts.decision is not None
         if facts.decision.micro_batch_id != version:
             return None
-        fingerprints, touched = list(map(fingerprint_of, rows)), [("t", slot) for slot in range(slots)]
+        fingerprints, touched = list(map(fingerprint_of, rows)), [TopicPartition("t", slot) for slot in range(slots)]
         yield from one_by_one(two_phase.check_written(self.sink, facts, fingerprints, total=total, touched=touched))
         return tuple(chain(*rows))
 
@@ -258,16 +258,16 @@ class Driver:
         )
         rows = self.rows(task)
         fingerprint = fingerprint_of(rows)
-        first_offsets: dict[TopicAndPartition, int | None] = {}
+        first_offsets: dict[TopicPartition, int | None] = {}
         if begun.visible is None:
             if rows:
                 name = self.sink.names.slot(slot)
                 produced = yield Produce(name, begun.ids.producer_id, begun.ids.producer_epoch, slot, rows)
                 if produced.error_code != ErrorCode.NONE:
                     raise TaskFailed(produced.error_code)
-                first_offsets["t", slot] = produced.base_offset
+                first_offsets[TopicPartition("t", slot)] = produced.base_offset
             marker = Marker(micro_batch_id, QUERY, fingerprint)
             yield from one_by_one(two_phase.prepare(self.sink, begun, marker))
         yield Message(slot)
-        partitions = (("t", slot),) if rows else ()
+        partitions = (TopicPartition("t", slot),) if rows else ()
         return SlotPrepared(slot, begun.ids, QUERY, fingerprint, begun.visible, partitions, first_offsets), rows

@@ -16,8 +16,8 @@ from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, Prod
 from kafka_sink.producer.network import LONGEST_POLL_MS
 from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
-from kafka_sink.producer.topic_partition import TopicPartition
 from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.protocol.topic_partition import TopicPartition
 from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
 from simulation.rows import Row, RowId
 
