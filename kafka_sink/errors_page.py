@@ -1,10 +1,7 @@
 """docs/errors.md, from the tree of errors: `python -m kafka_sink.errors_page > docs/errors.md`.
 
-Each error is made with placeholders for its facts, and its own message is taken apart into what happened, what it means
-for the data, and what to do. Nothing is said here that a message does not say; a test compares the page with it.
-
-A message is sentences. Those that speak of the data hold one of the phrases of `_OF_DATA`, those that say what to do
-begin with one of `_ADVICE`, and the others say what happened.
+Each error is made with placeholders for its facts, and shown in the three parts of its message. Nothing is said here
+that a message does not say; a test compares the page with it.
 """
 
 from __future__ import annotations
@@ -12,22 +9,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from kafka_sink import errors
-from kafka_sink.errors import (
-    NOTHING_SENT,
-    NOTHING_VISIBLE,
-    REPLAY,
-    TRANSACTION_ADVICE,
-    UNDECIDED,
-    KafkaSinkError,
-    WriteKind,
-)
+from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
+from kafka_sink.errors.wording import words
 
 _INTRODUCTION = """\
-Generated from `kafka_sink/errors.py` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree.
+Generated from `kafka_sink/errors/` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree; those
+of the local broker are classes of `kafka_sink.broker.errors`.
 `kafka_sink.export` and a query of `kafka_sink.to_kafka` raise them. Of any other exception of Spark, Spark Connect or
 Py4J, and of a query that has failed, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack trace
 an error is the line that starts with `kafka_sink.errors.`; its fields hold the facts that are `<so>` here, and are the
@@ -43,8 +34,10 @@ _SECTIONS = (
     ("Delivery", errors.DeliveryError),
     ("Exactly once", errors.ExactlyOnceError),
     ("Other", KafkaSinkError),
-    ("The local broker", errors.LocalKafkaError),
+    ("The local broker", LocalKafkaError),
 )
+# Handled inside, never raised to a user.
+_INSIDE = errors.ProtocolError
 _WHICH_ROW = """\
 A message names the row in front: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
 It is counted among the rows that the task was given, behind interceptors. The key itself is in no message. To see the
@@ -53,59 +46,18 @@ F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`; with `badRo
 topic. A row that only its leader found too large is named by partition and timestamp."""
 # What many messages say alike is said once, above the tables.
 OFTEN = (
-    ("Nothing sent", NOTHING_SENT),
-    ("Sent again", REPLAY),
-    ("Nothing visible", NOTHING_VISIBLE),
-    ("Undecided", UNDECIDED),
+    DataState.NOTHING_SENT,
+    DataState.SENT_AGAIN,
+    DataState.NOTHING_VISIBLE,
+    DataState.OUTCOME_UNKNOWN,
+    DataState.RUN_STOPPED,
+    DataState.NOT_RECORDED,
 )
-_OF_DATA = re.compile(
-    r"[Nn]othing is lost|[Nn]o row\b|None of them was sent|will be there twice|is unknown\.|Rows waiting for an answer"
-    r"|Neither credentials nor rows|is not sent, not even|Rows sent to the old topic|Its topics are gone"
-    r"|Rows that were written before"
-    r"|Spark does not record|would leave the micro-batch visible in part"
-)
-_ADVICE = re.compile(
-    r"(Add|Ask|Change|Check|Choose|Correct|Create|Drop|Fold|Free|Go on|If|Install|Look|Make|Name|Never|Or|Put|"
-    r"Raise|Read|Register|Rename|Run|Set|Stop|Write with|To go on|To fix it|To write|Use|Exactly-once writes need|"
-    r"Idempotent writes need|It holds no records|Options of the Kafka client|This is a defect|They are needed|"
-    r"A continuous trigger|set|use|install|try)\b|<(instead|hint|advice)>"
-)
-_BETWEEN_SENTENCES = re.compile(
-    r"(?<=[.?)>])\s+(?=[A-Z'])|(?<=:) (?=(?:set it as|use|install that|try again)\b)|\s+(?=<(?:instead|hint|advice)>)"
-)
-# What to do where the message need not say it: its facts do, or another run does it by itself.
-_NEXT_RUN = "Nothing, unless the stream has stopped: restart it then. Run a batch write that failed again."
-TO_DO = {
-    "InvalidOption": "Give it a value that is expected.",
-    "InvalidArgument": "As the reason says.",
-    "RegistryExtraMissing": "That, or send the packages along with the job. If an executor lacks it, the message "
-    "says *sent again*.",
-    "SchemaUnreadable": "Correct the schema that was given; without one it is derived from the columns.",
-    "ReceiptsPathUnusable": "Name a folder that the driver can make.",
-    "RecordsUnreadable": "Correct what the reason names.",
-    "TopicRecreated": "Write the rows of earlier writes again, if they are needed.",
-    "ProducerClosed": "Nothing, if it comes once: the next attempt has a new producer.",
-    "CommitOutcomeUnknown": "Restart the stream. A batch write without `txnAppId`: run the command in the message; "
-    "a rerun would double its rows.",
-    "AttemptFenced": _NEXT_RUN,
-    "AbortedRowsOpen": _NEXT_RUN,
-    "PreparedRowsGone": _NEXT_RUN,
-    "DecisionPending": "Run that command, or start the query or the write.",
-    "TransactionRefused": "By the answer, see below.",
-    "BrokerDied": "Start it again.",
-    "ToolFailed": "Read the end of its output.",
+_KINDS = {
+    WriteKind.STREAM: "a stream",
+    WriteKind.VERSION: "a batch write with `txnAppId`",
+    WriteKind.BATCH: "a batch write without",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One error's, in Markdown; `often` is the title of what stands above the tables, or empty."""
-
-    name: str
-    happened: str
-    data: str
-    advice: str
-    often: str
 
 
 def page() -> str:
@@ -116,7 +68,7 @@ def page() -> str:
         if issubclass(classes[0], errors.BadRow):
             parts.append(_WHICH_ROW)
         if issubclass(classes[0], errors.ExactlyOnceError):
-            parts += [_of_batch_writes(), _of_refusals()]
+            parts += [_of_versions(), _of_refusals()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -125,83 +77,86 @@ def by_section() -> list[tuple[str, list[type[KafkaSinkError]]]]:
     return [(title, list(_raised(base))) for title, base in _SECTIONS]
 
 
-def advice_on(name: str) -> str:
-    """What to do about an error whose message does not say it; else empty."""
-    return TO_DO.get(name, "")
+def _raised(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
+    """The leaves of the tree below `base`, but for those of another section."""
+    elsewhere = {_INSIDE, *(of for _, of in _SECTIONS if of is not base)}
+    for cls in base.__subclasses__():
+        if cls not in elsewhere:
+            yield from _raised(cls) if cls.__subclasses__() else (cls,)
+
+
+# --- what it means for the data ---------------------------------------------------------------------------------------
 
 
 def _what_is_often_said() -> str:
     lines = [
-        "Most errors say one of four things of the data. The tables name them.",
-        *(f"### {title}\n\n{plain(text)}" for title, text in OFTEN),
+        "Most errors say one of six things of the data. The tables name them.",
+        *(f"### {state.value}\n\n{_said(state)}" for state in OFTEN),
         "An error that says *sent again* of an at-least-once write says *nothing visible* of an exactly-once one, or "
-        "*undecided* while it is being committed. Of a batch write, in place of its micro-batch, a message says "
-        "whether to run it again, and as what.",
+        "*outcome unknown* while it is being committed.",
     ]
     return "\n\n".join(lines)
 
 
-def _raised(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
-    """What is raised as it is, in the order of the module: of `base`, or of no section's base."""
-    bases = tuple(of for _, of in _SECTIONS if of is not KafkaSinkError)
-    for cls in vars(errors).values():
-        if not inspect.isclass(cls) or not issubclass(cls, base) or cls.__subclasses__() or _is_handled_inside(cls):
-            continue
-        if base is not KafkaSinkError or not issubclass(cls, bases):
-            yield cls
+def _said(state: DataState) -> str:
+    """By the kind of write, where that makes a difference."""
+    by_kind = {kind: _words(state, kind) for kind in WriteKind}
+    if state is DataState.SENT_AGAIN or len(set(by_kind.values())) == 1:
+        return plain(_words(state, None))
+    rows = (f"| {_KINDS[kind]} | {text} |" for kind, text in by_kind.items())
+    return "\n".join(("| Of | A message says |", "|---|---|", *rows))
 
 
-def _is_handled_inside(cls: type[KafkaSinkError]) -> bool:
-    return issubclass(cls, errors.ProtocolError)
+def _words(state: DataState, kind: WriteKind | None) -> str:
+    said = words(state, kind, "<command>")
+    return plain(f"{said.data} {said.rerun}")
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
 
 
 def _table(classes: list[type[KafkaSinkError]]) -> str:
-    rows = []
-    for message in (taken_apart(example(cls)) for cls in classes):
-        often = f"[{message.often}](#{message.often.lower().replace(' ', '-')})." if message.often else ""
-        data = " ".join(filter(None, (message.data, often))) or "No data of yours is in it."
-        rows.append(f"| `{message.name}` | {message.happened} | {data} | {message.advice or TO_DO[message.name]} |")
+    rows = (f"| `{cls.__name__}` | {' | '.join(_cells(example(cls)))} |" for cls in classes)
     return "\n".join(("| Error | What happened | Is the data safe? | What to do |", "|---|---|---|---|", *rows))
 
 
-def _of_batch_writes() -> str:
+def _cells(error: KafkaSinkError) -> tuple[str, str, str]:
+    told = error.explanation()
+    happened, data, advice = map(plain, error.parts())
+    if told.data in OFTEN:
+        title = told.data.value
+        data = " ".join(filter(None, (plain(told.known), f"[{title}](#{title.lower().replace(' ', '-')}).")))
+        # There it says who runs the write again.
+        advice = plain(told.advice) or advice
+    return happened, data or "No data of yours is in it.", advice
+
+
+def _of_versions() -> str:
     """What a write with txnAppId is told where a stream is told of its checkpoint or query."""
-    versioned = [cls for cls in _raised(errors.ExactlyOnceError) if "versioned" in inspect.signature(cls).parameters]
     rows = []
-    for cls in versioned:
-        message = str(example(cls, versioned=True).in_transaction(committing=True, write_kind=WriteKind.VERSION))
-        rows.append(f"| `{cls.__name__}` | {plain(message)} |")
+    for cls in _raised(errors.ExactlyOnceError):
+        of_stream, of_version = (_told(cls, kind) for kind in (WriteKind.STREAM, WriteKind.VERSION))
+        if of_version != of_stream:
+            rows.append(f"| `{cls.__name__}` | {' | '.join(of_version)} |")
     text = "A batch write with `txnAppId` and `txnVersion` is told of its version:"
-    return "\n".join((text, "", "| Error | What the message says |", "|---|---|", *rows))
+    return "\n".join((text, "", "| Error | What happened | What to do |", "|---|---|---|", *rows))
+
+
+def _told(cls: type[KafkaSinkError], kind: WriteKind) -> tuple[str, str]:
+    happened, _, advice = _cells(example(cls).in_transaction(committing=True, write_kind=kind))
+    return happened, advice
 
 
 def _of_refusals() -> str:
     text = "What `TransactionRefused` says to do, by the broker's answer:"
-    rows = (f"| `{answer}` | {plain(advice)} |" for answer, advice in TRANSACTION_ADVICE.items())
+    rows = (f"| `{answer}` | {plain(errors.advice_on_refusal(answer))} |" for answer in errors.REFUSALS)
     return "\n".join((text, "", "| Answer | What to do |", "|---|---|", *rows))
-
-
-def taken_apart(error: KafkaSinkError) -> Message:
-    text, often = str(error), ""
-    for title, said in OFTEN:
-        if said in text:
-            text, often = text.replace(said, ""), title
-    happened, data, advice = list[str](), list[str](), list[str]()
-    for sentence in filter(None, _BETWEEN_SENTENCES.split(" ".join(text.split()))):
-        if _OF_DATA.search(sentence):
-            data.append(sentence)
-        elif advice or _ADVICE.match(sentence):
-            # Behind an advice comes what explains it.
-            advice.append(sentence)
-        else:
-            happened.append(sentence)
-    cells = [plain(" ".join(part)) for part in (happened, data, advice)]
-    return Message(type(error).__name__, cells[0], cells[1], cells[2], often)
 
 
 def plain(text: str) -> str:
     """As a cell of a table: nothing in it is Markdown, but that placeholders are code."""
-    text = text.strip().rstrip(":").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    text = " ".join(text.split()).replace("`<", "<").replace(">`", ">")
+    text = text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
     return re.sub(r"'?<([\w\\ .-]+)>'?", lambda match: "`<" + match[1].replace("\\", "") + ">`", text)
 
 
@@ -243,13 +198,11 @@ _MADE_UP = {
 }
 
 
-def example(cls: type[KafkaSinkError], *, versioned: bool = False) -> KafkaSinkError:
+def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
     """An instance whose facts are placeholders; what has a default, with that."""
     facts: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls).parameters.items():
-        if name == "versioned":
-            facts[name] = versioned
-        elif parameter.default is parameter.empty:
+        if parameter.default is parameter.empty:
             annotation = str(parameter.annotation).removesuffix(" | None")
             facts[name] = _MADE_UP.get(annotation, "<{}>".format)(name)
     return cls(**facts)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from kafka_sink.command_line import parser_of, run_to_the_end, say, tell
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.errors_page import advice_on, by_section, example
+from kafka_sink.errors_page import by_section, example
 from kafka_sink.options import OPTIONS, REFUSED, REFUSED_PREFIXES, REQUIRED, SECTIONS, Option
 
 OK, NOT_FOUND = 0, 1
@@ -83,7 +83,7 @@ def _text(default: object) -> str:
 
 
 def _error(cls: type[KafkaSinkError]) -> list[str]:
-    return [cls.__name__, *_wrapped(str(example(cls))), *_wrapped(advice_on(cls.__name__))]
+    return [cls.__name__, *_wrapped(str(example(cls)))]
 
 
 def _wrapped(text: str) -> list[str]:

@@ -75,7 +75,7 @@ def told_to_spark() -> Iterator[None]:
 def legible(error: KafkaSinkError) -> KafkaSinkError:
     """The same error, in one line, with its fields and what caused it as notes, which a traceback has behind it."""
     if not getattr(error, "__notes__", ()):
-        error.args = tuple(_one_line(str(text)) for text in error.args)
+        error.args = (_one_line(str(error)),)
         told = json.dumps(dict(_told_fields(error)), separators=(",", ":"))
         if len(told) <= _MAX_FIELDS_CHARACTERS:
             error.add_note(_FIELDS + told)

@@ -33,7 +33,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from kafka_sink.deadline import within
-from kafka_sink.errors import NOTHING_SENT, ConfigError, TokenUnavailable
+from kafka_sink.errors import ConfigError, TokenUnavailable
 from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.net.tls import Contexts
 from kafka_sink.redaction import Discreet
@@ -81,7 +81,7 @@ class TokenEndpoint(Discreet):
                 continue
             except ConfigError as unusable:
                 # A file of certificates that was replaced meanwhile.
-                reason = str(unusable).removesuffix(f" {NOTHING_SENT}")
+                reason = unusable.parts().happened
                 break
             if status == http.HTTPStatus.OK:
                 return self._token_in(answer, wall_clock_s())

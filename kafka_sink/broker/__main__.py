@@ -38,6 +38,15 @@ from types import FrameType
 
 from kafka_sink.broker import requests
 from kafka_sink.broker.cluster import ANSWER_TIMEOUT_SECONDS, NODE_COUNTS, LocalKafka
+from kafka_sink.broker.errors import (
+    DirectoryUnusable,
+    DiskFull,
+    DownloadFailed,
+    IvyNotFound,
+    JavaNotFound,
+    JavaVersionUnsupported,
+    LocalKafkaError,
+)
 from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from kafka_sink.broker.state import (
     RUNNING_FILE,
@@ -51,15 +60,6 @@ from kafka_sink.broker.state import (
 )
 from kafka_sink.broker.storage import writing_to
 from kafka_sink.command_line import add_json, examples_of, filled, parser_of, run_to_the_end, tell, tell_json
-from kafka_sink.errors import (
-    DirectoryUnusable,
-    DiskFull,
-    DownloadFailed,
-    IvyNotFound,
-    JavaNotFound,
-    JavaVersionUnsupported,
-    LocalKafkaError,
-)
 
 OK = 0
 FAILED = 1

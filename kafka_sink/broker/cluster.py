@@ -28,14 +28,7 @@ from typing import Self
 
 from kafka_sink.broker import process, requests, resolve
 from kafka_sink.broker.class_archive import ClassArchive
-from kafka_sink.broker.java import find_java
-from kafka_sink.broker.ports import free_ports
-from kafka_sink.broker.process import LeashedProcess
-from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
-from kafka_sink.broker.settings import Node, render_properties, server_settings
-from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
-from kafka_sink.broker.storage import tells_of_full_disk, writing_to
-from kafka_sink.errors import (
+from kafka_sink.broker.errors import (
     BrokerDied,
     BrokerStartFailed,
     DirectoryUnusable,
@@ -44,6 +37,13 @@ from kafka_sink.errors import (
     LocalKafkaError,
     ToolFailed,
 )
+from kafka_sink.broker.java import find_java
+from kafka_sink.broker.ports import free_ports
+from kafka_sink.broker.process import LeashedProcess
+from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
+from kafka_sink.broker.settings import Node, render_properties, server_settings
+from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
+from kafka_sink.broker.storage import tells_of_full_disk, writing_to
 from kafka_sink.exhaustion import exhausted
 
 NODE_COUNTS = (1, 3)

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_sink.errors import JavaNotFound, JavaVersionUnsupported
+from kafka_sink.broker.errors import JavaNotFound, JavaVersionUnsupported
 
 MINIMUM_JAVA = 17
 

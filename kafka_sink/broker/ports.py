@@ -14,7 +14,7 @@ import itertools
 import random
 import socket
 
-from kafka_sink.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalKafkaError
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 20000

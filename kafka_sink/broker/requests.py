@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_sink.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalKafkaError
 
 Address = tuple[str, int]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_sink.errors import DirectoryUnusable, DiskFull
+from kafka_sink.broker.errors import DirectoryUnusable, DiskFull
 from kafka_sink.exhaustion import is_exhaustion
 
 # What Java's IOException says for ENOSPC and EDQUOT, strerror of the C library, untranslated in practice; and what

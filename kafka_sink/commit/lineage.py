@@ -28,9 +28,7 @@ def check_replay(sink: Sink, prepared: Sequence[SlotPrepared], *, micro_batch_id
     """
     changed = [each.slot for each in prepared if each.visible and not each.visible.may_be_of(each.fingerprint)]
     if changed:
-        raise NonDeterministicReplay(
-            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
-        )
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
 
 
 def check_decision(
@@ -51,9 +49,7 @@ def check_decision(
     if decision is None or (decision.micro_batch_id, decision.query_id) != (micro_batch_id, query_id):
         return
     if facts.incomparable and not allow_lost_state:
-        raise FingerprintsLost(
-            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=facts.incomparable, versioned=sink.is_versioned
-        )
+        raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=facts.incomparable)
     # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
     visible, missing = facts.visible, facts.missing
     again = {each.slot: each.fingerprint for each in prepared}
@@ -66,15 +62,12 @@ def check_decision(
             micro_batch_id=micro_batch_id,
             visible=sorted(visible),
             missing=missing,
-            versioned=sink.is_versioned,
         )
     if not missing:
         # All of its rows are visible, so that those of a further slot are others.
         changed += [each.slot for each in prepared if each.slot >= len(decision.pinned) and each.partitions]
     if changed:
-        raise NonDeterministicReplay(
-            sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed, versioned=sink.is_versioned
-        )
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
 
 
 def check_lineage(
@@ -95,7 +88,6 @@ def check_lineage(
                 micro_batch_id=micro_batch_id,
                 query_id=query_id,
                 decided_query_id=None if decision is None else decision.query_id,
-                versioned=versioned,
                 is_derived=sink.is_derived,
             )
         return
@@ -104,7 +96,6 @@ def check_lineage(
             sink=sink_name,
             micro_batch_id=micro_batch_id,
             committed_micro_batch_id=decision.micro_batch_id,
-            versioned=versioned,
         )
     missing = facts.missing
     if facts.unproved and not allow_lost_state:
@@ -113,7 +104,6 @@ def check_lineage(
             micro_batch_id=micro_batch_id,
             decided_micro_batch_id=decision.micro_batch_id,
             slots=facts.unproved,
-            versioned=versioned,
         )
     if decision.micro_batch_id == micro_batch_id:
         return
@@ -124,7 +114,6 @@ def check_lineage(
             visible=sorted(facts.visible),
             missing=missing,
             next_micro_batch_id=micro_batch_id,
-            versioned=versioned,
         )
     is_next = versioned or decision.micro_batch_id == micro_batch_id - 1
     if not is_next and not allow_lost_state:

@@ -396,11 +396,9 @@ def check_written(
     if restored:
         is_same = len(counted) == len(visible) and all(map(Marker.may_be_of, visible_in_order, counted))
         if (facts.incomparable or not is_same) and not allow_lost_state:
-            raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=version, slots=restored, versioned=True)
+            raise FingerprintsLost(sink=sink.names.sink, micro_batch_id=version, slots=restored)
     elif total(counted) != total(marker.fingerprint for marker in visible.values()):
-        raise NonDeterministicReplay(
-            sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible), versioned=True
-        )
+        raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=version, slots=sorted(visible))
 
 
 def end_what_hangs(sink: Sink, facts: Facts, touched: Iterable[TopicPartition]) -> Steps[None]:
@@ -434,9 +432,7 @@ def begin(
     is_pinned = facts.decision is not None and slot < len(facts.decision.pinned)
     if marker is None and sink.comes_again and not is_pinned:
         if facts.is_forgotten and not allow_lost_state:
-            raise StateExpired(
-                sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id, versioned=sink.is_versioned
-            )
+            raise StateExpired(sink=sink.names.sink, micro_batch_id=micro_batch_id, query_id=query_id)
         # From now on a marker that is not found was lost.
         said = NOTHING_COMMITTED
         yield from write_offset(sink, transactional_id, ids, transactional_id, said.micro_batch_id, said.text)
@@ -452,7 +448,6 @@ def begin(
                 sink=sink.names.sink,
                 micro_batch_id=micro_batch_id,
                 committed_micro_batch_id=marker.micro_batch_id,
-                versioned=sink.is_versioned,
             )
         if marker.micro_batch_id == micro_batch_id:
             visible = marker
@@ -562,7 +557,6 @@ def commit(
                 visible=[each.slot for each in prepared if each.slot not in refused],
                 missing=list(refused),
                 reason=f"EndTxn was refused with {', '.join(sorted(set(refused.values())))}",
-                versioned=sink.is_versioned,
             )
         unproved = [each for each, (_, was_committed) in zip(open_slots, ended, strict=True) if not was_committed]
     yield from _verify(sink, facts, prepared, unproved, micro_batch_id=micro_batch_id)
@@ -695,7 +689,6 @@ def _verify(
             visible=sorted(expected.keys() - set(missing)),
             missing=missing,
             reason=reason,
-            versioned=sink.is_versioned,
         )
     ours = {ids: sink.names.slot(slot) for ids, slot in committed.items()}
     yield from end_hanging(sink, ours, touched, micro_batch_id)

@@ -19,7 +19,7 @@ from kafka_sink.config import VERSION, ProducerConfig
 from kafka_sink.deadline import within
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
-from kafka_sink.errors import NOTHING_SENT, ConfigError, ProtocolError, TokenUnavailable
+from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
 from kafka_sink.net.resolver import resolve
 from kafka_sink.net.tls import HUNG_UP, explain
 from kafka_sink.net.transport import Address
@@ -218,8 +218,7 @@ def _secured(sock: socket.socket, host: str, config: ProducerConfig) -> tuple[so
         contexts = tls_contexts(config.security)
         context = None if contexts is None else contexts.current()
     except ConfigError as error:
-        said = str(error).removesuffix(f" {NOTHING_SENT}")
-        raise _Stopped(Failure("tls", said, "correct the option, or the file on this host")) from None
+        raise _Stopped(Failure("tls", error.parts().happened, "correct the option, or the file on this host")) from None
     if context is None:
         return sock, ""
     try:

@@ -29,7 +29,7 @@ from kafka_sink.config import (
     topics_command,
 )
 from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
-from kafka_sink.errors import PRINCIPAL
+from kafka_sink.errors import named_principal
 from kafka_sink.new_topic import NewTopic
 from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows, number_in
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -60,8 +60,7 @@ def named(code: int) -> str:
 
 
 def acl_remedy(acl: str, config: ProducerConfig) -> str:
-    principal = config.security.principal
-    return f"add the ACL {acl} for {PRINCIPAL if principal is None else f'principal {principal}'}"
+    return f"add the ACL {acl} for {named_principal(config.security.principal)}"
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Sequence
 
-from kafka_sink.errors import NOTHING_SENT, ConfigError
+from kafka_sink.errors import ConfigError
 from kafka_sink.exhaustion import is_exhaustion
 from kafka_sink.metrics import Metrics
 from kafka_sink.net.channel import Channel, TlsChannel
@@ -71,7 +71,7 @@ class Selector:
         except ConfigError as unusable:
             # Perhaps a file that is being written: the next attempt may find it whole.
             sock.close()
-            self._staged.append(Disconnected(key, str(unusable).removesuffix(f" {NOTHING_SENT}")))
+            self._staged.append(Disconnected(key, unusable.parts().happened))
             return
         code = sock.connect_ex(address.sockaddr)
         if code not in (0, errno.EINPROGRESS):

@@ -81,10 +81,14 @@ _BAD_ROWS = (
     "are sent."
 )
 
+ACLS: dict[int, str] = {
+    _E.TOPIC_AUTHORIZATION_FAILED: "TOPIC WRITE on this topic",
+    _E.CLUSTER_AUTHORIZATION_FAILED: "CLUSTER IDEMPOTENT_WRITE",
+}
 ADVICE: dict[int, str] = {
     _E.RECORD_LIST_TOO_LARGE: "The topic's segment.bytes is below kafka.batch.size: lower the option.",
-    _E.TOPIC_AUTHORIZATION_FAILED: "Add the ACL TOPIC WRITE on this topic for this principal.",
-    _E.CLUSTER_AUTHORIZATION_FAILED: "Add the ACL CLUSTER IDEMPOTENT_WRITE for this principal (brokers before 2.8).",
+    _E.TOPIC_AUTHORIZATION_FAILED: "It implies DESCRIBE.",
+    _E.CLUSTER_AUTHORIZATION_FAILED: "Only brokers before 2.8 ask for it.",
     _E.INVALID_TIMESTAMP: "Correct the 'timestamp' column, or change the topic's message.timestamp.before.max.ms and "
     f"message.timestamp.after.max.ms (message.timestamp.difference.max.ms before Kafka 3.6). {_BAD_ROWS}",
     _E.INVALID_RECORD: "Change the rows, or the topic's settings; a topic whose cleanup.policy has compact, for one, "
@@ -105,6 +109,11 @@ def on_produce_error(code: int) -> Action:
 def on_init_producer_id_error(code: int) -> Action:
     """For the error code of an InitProducerId response."""
     return INIT_PRODUCER_ID.get(code, Action.FAIL)
+
+
+def missing_acl(code: int) -> str:
+    """For which a batch was refused with `code`; empty where no ACL is missing."""
+    return ACLS.get(code, "")
 
 
 def advice(code: int) -> str:

@@ -724,6 +724,7 @@ def _refusal(
         records=batch.record_count,
         size_bytes=batch.size_bytes,
         detail=result.error_message or "",
+        acl=error_policy.missing_acl(result.error_code),
         advice=error_policy.advice(result.error_code),
         refused=0 if first is None else len(result.refused),
         place=None if first is None else first.place,

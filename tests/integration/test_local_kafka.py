@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kafka_sink.broker import KAFKA_VERSIONS, LocalKafka
+from kafka_sink.broker.errors import BrokerDied, LocalKafkaError, ToolFailed
 from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, default_cache_dir
 from kafka_sink.broker.state import identify
-from kafka_sink.errors import BrokerDied, LocalKafkaError, ToolFailed
 from waiting import wait_until
 
 DEADLINE_SECONDS = 60

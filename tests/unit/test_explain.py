@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
 
-from kafka_sink import errors
-from kafka_sink.errors import KafkaSinkError, UnknownOption
+from kafka_sink.errors import UnknownOption
 from kafka_sink.errors_page import example
 from kafka_sink.explain import ERRORS, main
 from kafka_sink.options import OPTIONS, REFUSED
@@ -57,8 +55,6 @@ def test_a_name_that_is_in_no_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_name_no_page_that_pip_does_not_install() -> None:
-    raised = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, KafkaSinkError)]
-    texts = [str(example(cls)) for cls in raised if cls in ERRORS.values()]
-    assert len(texts) == len(ERRORS)
+    texts = [str(example(cls)) for cls in ERRORS.values()]
     assert [text for text in texts if "docs/" in text or ".md" in text] == []
     assert "`pykafka explain`" in str(UnknownOption(option="x"))

@@ -91,7 +91,7 @@ def made_up(cls: type[KafkaSinkError]) -> KafkaSinkError:
 RAISED = [
     cls
     for _, cls in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(cls, KafkaSinkError) and not cls.__subclasses__() and not issubclass(cls, errors.LocalKafkaError)
+    if issubclass(cls, KafkaSinkError) and not cls.__subclasses__()
     and cls is not errors.SaslRefused and cls is not errors.TlsExpected
 ]  # fmt: skip
 

@@ -18,11 +18,11 @@ from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
     BrokerUnavailable,
+    ClusterChanged,
     CommitTopicMissing,
     CommitTopicTooSmall,
     CoordinatorRefused,
     CoordinatorUnavailable,
-    KafkaSinkError,
     LeaderUnavailable,
     TopicAuthorizationFailed,
     TopicNameInvalid,
@@ -629,7 +629,7 @@ class TestLease:
     def test_one_that_failed_meanwhile_is_not_kept(self, network: ScriptedNetwork) -> None:
         with lease(config()) as first:
             pass
-        network.failure = KafkaSinkError("another cluster")
+        network.failure = ClusterChanged(broker="b1:9092", expected="one", found="another")
         with lease(config()) as again:
             assert again is not first
 

@@ -14,8 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from kafka_sink.broker import LocalKafka, cluster
-from kafka_sink.broker.state import identify
-from kafka_sink.errors import (
+from kafka_sink.broker.errors import (
     BrokerStartFailed,
     DirectoryUnusable,
     DiskFull,
@@ -24,6 +23,7 @@ from kafka_sink.errors import (
     LocalKafkaError,
     ToolFailed,
 )
+from kafka_sink.broker.state import identify
 
 
 def dies(saying: str) -> str:

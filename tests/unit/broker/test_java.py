@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.errors import JavaNotFound, JavaVersionUnsupported
 from kafka_sink.broker.java import find_java, parse_java_major
-from kafka_sink.errors import JavaNotFound, JavaVersionUnsupported
 
 
 @pytest.mark.parametrize(

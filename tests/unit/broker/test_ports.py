@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker import ports
-from kafka_sink.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalKafkaError
 
 
 def test_ports_are_free_and_different() -> None:

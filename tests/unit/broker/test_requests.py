@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from kafka_sink.broker import requests
-from kafka_sink.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalKafkaError
 from scripted_peers import drips, peer
 
 

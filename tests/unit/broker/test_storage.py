@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_sink.broker.errors import DirectoryUnusable, DiskFull
 from kafka_sink.broker.storage import tells_of_full_disk, writing_to
-from kafka_sink.errors import DirectoryUnusable, DiskFull
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.producer.error_policy import Action, advice, on_init_producer_id_error, on_produce_error
+from kafka_sink.producer.error_policy import Action, advice, missing_acl, on_init_producer_id_error, on_produce_error
 from kafka_sink.protocol.error_codes import ErrorCode
 
 # By number, as the broker sends them: transcribed from kafka-facts, not from the table under test.
@@ -10,8 +10,8 @@ RETRIED = {2, 3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 89, 100, 103}
 STALE_METADATA = {3, 5, 6, 13, 56, 74, 75, 100, 103}
 ADVISED = {
     18: "segment.bytes",
-    29: "ACL TOPIC WRITE",
-    31: "ACL CLUSTER IDEMPOTENT_WRITE",
+    29: "DESCRIBE",
+    31: "before 2.8",
     32: "message.timestamp",
     44: "policy",
     45: "unclean election",
@@ -62,3 +62,8 @@ def test_advice_is_a_sentence_for_every_code(code: int) -> None:
 def test_what_a_user_can_do_is_said_where_there_is_something_to_do() -> None:
     assert {code: word for code, word in ADVISED.items() if word not in advice(code)} == {}
     assert {code for code in range(-1, 200) if advice(code) != advice(-1)} == ADVISED.keys()
+
+
+def test_the_acl_that_is_missing_is_named() -> None:
+    missing = {code: missing_acl(code) for code in range(-1, 200) if missing_acl(code)}
+    assert missing == {29: "TOPIC WRITE on this topic", 31: "CLUSTER IDEMPOTENT_WRITE"}

@@ -15,7 +15,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.errors import BrokerDied, DiskFull, LocalKafkaError
+from kafka_sink.broker.errors import BrokerDied, DiskFull, LocalKafkaError
 from spark_writes import end_offset
 from waiting import wait_until
 

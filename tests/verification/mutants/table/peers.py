@@ -44,8 +44,8 @@ PEERS: tuple[Mutant, ...] = (
     Mutant(
         name="peers: an error shows its facts as somebody said them",
         rule="docs/security.md: text of a peer is escaped and cut",
-        pattern="{$NAME: $FACT($NAME, $FACT_2) for $NAME, $FACT_2 in $NAMED.items()}",
-        replacement="$NAMED",
+        pattern='$FACT if $NAME.startswith("_") or $NAME == "args" else $SHOWN($NAME, $FACT)',
+        replacement="$FACT",
         killer="tests/unit/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short",
     ),
     Mutant(
@@ -90,7 +90,7 @@ PEERS: tuple[Mutant, ...] = (
     Mutant(
         name="API: a peer's text in an error makes lines of its own",
         rule="docs/security.md: text of a peer is escaped and cut",
-        pattern="$ERROR.args = tuple($ONE_LINE(str($TEXT)) for $TEXT in $ERROR.args)",
+        pattern="$ERROR.args = ($ONE_LINE(str($ERROR)),)",
         replacement="pass",
         killer="tests/unit/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows",
     ),

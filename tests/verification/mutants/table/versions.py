@@ -36,6 +36,13 @@ VERSIONS: tuple[Mutant, ...] = (
         killer="tests/unit/spark/test_exactly_once.py::test_errors_say_who_runs_the_write_again",
     ),
     Mutant(
+        name="a failed batch write is told what becomes of a stream's rows",
+        rule="DESIGN.md: errors know whose write it was",
+        pattern="_WORDS[$STATE] if $KIND is None else _OF_KIND.get(($STATE, $KIND), _WORDS[$STATE])",
+        replacement="_WORDS[$STATE]",
+        killer="tests/unit/spark/test_exactly_once.py::test_errors_say_who_runs_the_write_again",
+    ),
+    Mutant(
         name="an abort takes the run of another query with its prefix for its own, and ends what that has open",
         rule="DESIGN.md: an abort is of one run of one query",
         pattern="$NAME = f\"{$PREFIX}\\n{$CHECKPOINT or ''}\"",

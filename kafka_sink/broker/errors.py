@@ -1,0 +1,159 @@
+"""What goes wrong with the local broker. None of it concerns the rows of a write.
+
+    LocalKafkaError                  it could not do what it was asked
+    ├── JavaNotFound
+    ├── JavaVersionUnsupported
+    ├── IvyNotFound
+    ├── DownloadFailed
+    ├── DiskFull
+    ├── DirectoryUnusable
+    ├── HostExhausted                ... no more memory, threads or open files
+    ├── BrokerStartFailed
+    ├── BrokerDied
+    └── ToolFailed
+"""
+
+from __future__ import annotations
+
+from kafka_sink.errors import DataState, Explanation, KafkaSinkError
+
+
+class LocalKafkaError(KafkaSinkError):
+    """The local broker for development and tests could not do what it was asked. `problem`: what and why, sentences."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def explanation(self) -> Explanation:
+        return Explanation(self.problem, DataState.NO_DATA)
+
+
+class JavaNotFound(LocalKafkaError):
+    searched: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no Java for the local broker: {self.searched}.",
+            DataState.NO_DATA,
+            "Install Java 17 or newer (on Debian or Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to "
+            "one.",
+        )
+
+
+class JavaVersionUnsupported(LocalKafkaError):
+    java: str
+    major: int
+    minimum: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.java} is Java {self.major}; the local broker needs {self.minimum} or newer.",
+            DataState.NO_DATA,
+            "Install one and set JAVA_HOME to it.",
+        )
+
+
+class IvyNotFound(LocalKafkaError):
+    searched: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no Ivy to fetch the local broker's jars with: {self.searched}.",
+            DataState.NO_DATA,
+            "The jar comes with the PyPI package pyspark: install that in this Python.",
+        )
+
+
+class DownloadFailed(LocalKafkaError):
+    kafka_version: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the jars of Kafka {self.kafka_version} could not be fetched: {self.reason}.",
+            DataState.NO_DATA,
+            "They are needed once and then kept: check the network and try again; what has been fetched is not fetched "
+            "again. Java takes a proxy from JAVA_TOOL_OPTIONS (-Dhttps.proxyHost=... -Dhttps.proxyPort=...), not from "
+            "https_proxy.",
+        )
+
+
+class DiskFull(LocalKafkaError):
+    directory: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no space left (or quota exceeded) in {self.directory}. The jars of a Kafka version take 100 MB while "
+            "they are fetched, an idle broker 1 MB.",
+            DataState.NO_DATA,
+            "Free some, or name another place: --dir or LocalKafka(dir=...) for data, TMPDIR for temporary data, "
+            "XDG_CACHE_HOME for jars.",
+        )
+
+
+class DirectoryUnusable(LocalKafkaError):
+    directory: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        happened = f"{self.directory} cannot be used by the local broker: {self.reason}."
+        return Explanation(happened, DataState.NO_DATA, "Name another folder.")
+
+
+class HostExhausted(LocalKafkaError):
+    """`what`: "memory", "threads" or "open files"."""
+
+    what: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the local broker was not started, as this process has no more {self.what}: {self.reason}.",
+            DataState.NO_DATA,
+            "Raise that limit, or stop what uses it up.",
+        )
+
+
+class BrokerStartFailed(LocalKafkaError):
+    node: int
+    reason: str
+    port_taken: bool
+    log_tail: str
+
+    def explanation(self) -> Explanation:
+        taken = " Another process took its port." if self.port_taken else ""
+        again = "Try again. " if self.port_taken else ""
+        return Explanation(
+            f"node {self.node} of the local cluster did not start: {self.reason}.{taken}",
+            DataState.NO_DATA,
+            f"{again}The end of its log:\n{self.log_tail or '(empty)'}",
+        )
+
+
+class BrokerDied(LocalKafkaError):
+    node: int
+    status: int
+    log_tail: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the broker of node {self.node} of the local cluster ended by itself, with status {self.status} (137 is "
+            "kill -9, often by a system short of memory).",
+            DataState.NO_DATA,
+            f"Start it again. The end of its log:\n{self.log_tail or '(empty)'}",
+            known="Its topics are gone unless the cluster has a --dir of its own.",
+        )
+
+
+class ToolFailed(LocalKafkaError):
+    tool: str
+    reason: str
+    output_tail: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"Kafka's {self.tool} {self.reason}.",
+            DataState.NO_DATA,
+            f"The end of its output:\n{self.output_tail or '(empty)'}",
+        )

@@ -1,0 +1,295 @@
+"""The cluster: what a write needs of it to begin, and to go on."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError
+from kafka_sink.errors.wording import DataState
+from kafka_sink.quoting import quoted
+from kafka_sink.redaction import redacted
+
+
+class ClusterError(KafkaSinkError):
+    """The cluster could not be asked for what a write needs to begin, or refused it."""
+
+
+class BrokersUnreachable(ClusterError):
+    """`step`, `where`, `found` and `remedy`: at which step of the doctor's which address fails, why, and what to do
+    about it; empty where nobody looked, or all is well by then."""
+
+    bootstrap_servers: str
+    waited_ms: int
+    last_error: str
+    step: str = field(default="", init=False)
+    where: str = field(default="", init=False)
+    found: str = field(default="", init=False)
+    remedy: str = field(default="", init=False)
+    command: str = field(default="", init=False)
+
+    def examined(self, *, step: str, where: str, found: str, remedy: str, command: str) -> None:
+        """Takes in what an examination from the same host says; `command`, a sentence, repeats that."""
+        self.step, self.where, self.found, self.remedy, self.command = step, where, quoted(found), remedy, command
+
+    def explanation(self) -> Explanation:
+        happened = (
+            f"no broker of {self.bootstrap_servers} answered within {self.waited_ms} ms (kafka.max.block.ms); last: "
+            f"{self.last_error or 'no connection was made'}."
+        )
+        advice = "Check kafka.bootstrap.servers, and that the executors can reach the addresses which the brokers "
+        advice += "advertise."
+        if self.step:
+            happened += f" Looked at from this host, step {self.step!r} of {self.where} fails: {self.found}."
+            advice = f"To fix it: {self.remedy}. {self.command}"
+        return Explanation(happened, DataState.SENT_AGAIN, advice, known="Rows waiting for an answer were not sent.")
+
+
+class ClusterChanged(ClusterError):
+    """`broker` belongs to cluster `found`, and the write began with cluster `expected`."""
+
+    broker: str
+    expected: str
+    found: str
+
+    @property
+    def what(self) -> str:
+        """What is wrong with that broker, for a log."""
+        return f"it belongs to cluster {self.found!r}, not to cluster {self.expected!r} of this write"
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.broker}: {self.what}. The cluster was replaced, or the address leads to another one.",
+            DataState.SENT_AGAIN,
+            "Check kafka.bootstrap.servers and the addresses which the brokers advertise; if the cluster was replaced, "
+            "write the rows of earlier writes again.",
+            known=f"Rows that were written before are in cluster {self.expected!r} only.",
+        )
+
+
+class TlsFailed(ClusterError):
+    """A connection could not be encrypted, or its peer not be verified, in a way that no further attempt changes."""
+
+    broker: str
+    step: str
+    advice: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no secure connection to {self.broker}: {self.step}.",
+            DataState.SENT_AGAIN,
+            f"To fix it: {self.advice}.",
+            known="Neither credentials nor rows went over it.",
+        )
+
+
+class AuthenticationFailed(ClusterError):
+    """`user`: the user name or client id; `reason`: the broker's, or what of its answers was wrong."""
+
+    broker: str
+    mechanism: str
+    user: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.user = redacted(self.user)
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.broker} and user {self.user!r} were not authenticated to each other by {self.mechanism}: "
+            f"{self.reason}.",
+            DataState.SENT_AGAIN,
+            "Check kafka.sasl.mechanism and the credentials (kafka.sasl.jaas.config, or kafka.sasl.username and "
+            "kafka.sasl.password), and that the cluster has this user.",
+        )
+
+
+class TokenUnavailable(ClusterError):
+    """`source`: the token endpoint's URL, or the user's callable."""
+
+    source: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.source = redacted(self.source)
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no token for OAUTHBEARER from {self.source}: {self.reason}.",
+            DataState.SENT_AGAIN,
+            "Check the client id, the client secret and the scope, and that the executors can reach it.",
+        )
+
+
+class TopicNotFound(ClusterError):
+    """`waited_ms`: for how long the write waited for it."""
+
+    topic: str
+    waited_ms: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"topic {self.topic!r} does not exist on the cluster, which was asked for {self.waited_ms} ms.",
+            DataState.SENT_AGAIN,
+            "Create it, or set the option createTopics=true, which creates the topic of the 'topic' option, or correct "
+            "the 'topic' option or column.",
+            known="No row of this Arrow batch was sent.",
+        )
+
+
+class TopicNotCreated(ClusterError):
+    """With createTopics."""
+
+    topic: str
+    reason: str
+    remedy: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"createTopics is set, and topic {self.topic!r} was not created: {self.reason}.",
+            DataState.NOTHING_SENT,
+            f"To fix it: {self.remedy}.",
+        )
+
+
+class TopicAuthorizationFailed(ClusterError):
+    """`operation`: what is not allowed, in the words of an ACL."""
+
+    topic: str
+    operation: str = "WRITE"
+
+    def explanation(self) -> Explanation:
+        to = "write to" if self.operation == "WRITE" else self.operation.lower()
+        return Explanation(
+            f"not allowed to {to} topic {self.topic!r}.",
+            DataState.SENT_AGAIN,
+            f"Add the ACL: TOPIC {self.topic} {self.operation} (it implies DESCRIBE) for {self._whom}.",
+        )
+
+
+class ProducerIdRefused(ClusterError):
+    code: int
+    name: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the cluster refused to hand out a producer id: {self.name} (error {self.code}).",
+            DataState.SENT_AGAIN,
+            f"Idempotent writes need the ACL TOPIC WRITE on the topic for {self._whom}, or CLUSTER IDEMPOTENT_WRITE on "
+            "brokers before 2.8.",
+            known="No row was sent.",
+        )
+
+
+class CoordinatorUnavailable(ClusterError):
+    """`kind`: what `key` is, "transactional id" or "group"."""
+
+    kind: str
+    key: str
+    waited_ms: int
+    last_error: str
+
+    def explanation(self) -> Explanation:
+        advice = "Check the brokers, and that a leader exists for every partition of __transaction_state and "
+        advice += "__consumer_offsets."
+        if "UNSTABLE_OFFSET_COMMIT" in self.last_error:
+            advice = "A transaction that writes the group's offset stays open: pykafka transactions "
+            advice += "describe --prefix <transactionalIdPrefix> tells which, and what ends it."
+        return Explanation(
+            f"the coordinator of {self.kind} {self.key!r} gave no definite answer within {self.waited_ms} ms "
+            f"(kafka.max.block.ms); last: {self.last_error}.",
+            DataState.OUTCOME_UNKNOWN,
+            advice,
+        )
+
+
+class CoordinatorRefused(ClusterError):
+    """`kind`: what `key` is, "transactional id" or "group"."""
+
+    kind: str
+    key: str
+    code: int
+    name: str
+
+    def explanation(self) -> Explanation:
+        acl = "GROUP READ" if self.kind == "group" else "TRANSACTIONAL_ID WRITE"
+        return Explanation(
+            f"the cluster refuses to say who coordinates {self.kind} {self.key!r}: {self.name} (error {self.code}).",
+            DataState.STAYS_INVISIBLE,
+            f"Exactly-once writes need the ACL {acl}, prefixed with the transactionalIdPrefix, for {self._whom}.",
+        )
+
+
+class LeaderUnavailable(ClusterError):
+    topic: str
+    partition: int
+    waited_ms: int
+    last_error: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the leader of {self.topic}-{self.partition} gave no definite answer within {self.waited_ms} ms "
+            f"(kafka.max.block.ms); last: {self.last_error}.",
+            DataState.OUTCOME_UNKNOWN,
+            "Check that the partition has a leader.",
+        )
+
+
+class BrokerUnavailable(ClusterError):
+    node_id: int
+    waited_ms: int
+    last_error: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"broker {self.node_id} gave no definite answer within {self.waited_ms} ms (kafka.max.block.ms), and one "
+            f"of every broker is needed; last: {self.last_error}.",
+            DataState.OUTCOME_UNKNOWN,
+            "Check the broker.",
+        )
+
+
+class RecordsUnreadable(ClusterError):
+    """To compare them with what receipts say."""
+
+    what: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.what} cannot be read: {self.reason}.", DataState.NOT_PROVEN, "Once it is fixed, verify again."
+        )
+
+
+_COMMIT_TOPIC = "on which the offsets that record each commit are committed"
+
+
+class CommitTopicMissing(ClusterError):
+    """`command`: what creates it."""
+
+    topic: str
+    reason: str
+    command: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"topic {self.topic!r}, {_COMMIT_TOPIC}, is not there and could not be created: {self.reason}.",
+            DataState.NOTHING_SENT,
+            f"It holds no records and needs two partitions. Create it with: `{self.command}`. Or add the ACL TOPIC "
+            f"CREATE on it for {self._whom}.",
+        )
+
+
+class CommitTopicTooSmall(ClusterError):
+    """`command`: what makes it large enough."""
+
+    topic: str
+    partition_count: int
+    command: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"topic {self.topic!r}, {_COMMIT_TOPIC}, has {self.partition_count} partition and needs two: offsets of "
+            "the second prove that a coordinator's answer is not stale.",
+            DataState.NOTHING_SENT,
+            f"It holds no records, so another partition is harmless. Add one with: `{self.command}`.",
+        )

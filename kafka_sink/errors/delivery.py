@@ -1,0 +1,174 @@
+"""Records on their way to the leaders, and what peers say on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError
+from kafka_sink.errors.wording import DataState
+from kafka_sink.quoting import quoted
+from kafka_sink.redaction import redacted
+
+
+class DeliveryError(KafkaSinkError):
+    """Rows were handed to the producer and the broker's acknowledgement did not come."""
+
+
+class DeliveryTimeout(DeliveryError):
+    """`was_sent`: the records were once, if only in a larger batch that was split. `elapsed_ms`: without the time in
+    which their leader throttled. `throttled_ms`: for how long brokers throttled in this write."""
+
+    topic: str
+    partition: int
+    records: int
+    elapsed_ms: int
+    attempts: int
+    was_sent: bool
+    last_error: str
+    throttled_ms: int = 0
+
+    def explanation(self) -> Explanation:
+        happened = (
+            f"{self.records} records for {self.topic}-{self.partition} were not acknowledged within {self.elapsed_ms} "
+            f"ms (kafka.delivery.timeout.ms) after {self.attempts} attempts; last: {self.last_error or 'no answer'}."
+        )
+        if self.throttled_ms:
+            happened += (
+                f" Brokers also throttled this write for {self.throttled_ms} ms, by a quota of its user or client id; "
+                "that time does not count."
+            )
+        return Explanation(
+            happened,
+            DataState.SENT_AGAIN,
+            "Check the partition's leader and in-sync replicas, then run again.",
+            known="Whether the last attempt was written is unknown." if self.was_sent else "None of them was sent.",
+        )
+
+
+class ProduceRejected(DeliveryError):
+    """`refused`: how many of its records the leader names, where it does; `place` and `timestamp_ms` of the first,
+    from 0 in the batch, and its `reason`. `acl`: the one that is missing, if that is why."""
+
+    topic: str
+    partition: int
+    code: int
+    name: str
+    records: int
+    size_bytes: int
+    detail: str
+    advice: str
+    refused: int = 0
+    place: int | None = None
+    timestamp_ms: int | None = None
+    reason: str = ""
+    acl: str = ""
+
+    def __post_init__(self) -> None:
+        self.detail, self.reason = quoted(self.detail), quoted(self.reason)
+
+    def explanation(self) -> Explanation:
+        detail = f": {self.detail}" if self.detail else ""
+        happened = (
+            f"the leader of {self.topic}-{self.partition} refused a batch of {self.records} records, "
+            f"{self.size_bytes} bytes: {self.name} (error {self.code}{detail})."
+        )
+        if self.refused:
+            happened += (
+                f" It names {self.refused} of them; the first is record {self.place} of the batch (from 0), whose "
+                f"timestamp is {self.timestamp_ms} ms from 1970: {self.reason}."
+            )
+        advice = f"Add the ACL {self.acl} for {self._whom}. {self.advice}".rstrip() if self.acl else self.advice
+        return Explanation(happened, DataState.SENT_AGAIN, advice)
+
+
+class TopicRecreated(DeliveryError):
+    topic: str
+    old_topic_id: str
+    new_topic_id: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"topic {self.topic!r} was deleted and created again during the write (topic id {self.old_topic_id} is now "
+            f"{self.new_topic_id}).",
+            DataState.SENT_AGAIN,
+            "Write the rows of earlier writes again, if they are needed.",
+            known="Rows sent to the old topic are gone with it.",
+        )
+
+
+class BufferExhausted(DeliveryError):
+    needed_bytes: int
+    buffer_memory: int
+    waited_ms: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"no {self.needed_bytes} bytes of kafka.buffer.memory ({self.buffer_memory} bytes) became free within "
+            f"{self.waited_ms} ms (kafka.max.block.ms): the brokers acknowledge more slowly than Spark delivers rows, "
+            "or not at all.",
+            DataState.SENT_AGAIN,
+            "Check the brokers; raise kafka.max.block.ms or kafka.buffer.memory if they are merely slow.",
+        )
+
+
+class ReceiptMismatch(DeliveryError):
+    """`dropped`: rows that were bad, and meant not to be acknowledged."""
+
+    received: int
+    acknowledged: int
+    dropped: int = 0
+
+    def explanation(self) -> Explanation:
+        bad = f", {self.dropped} were dropped as bad" if self.dropped else ""
+        return Explanation(
+            f"Spark delivered {self.received} rows{bad} and the leaders acknowledged {self.acknowledged}.",
+            DataState.SENT_AGAIN,
+            "This is a defect of the sink: please report it with the task's log.",
+        )
+
+
+class ProducerClosed(DeliveryError):
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the producer is closed ({self.reason}).",
+            DataState.SENT_AGAIN,
+            "The next attempt has a new producer: if this comes once, there is nothing to do.",
+        )
+
+
+class ProtocolError(KafkaSinkError):
+    """A peer's bytes break the protocol. The connection is closed; whoever waited on it retries elsewhere.
+
+    `detail` may quote the peer.
+    """
+
+    detail: str = field(kw_only=False)
+
+    def __post_init__(self) -> None:
+        self.detail = quoted(self.detail)
+        # What is given by its place Python has there.
+        self.args = ()
+
+    def explanation(self) -> Explanation:
+        return Explanation(f"not a Kafka response: {self.detail}", DataState.NO_DATA)
+
+
+class TlsExpected(ProtocolError):
+    """The peer of a plaintext connection speaks TLS."""
+
+
+class SaslRefused(ProtocolError):
+    """The broker refused to authenticate `user`, or did not authenticate itself. `reason` shows no secret."""
+
+    detail: str = field(init=False, default="")
+    mechanism: str
+    user: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.user = redacted(self.user)
+
+    def explanation(self) -> Explanation:
+        return Explanation(f"{self.mechanism}, user {self.user!r}: {self.reason}", DataState.NO_DATA)

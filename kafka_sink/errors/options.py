@@ -1,0 +1,131 @@
+"""Options, and what Python hands over beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError, sentence
+from kafka_sink.errors.wording import DataState
+from kafka_sink.redaction import redacted
+
+
+class ConfigError(KafkaSinkError):
+    """An option is wrong. Raised while Spark plans the write, before any row moves."""
+
+
+class UnknownOption(ConfigError):
+    """`spelling`: how names are spelled where this one was given."""
+
+    option: str
+    nearest: Sequence[str] = ()
+    spelling: str = "Options of the Kafka client start with 'kafka.'"
+
+    def __post_init__(self) -> None:
+        self.option = redacted(self.option)
+
+    def explanation(self) -> Explanation:
+        hint = f" Did you mean {' or '.join(map(repr, self.nearest))}?" if self.nearest else ""
+        return Explanation(
+            f"unknown option {self.option!r}.{hint}",
+            DataState.NOTHING_SENT,
+            f"{self.spelling}; the command `pykafka explain` lists all options.",
+        )
+
+
+class RefusedOption(ConfigError):
+    """`instead`: what to do instead, a sentence."""
+
+    option: str
+    instead: str
+
+    def __post_init__(self) -> None:
+        self.option = redacted(self.option)
+
+    def explanation(self) -> Explanation:
+        happened = f"option {self.option!r} cannot be used with this sink."
+        return Explanation(happened, DataState.NOTHING_SENT, sentence(self.instead))
+
+
+class MissingOption(ConfigError):
+    option: str
+    hint: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"option {self.option!r} is required: {self.hint}",
+            DataState.NOTHING_SENT,
+            f"Set it, or spark.pykafka.{self.option} in Spark's conf.",
+        )
+
+
+class InvalidOption(ConfigError):
+    """`value` is None for an option whose value is not to be shown; of others what looks like a secret is hidden."""
+
+    option: str
+    value: str | None
+    expected: str
+
+    def __post_init__(self) -> None:
+        self.value = None if self.value is None else redacted(self.value)
+
+    def explanation(self) -> Explanation:
+        found = "is not usable (its value is not shown)" if self.value is None else f"is {self.value!r}"
+        return Explanation(
+            f"option {self.option!r} {found}; expected {self.expected}.",
+            DataState.NOTHING_SENT,
+            "Give it a value that is expected.",
+        )
+
+
+class InvalidArgument(ConfigError):
+    """Of `kafka_sink.export` or `to_kafka`, beside what Spark calls options."""
+
+    argument: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(f"argument {self.argument!r}: {self.reason}", DataState.NOTHING_SENT, "Correct the call.")
+
+
+class NotPlanned(ConfigError):
+    """Exactly-once was asked for where only tasks can see it."""
+
+    option: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.option} is set in Spark's conf, which is not known where a write is planned and committed.",
+            DataState.NOTHING_SENT,
+            "Remove it there, and set it as an option of the write.",
+        )
+
+
+class ReceiptsPathUnusable(ConfigError):
+    path: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.path = redacted(self.path)
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"option 'receiptsPath' is {self.path!r}, which cannot be made a folder by the driver: {self.reason}.",
+            DataState.NOTHING_SENT,
+            "Name a folder that the driver can make.",
+        )
+
+
+class CheckpointUnusable(ConfigError):
+    """`file`: of a stream's checkpoint, which the name of its sink is read from or written to."""
+
+    file: str
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and tells under "
+            "which name an exactly-once stream commits.",
+            DataState.NOTHING_SENT,
+            "Make the folder readable and writable for the user that the driver runs as, or restore the file from a "
+            "copy of the checkpoint.",
+        )

@@ -1,0 +1,219 @@
+"""Rows that cannot be Kafka records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import ClassVar
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError, Parts
+from kafka_sink.errors.wording import DataState
+from kafka_sink.topic_name import LONGEST
+
+_LEAVE_OUT = "Or set badRows=drop or deadLetter, which leave such rows out and write the others"
+
+
+class BadRow(KafkaSinkError):
+    """One row cannot become a Kafka record. It was not sent; rows before it may have been.
+
+    `row`: its number among the rows that its task was given, from 0; `spark_partition`: the task's; `key_bytes`: the
+    length of its key. Each is None where nobody knows, the last one also where the row has no key.
+    """
+
+    # Whether what happened tells of the topic, beside where the row is.
+    _tells_topic: ClassVar[bool] = False
+
+    topic: str | None = field(default=None, init=False)
+    row: int | None = field(default=None, init=False)
+    spark_partition: int | None = field(default=None, init=False)
+    key_bytes: int | None = field(default=None, init=False)
+
+    def located(self, *, row: int, topic: str | None, key_bytes: int | None) -> None:
+        """Takes in which row it is. The key itself is not told: what is in rows is in no message."""
+        self.row = row
+        self.key_bytes = key_bytes
+        if self.topic is None and topic is not None:
+            self.topic = topic
+
+    def in_spark_partition(self, number: int) -> None:
+        self.spark_partition = number
+
+    def parts(self) -> Parts:
+        happened, data, advice = super().parts()
+        return Parts(f"{self._place()}{happened}", data, advice)
+
+    def _place(self) -> str:
+        if self.row is None:
+            return ""
+        task = "its task's input" if self.spark_partition is None else f"Spark partition {self.spark_partition}"
+        of = "" if self._tells_topic or self.topic is None else f" for topic {self.topic!r}"
+        return f"row {self.row} (from 0) of {task}{of}, {_key_of(self.key_bytes)}: "
+
+
+def _key_of(key_bytes: int | None) -> str:
+    return "without a key" if key_bytes is None else f"with a key of {key_bytes} bytes"
+
+
+class RecordTooLarge(BadRow):
+    """`limit`: the setting that is in the way. `max_bytes` is None for one of the brokers', as a refusal does not tell
+    it; `size_bytes` is then with compression, as it was sent. `partition`, `timestamp_ms`: of a row that was sent,
+    whose number is not known any more."""
+
+    _tells_topic = True
+
+    topic: str = field()
+    size_bytes: int
+    max_bytes: int | None
+    limit: str
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    key_bytes: int | None = None
+
+    def explanation(self) -> Explanation:
+        which = f"a row for topic {self.topic!r}"
+        if self.partition is not None:
+            key = _key_of(self.key_bytes)
+            which += f" partition {self.partition}, {key} and of timestamp {self.timestamp_ms} ms from 1970,"
+        what = f"{which} takes {self.size_bytes} bytes as a record batch of its own"
+        if self.max_bytes is None:
+            happened = f"{what}, and the partition's leader refused it: {self.limit} allows less."
+            fix = "Raise that setting"
+        else:
+            happened = f"{what}; {self.limit} allows {self.max_bytes}."
+            fix = f"Raise {self.limit} (and the topic's max.message.bytes)"
+        advice = (
+            f"{fix}, or make the row smaller. {_LEAVE_OUT}; they know the topic's own limit with the ACL TOPIC "
+            f"DESCRIBE_CONFIGS for {self._whom}."
+        )
+        return Explanation(happened, DataState.SENT_AGAIN, advice)
+
+
+class PartitionOutOfRange(BadRow):
+    _tells_topic = True
+
+    topic: str = field()
+    partition: int
+    partition_count: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"a row names partition {self.partition} of topic {self.topic!r}, which has partitions 0 to "
+            f"{self.partition_count - 1}.",
+            DataState.SENT_AGAIN,
+            f"Correct the 'partition' column, or leave it null to let the partitioner decide. {_LEAVE_OUT}.",
+        )
+
+
+class TopicNull(BadRow):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "a row has no topic: its 'topic' column is null or empty and the 'topic' option is not set.",
+            DataState.SENT_AGAIN,
+            f"Set the option, or filter such rows out. {_LEAVE_OUT}.",
+        )
+
+
+class TopicNameInvalid(BadRow):
+    """`topic`: as much of it as a name can have, with escapes for what is not UTF-8."""
+
+    _tells_topic = True
+
+    topic: str = field()
+
+    def __post_init__(self) -> None:
+        self.topic = self.topic[:LONGEST]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.topic!r} is not a name a Kafka topic can have: 1 to {LONGEST} letters, digits, '.', '_' or '-', "
+            "and not '.' or '..'.",
+            DataState.SENT_AGAIN,
+            f"Correct the 'topic' column, or filter such rows out. {_LEAVE_OUT}.",
+        )
+
+
+class HeaderKeyNull(BadRow):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "a row has a header with a null key (or a null entry in 'headers'), which Kafka does not allow; null "
+            "header values are fine.",
+            DataState.SENT_AGAIN,
+            f"Give the header a key, or filter such rows out. {_LEAVE_OUT}.",
+        )
+
+
+class HeaderKeyNotUtf8(BadRow):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "a row has a header whose key is not UTF-8. Kafka's header keys are text, and some consumers cannot read "
+            "past a record whose keys are not; header values may be any bytes.",
+            DataState.SENT_AGAIN,
+            f"Make the key of text, or filter such rows out. {_LEAVE_OUT}.",
+        )
+
+
+class TimestampOutOfRange(BadRow):
+    timestamp: int
+    unit: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"a row's timestamp is {self.timestamp} {self.unit} from 1970. Kafka's timestamps are milliseconds since "
+            "1970 in 64 bits and not negative: brokers cannot compact or recompress such records, and -1 means that "
+            "there is none.",
+            DataState.SENT_AGAIN,
+            "Put the time into the value and leave the 'timestamp' column null, for the time of the write. "
+            f"{_LEAVE_OUT}.",
+        )
+
+
+class ValueNotInSchema(BadRow):
+    """Of a column that is encoded for a schema registry. `column` is a path; the value is not told."""
+
+    column: str
+    problem: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"a row does not fit its schema: column {self.column!r} {self.problem}.",
+            DataState.SENT_AGAIN,
+            "Correct or filter such rows, or change the schema; the option badRows does not see them, as they never "
+            "reach the sink.",
+        )
+
+
+class TooManyBadRows(KafkaSinkError):
+    """`counts`: of each reason, by the error's name. `first_rows`: (Spark partition, row of its task) of some.
+    `rows_are_written`: all tasks have ended, and the other rows are in Kafka for everybody to read."""
+
+    counts: Mapping[str, int]
+    rows: int
+    limit: str
+    allowed: float
+    first_rows: Sequence[tuple[int, int]]
+    rows_are_written: bool = False
+
+    def explanation(self) -> Explanation:
+        reasons = ", ".join(f"{name}: {count}" for name, count in sorted(self.counts.items()))
+        first = ", ".join(map(str, self.first_rows))
+        # Of those that leaders refused it is not known.
+        which = f" The first of them, as (Spark partition, row of its task from 0): {first}." if first else ""
+        return Explanation(
+            f"{sum(self.counts.values())} of {self.rows} rows cannot be written to Kafka ({reasons}); {self.limit} "
+            f"allows {self.allowed}.{which}",
+            DataState.WRITTEN if self.rows_are_written else DataState.SENT_AGAIN,
+            f"Correct the rows, or raise {self.limit}.",
+        )
+
+
+class DeadLetterTopicNamed(KafkaSinkError):
+    """What is in that topic could not be told from dead letters."""
+
+    topic: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"a row names topic {self.topic!r}, which is deadLetterTopic: bad rows need a topic of their own.",
+            DataState.SENT_AGAIN,
+            "Choose another, or filter such rows out.",
+        )

@@ -1,0 +1,110 @@
+"""Spark: how a write is called, what its tasks hand over, and where they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError
+from kafka_sink.errors.wording import DataState
+
+
+class WriteWouldFail(KafkaSinkError):
+    """The first failure of an examination, and how many there are."""
+
+    step: str
+    where: str
+    found: str
+    remedy: str
+    failures: int
+
+    def explanation(self) -> Explanation:
+        more = f" It is the first of {self.failures} failures." if self.failures > 1 else ""
+        return Explanation(
+            f"the write would fail: step {self.step!r} of {self.where}: {self.found}.{more}",
+            DataState.NOTHING_SENT,
+            f"To fix it: {self.remedy}. kafka_sink.validate shows all steps.",
+        )
+
+
+class WorkerExhausted(KafkaSinkError):
+    """`what`: "memory", "threads" or "open files"."""
+
+    what: str
+    reason: str
+    advice: str
+
+    def explanation(self) -> Explanation:
+        happened = f"this Python worker has no more {self.what}: {self.reason}."
+        return Explanation(happened, DataState.SENT_AGAIN, self.advice)
+
+
+class CommitRefused(KafkaSinkError):
+    """`missing`: Spark partitions whose task has ended without a receipt. `micro_batch_id`: None of a batch write."""
+
+    micro_batch_id: int | None
+    missing: Sequence[int]
+    tasks: int
+
+    def explanation(self) -> Explanation:
+        what = "batch write" if self.micro_batch_id is None else f"micro-batch {self.micro_batch_id}"
+        shown = ", ".join(map(str, self.missing[:10]))
+        return Explanation(
+            f"{what} is not committed: {len(self.missing)} of {self.tasks} tasks (Spark partitions {shown}) ended "
+            "without a receipt for their rows.",
+            DataState.SENT_AGAIN,
+            "A continuous trigger never delivers rows to a Python sink: use processingTime or availableNow.",
+        )
+
+
+class WriteModeUnsupported(KafkaSinkError):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "a Kafka topic cannot be overwritten.",
+            DataState.NOTHING_SENT,
+            "Use .mode('append') for a batch write, outputMode('append') for a stream (for update mode, "
+            "kafka_sink.to_kafka).",
+        )
+
+
+class ReadUnsupported(KafkaSinkError):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            'format("pykafka") has no source: it writes to Kafka and does not read, so no table can be made of it.',
+            DataState.NO_DATA,
+            'Read with Spark\'s own source: spark.read.format("kafka"), spark.readStream.format("kafka").',
+            known="No row was read or sent.",
+        )
+
+
+class TableUnsupported(KafkaSinkError):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "the write belongs to a larger statement, such as saveAsTable or CREATE TABLE ... AS SELECT, which would "
+            "leave a table that cannot be read.",
+            DataState.NOTHING_SENT,
+            'Write with df.write.format("pykafka").mode("append").save().',
+        )
+
+
+class ContinuousTriggerUnsupported(KafkaSinkError):
+    def explanation(self) -> Explanation:
+        return Explanation(
+            "the stream has a continuous trigger, under which Spark hands no rows to a Python sink.",
+            DataState.NOTHING_SENT,
+            "Use trigger(processingTime=...) or trigger(availableNow=True).",
+        )
+
+
+class InterceptorFailed(KafkaSinkError):
+    """`problem` has types and counts, not what the interceptor said: that may quote a row. It is the `__cause__`."""
+
+    interceptor: str
+    problem: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"interceptor {self.interceptor}: {self.problem}.",
+            DataState.SENT_AGAIN,
+            "Correct the interceptor, or register the sink without it.",
+            known="The Arrow batch that it was given is not sent, not even as it was before the interceptor.",
+        )

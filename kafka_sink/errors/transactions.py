@@ -1,0 +1,583 @@
+"""Exactly-once: the two-phase commit stopped; what is visible is whole, or named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_sink.errors.base import Explanation, KafkaSinkError, named_principal
+from kafka_sink.errors.wording import DataState, WriteKind
+from kafka_sink.redaction import redacted
+
+_SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
+
+
+class ExactlyOnceError(KafkaSinkError):
+    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch. For a batch write with a
+    version, `sink` is its txnAppId and `micro_batch_id` its txnVersion; one without has one micro-batch, whose number
+    says nothing."""
+
+    @property
+    def _is_batch(self) -> bool:
+        return self.write_kind in (WriteKind.VERSION, WriteKind.BATCH)
+
+    def _numbered(self, micro_batch_id: int) -> str:
+        match self.write_kind:
+            case WriteKind.VERSION:
+                return f"version {micro_batch_id}"
+            case WriteKind.BATCH:
+                return "the batch write"
+        return f"micro-batch {micro_batch_id}"
+
+    def _run(self, sink: str, micro_batch_id: int) -> str:
+        of = "txnAppId" if self.write_kind is WriteKind.VERSION else "sink"
+        return f"{self._numbered(micro_batch_id)} of {of} {sink!r}"
+
+    @property
+    def _once(self) -> str:
+        return "write it once" if self._is_batch else "start once"
+
+    @property
+    def _smaller(self) -> str:
+        """Of a transaction that is open for too long; what to raise follows."""
+        if self._is_batch:
+            return "A write's transactions are open from its tasks' first row to the end of its job: split it, or raise"
+        return "If micro-batches take that long, make them smaller, or raise"
+
+
+def _slots(slots: Sequence[int]) -> str:
+    """The first of them, as `slots 0, 1, 2 and 5 more`."""
+    if not slots:
+        return "no slot"
+    shown = ", ".join(map(str, slots[:10]))
+    more = f" and {len(slots) - 10} more" if len(slots) > 10 else ""
+    return f"slot{'s' if len(slots) > 1 else ''} {shown}{more}"
+
+
+# --- what was decided before ------------------------------------------------------------------------------------------
+
+
+class TornBatch(ExactlyOnceError):
+    """Of a decided micro-batch some slots are visible, and the replay's rows are not those that were decided."""
+
+    sink: str
+    micro_batch_id: int
+    visible: Sequence[int]
+    missing: Sequence[int]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self._run(self.sink, self.micro_batch_id)} is visible in part: {_slots(self.visible)} can be read, "
+            f"{_slots(self.missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as "
+            "its rows or its Spark partitions are not the same.",
+            DataState.RUN_STOPPED,
+            f"Run the write again with the rows that it had first {_SAME_ROWS}. Or write all of its rows once more, "
+            "those that are visible too, under a new txnAppId."
+            if self._is_batch
+            else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows once "
+            "more, those that are visible too: allowLostState=true for one start, with a new transactionalIdPrefix.",
+        )
+
+
+class CommitOutcomeUnknown(ExactlyOnceError):
+    sink: str
+    micro_batch_id: int
+    visible: Sequence[int]
+    missing: Sequence[int]
+    reason: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the commit of {self._run(self.sink, self.micro_batch_id)} was decided, and {_slots(self.missing)} did "
+            f"not become visible ({_slots(self.visible)} did): {self.reason}.",
+            DataState.PARTLY_VISIBLE,
+        )
+
+
+class NonDeterministicReplay(ExactlyOnceError):
+    sink: str
+    micro_batch_id: int
+    slots: Sequence[int]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
+            "rows this time, so that leaving out what is visible would lose rows and writing it would double some.",
+            DataState.RUN_STOPPED,
+            "New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of its own. If this "
+            "is the same write again, look for rand(), current_timestamp(), changed code or inputs."
+            if self._is_batch
+            else "Look for rand(), current_timestamp(), a changed query, or inputs that changed; restart with the "
+            "query that wrote it first.",
+        )
+
+
+class CommittedDataMissing(ExactlyOnceError):
+    sink: str
+    micro_batch_id: int
+    visible: Sequence[int]
+    missing: Sequence[int]
+    next_micro_batch_id: int
+
+    def explanation(self) -> Explanation:
+        last = self.micro_batch_id
+        cause = (
+            "A transaction timed out in mid-commit, or was aborted from outside."
+            if self._is_batch
+            else "A transaction was aborted from outside, or the checkpoint is another's."
+        )
+        return Explanation(
+            f"{self._run(self.sink, self.next_micro_batch_id)} is not written: of the last one that was decided, "
+            f"{last}, {_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
+            DataState.RUN_STOPPED,
+            f"Run version {last} again with the rows that it had: it writes what is missing. To go on without those "
+            "rows set allowLostState=true for one write."
+            if self._is_batch
+            else f"To write the micro-batch again restore the checkpoint to before {last}; to go on without it set "
+            "allowLostState=true for one start.",
+        )
+
+
+class WrittenOtherwise(ExactlyOnceError):
+    """The last decision, `micro_batch_id`, is whole, and Spark has recorded micro-batches between it and the next."""
+
+    sink: str
+    micro_batch_id: int
+    next_micro_batch_id: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"micro-batch {self.next_micro_batch_id} of sink {self.sink!r} is not written: exactly-once decided "
+            f"{self.micro_batch_id} last, and the checkpoint says that more were written since. They were written "
+            "otherwise: at least once, by another format, or as another sink; or the brokers' state is an older copy.",
+            DataState.RUN_STOPPED,
+            "Do not go back to an older checkpoint: what those micro-batches wrote would be in the topics twice. If "
+            f"their rows are there, go on from micro-batch {self.next_micro_batch_id} with allowLostState=true for one "
+            "start.",
+        )
+
+
+class CheckpointBehind(ExactlyOnceError):
+    sink: str
+    micro_batch_id: int
+    committed_micro_batch_id: int
+
+    def explanation(self) -> Explanation:
+        run, committed = self._run(self.sink, self.micro_batch_id), self.committed_micro_batch_id
+        if self._is_batch:
+            happened = (
+                f"{run} is not written: {committed} is committed, by another run just now, or before, and the record "
+                "of which versions were decided is gone."
+            )
+            advice = (
+                f"Go on with a version above {committed}; or, to write {self.micro_batch_id} once more, with a new "
+                "txnAppId."
+            )
+        else:
+            happened = (
+                f"Spark runs {run}, and {committed} of the same query was committed before: the checkpoint is an older "
+                "copy."
+            )
+            advice = "Use the newest checkpoint; or, to write those micro-batches once more, a new "
+            advice += "transactionalIdPrefix."
+        return Explanation(happened, DataState.RUN_STOPPED, advice)
+
+
+class AnotherCheckpoint(ExactlyOnceError):
+    """`found_query_id`: the query's whose checkpoint is in the folder of the driver's host that the option
+    checkpointLocation names."""
+
+    sink: str
+    query_id: str
+    found_query_id: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"query {self.query_id} was planned as sink {self.sink!r}, which belongs to query {self.found_query_id}: "
+            "that one's checkpoint is in the folder of the driver's host that checkpointLocation names, and Spark has "
+            "this one's on another file system.",
+            DataState.RUN_STOPPED,
+            "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix.",
+        )
+
+
+# --- what is not known any more ---------------------------------------------------------------------------------------
+
+
+class StateExpired(ExactlyOnceError):
+    """`decided_query_id`: the query that decided last under this name, where that is known and not `query_id`.
+    `is_derived`: the name was made of the checkpoint."""
+
+    sink: str
+    micro_batch_id: int
+    query_id: str
+    decided_query_id: str | None = None
+    is_derived: bool = False
+
+    def explanation(self) -> Explanation:
+        number = self.micro_batch_id
+        if self._is_batch:
+            return Explanation(
+                f"nothing is known of what txnAppId {self.sink!r} committed before version {number}: "
+                f"{self._why_not_of_a_version()}.",
+                DataState.RUN_STOPPED,
+                f"If version {number} cannot be in the topic already, write it once with allowLostState=true.",
+            )
+        return Explanation(
+            f"nothing is known of what query {self.query_id} committed as sink {self.sink!r} before micro-batch "
+            f"{number}: {self._why_not_of_a_query()}.",
+            DataState.RUN_STOPPED,
+            f"{self._two_names()}If micro-batch {number} cannot be in the topics already, start once with "
+            "allowLostState=true.",
+        )
+
+    def _why_not_of_a_version(self) -> str:
+        if self.decided_query_id is not None:
+            return f"the name is a stream's transactionalIdPrefix ({self.decided_query_id}); use another"
+        return f"it is the first under this name and not 0, or {_GROUPS_GONE}"
+
+    def _why_not_of_a_query(self) -> str:
+        if self.decided_query_id is not None:
+            return f"the last that was committed under this name is query {self.decided_query_id}'s"
+        return f"{_GROUPS_GONE}, or the transactionalIdPrefix is a new one"
+
+    def _two_names(self) -> str:
+        if self.decided_query_id is None:
+            return ""
+        named = "transactionalIdPrefix; both have this one"
+        if self.is_derived:
+            named = "transactionalIdPrefix is not set, and the name was derived from the checkpoint; both have it"
+        return (
+            f"Two queries need two names ({named}). Stop that query, or set a transactionalIdPrefix of its own for one "
+            "of the two; if it has ended, this one's checkpoint is from before it. "
+        )
+
+
+_GROUPS_GONE = (
+    "its consumer groups are gone (deleted, idle for longer than the brokers' offsets.retention.minutes, or the commit "
+    "topic was deleted)"
+)
+
+
+class MarkersLost(ExactlyOnceError):
+    """`slots`: of `decided_micro_batch_id`, which was decided; nothing proves whether they are visible."""
+
+    sink: str
+    micro_batch_id: int
+    decided_micro_batch_id: int
+    slots: Sequence[int]
+
+    def explanation(self) -> Explanation:
+        decided = self._numbered(self.decided_micro_batch_id)
+        return Explanation(
+            f"{self._run(self.sink, self.micro_batch_id)} is not written: whether {_slots(self.slots)} of {decided}, "
+            "the last that was decided, can be read is not known. The consumer groups with their markers were deleted "
+            "or have expired (offsets.retention.minutes), and the brokers do not remember how their transactions "
+            "ended.",
+            DataState.RUN_STOPPED,
+            f"Look in the topics, with read_committed, for the rows of {decided}. {self._by_what_is_there()}",
+        )
+
+    def _by_what_is_there(self) -> str:
+        decided = self.decided_micro_batch_id
+        if self.micro_batch_id == decided:
+            behind = "write the next version" if self._is_batch else "start behind them, with a new checkpoint"
+            return f"If they are not there, {self._once} with allowLostState=true. If they are, {behind}."
+        first = (
+            f"write version {decided} with them again first"
+            if self._is_batch
+            else f"restore the checkpoint to before {decided}"
+        )
+        return f"If they are there, {self._once} with allowLostState=true. If they are not, {first}."
+
+
+class FingerprintsLost(ExactlyOnceError):
+    """`slots`: visible; whether this run has their rows cannot be told."""
+
+    sink: str
+    micro_batch_id: int
+    slots: Sequence[int]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self._run(self.sink, self.micro_batch_id)} comes again, and {_slots(self.slots)} can be read already. "
+            "Whether this run has the same rows is not known: the consumer groups with their fingerprints were deleted "
+            "or have expired (offsets.retention.minutes).",
+            DataState.RUN_STOPPED,
+            f"If its code, inputs and number of partitions are the same, {self._once} with allowLostState=true: these "
+            "slots are not written again.",
+        )
+
+
+class UnreadableState(ExactlyOnceError):
+    group: str
+    found: str
+
+    def __post_init__(self) -> None:
+        self.found = self.found[:80]
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"consumer group {self.group!r} holds {self.found!r}, which this version did not write: another program "
+            "uses the group's name, or a newer version of this sink wrote it.",
+            DataState.RUN_STOPPED,
+            "Use another transactionalIdPrefix or txnAppId, or the newer version.",
+        )
+
+
+# --- fenced and timed out ---------------------------------------------------------------------------------------------
+
+
+class DriverFenced(ExactlyOnceError):
+    sink: str
+    generation: str
+    current: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"another run took over sink {self.sink!r} (this one's generation was {self.generation}, now it is "
+            f"{self.current}): a second driver, or another stream or write of this one, runs with the same "
+            "transactionalIdPrefix or txnAppId, or this one was taken for dead and replaced.",
+            DataState.NOTHING_VISIBLE,
+            "No other write has this one's name: somebody aborted it with kafka_sink.transactions, or its tasks were "
+            "planned twice."
+            if self.write_kind is WriteKind.BATCH
+            else "Stop one of the two; two writers need two names.",
+        )
+
+
+class AttemptFenced(ExactlyOnceError):
+    """`name`: the error's, which says by what."""
+
+    transactional_id: str
+    api: str
+    name: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.api} for {self.transactional_id!r} was refused with {self.name}: a later attempt of the task has "
+            "begun, or the transaction timed out.",
+            DataState.NOTHING_VISIBLE,
+        )
+
+
+class TransactionTimedOut(ExactlyOnceError):
+    transactional_id: str
+    expected: str
+    found: str
+    age_ms: int
+    timeout_ms: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"transaction {self.transactional_id!r} ({self.expected}) cannot be committed any more: its coordinator "
+            f"says {self.found}, age {self.age_ms} ms of kafka.transaction.timeout.ms {self.timeout_ms}. It took too "
+            "long, or a later attempt of its task took over (spark.speculation must be off).",
+            DataState.NOTHING_VISIBLE,
+            f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms.",
+        )
+
+
+class RateOutlastsTransaction(ExactlyOnceError):
+    """`row_count`: of the task's rows that were handed over in time."""
+
+    transactional_id: str
+    timeout_ms: int
+    row_count: int
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the rows of transaction {self.transactional_id!r} take longer than kafka.transaction.timeout.ms "
+            f"{self.timeout_ms} at the rate that maxRowsPerSecond and maxBytesPerSecond leave to one task: "
+            f"{self.row_count} of them were sent, and there are more.",
+            DataState.NOTHING_VISIBLE,
+            f"{self._smaller} kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms, or the rate.",
+        )
+
+
+class QuotaOutlastsTransaction(ExactlyOnceError):
+    """`left_ms`: until brokers abort the transaction. `waiting_bytes`: of record batches that were not written yet.
+    `rest_ms`: how long the brokers take for them at `bytes_per_s`, 0 where they took none behind a throttle."""
+
+    transactional_id: str
+    timeout_ms: int
+    left_ms: int
+    client_id: str
+    bytes_per_s: int
+    waiting_bytes: int
+    rest_ms: int
+
+    def explanation(self) -> Explanation:
+        rate = f", at {self.bytes_per_s} bytes/s" if self.bytes_per_s else ""
+        return Explanation(
+            f"brokers throttle this write by a quota of its user or of client id {self.client_id!r} "
+            f"(producer_byte_rate or request_percentage): {self.waiting_bytes} bytes of transaction "
+            f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and of its "
+            f"kafka.transaction.timeout.ms {self.timeout_ms} are {self.left_ms} ms left.",
+            DataState.NOTHING_VISIBLE,
+            f"{self._smaller} kafka.transaction.timeout.ms up to the brokers' transaction.max.timeout.ms, or the quota "
+            "(kafka-configs.sh --entity-type clients or users).",
+        )
+
+
+# --- what leaders and coordinators say --------------------------------------------------------------------------------
+
+
+class LeaderDisagrees(ExactlyOnceError):
+    """A partition's leader has other rows in a slot's transaction than those its task was told are in the log.
+    `first_offset`: the rows of the attempt begin here, None where no answer said; `open_since_offset`: what the leader
+    has open of their transaction begins there, None where it has nothing open."""
+
+    micro_batch_id: int
+    topic: str
+    partition: int
+    transactional_id: str
+    open_since_offset: int | None
+    first_offset: int | None
+
+    @property
+    def _not_committed(self) -> str:
+        return f"{self._numbered(self.micro_batch_id)} was not committed:"
+
+
+class AbortedRowsOpen(LeaderDisagrees):
+    """More: a commit would make rows of an earlier attempt visible as well."""
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self._not_committed} the leader of {self.topic}-{self.partition} has transaction "
+            f"{self.transactional_id!r} open since offset {self.open_since_offset}, and the task's rows begin at "
+            f"{self.first_offset}. It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit "
+            "would make visible as well. The sink aborts both.",
+            DataState.NOTHING_VISIBLE,
+        )
+
+
+class PreparedRowsGone(LeaderDisagrees):
+    """Fewer: a commit would leave acknowledged rows out."""
+
+    def explanation(self) -> Explanation:
+        since = self.open_since_offset
+        has = "nothing" if since is None else f"only what begins at offset {since}"
+        return Explanation(
+            f"{self._not_committed} acknowledged rows of transaction {self.transactional_id!r}, which begin at offset "
+            f"{self.first_offset} of {self.topic}-{self.partition}, are in it no more: its coordinator has it open, "
+            f"and the partition's leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an "
+            "unclean leader election lost them. The sink aborts the rest.",
+            DataState.NOTHING_VISIBLE,
+        )
+
+
+class HangingTransaction(ExactlyOnceError):
+    """`reason`: why it could not be ended here. `command`: what ends it."""
+
+    topic: str
+    partition: int
+    transactional_id: str
+    producer_id: int
+    start_offset: int
+    reason: str
+    command: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"transaction {self.transactional_id!r} is committed, and the leader of {self.topic}-{self.partition} "
+            f"still has it open (KAFKA-20734; producer id {self.producer_id}): read_committed readers see nothing from "
+            f"offset {self.start_offset} on. The sink could not end it there: {self.reason}.",
+            DataState.NOT_RECORDED,
+            "Never abort it: its rows are committed, and kafka-transactions.sh abort would take them away for good. "
+            f"Add the ACL CLUSTER ALTER for {self._whom}, or have one that has it run: `{self.command}`.",
+        )
+
+
+class VerificationRefused(ExactlyOnceError):
+    """`committed`: whether that is about a micro-batch that is, or about one that would have been next."""
+
+    sink: str
+    micro_batch_id: int
+    topic: str
+    partition: int
+    code: int
+    name: str
+    committed: bool
+
+    def explanation(self) -> Explanation:
+        what = (
+            "is committed, and whether read_committed readers see its rows"
+            if self.committed
+            else "was not committed, as whether rows of an earlier attempt would become visible with it"
+        )
+        return Explanation(
+            f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition} could not be "
+            f"checked: DescribeProducers was refused: {self.name} (error {self.code}).",
+            DataState.NOT_RECORDED if self.committed else DataState.NOTHING_VISIBLE,
+            f"Add the ACL TOPIC READ on {self.topic} for {self._whom}.",
+        )
+
+
+class DecisionPending(ExactlyOnceError):
+    """`command`: what finishes the decision."""
+
+    sink: str
+    micro_batch_id: int
+    slots: Sequence[int]
+    command: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"nothing of sink {self.sink!r} was aborted: its micro-batch {self.micro_batch_id} is decided, and "
+            f"{_slots(self.slots)} not committed yet.",
+            DataState.DECIDED,
+            f"Start the query or the write, or run: `{self.command}`.",
+            known="Aborting them would leave the micro-batch visible in part.",
+        )
+
+
+class TransactionRefused(ExactlyOnceError):
+    transactional_id: str
+    api: str
+    code: int
+    name: str
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"{self.api} for {self.transactional_id!r} was refused: {self.name} (error {self.code}).",
+            # In mid-commit it may have come after the decision.
+            DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
+            advice_on_refusal(self.name, self.principal),
+        )
+
+
+class ReceiptNotWritten(ExactlyOnceError):
+    """Before the decision, so nothing is visible yet."""
+
+    path: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.path = redacted(self.path)
+
+    def explanation(self) -> Explanation:
+        return Explanation(
+            f"the receipt {self.path} cannot be written, and nothing becomes visible without one: {self.reason}.",
+            DataState.NOTHING_VISIBLE,
+            "Correct that, or remove receiptsPath.",
+        )
+
+
+def advice_on_refusal(name: str, principal: str | None = None) -> str:
+    """What to do about a broker's answer, by its name."""
+    return _REFUSALS.get(name, "The broker's log says more.").replace("{principal}", named_principal(principal))
+
+
+_REFUSALS = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Add the ACL TRANSACTIONAL_ID WRITE and DESCRIBE, prefixed with the "
+    "transactionalIdPrefix, for {principal}. Without it what is open cannot be ended either, and read_committed "
+    "readers see nothing behind it until the next start with it, or kafka.transaction.timeout.ms: pykafka "
+    "transactions describe --prefix <transactionalIdPrefix> tells which.",
+    "GROUP_AUTHORIZATION_FAILED": "Add the ACL GROUP READ, prefixed with the transactionalIdPrefix, for {principal}.",
+    "TOPIC_AUTHORIZATION_FAILED": "Add the ACL TOPIC READ on the commit topic for {principal}.",
+    "INVALID_TRANSACTION_TIMEOUT": "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms.",
+    "UNKNOWN_TOPIC_OR_PARTITION": "The commit topic (option commitTopic) does not exist.",
+    "OFFSET_METADATA_TOO_LARGE": "The brokers' offset.metadata.max.bytes is below 4096, the default.",
+}
+REFUSALS = tuple(_REFUSALS)

@@ -1,0 +1,147 @@
+"""What an error means for the data, in words: one table, by the state of the data and the kind of write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class WriteKind(Enum):
+    """As what a write that failed is run again. Exactly-once depends on it: only a name that comes again is known."""
+
+    STREAM = "the same micro-batch, when the query restarts"
+    VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
+    BATCH = "another write, with another name"
+
+
+class DataState(Enum):
+    """What became of the rows of a write that failed, by the name that docs/errors.md has for it."""
+
+    NO_DATA = "No data"
+    NOTHING_SENT = "Nothing sent"
+    SENT_AGAIN = "Sent again"
+    WRITTEN = "Written"
+    NOTHING_VISIBLE = "Nothing visible"
+    RUN_STOPPED = "Run stopped"
+    STAYS_INVISIBLE = "Stays invisible"
+    OUTCOME_UNKNOWN = "Outcome unknown"
+    DECIDED = "Decided"
+    PARTLY_VISIBLE = "Partly visible"
+    NOT_RECORDED = "Not recorded"
+    NOT_BEGUN = "Not begun"
+    NOT_PROVEN = "Not proven"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`rerun`: who runs the write again, and as what, where the error's own advice cannot know it."""
+
+    data: str
+    rerun: str = ""
+
+
+def state_of(state: DataState, kind: WriteKind | None, *, is_committing: bool) -> DataState:
+    """What `state` comes to in a transaction. `kind`: None outside of one. `is_committing`: the rows may have become
+    visible, in part."""
+    match state:
+        case DataState.SENT_AGAIN if kind is not None:
+            return DataState.OUTCOME_UNKNOWN if is_committing else DataState.NOTHING_VISIBLE
+        case DataState.OUTCOME_UNKNOWN if kind is WriteKind.BATCH and not is_committing:
+            # Nothing of it was decided yet, and nothing of its name was ever before.
+            return DataState.NOTHING_VISIBLE
+        case DataState.NOT_RECORDED if kind is not None and not is_committing:
+            # A run looks for what hangs of the one before.
+            return DataState.NOT_BEGUN
+    return state
+
+
+def words(state: DataState, kind: WriteKind | None, repair: str = "") -> Words:
+    """`repair`: the command that finishes a batch write which has no name to come again under."""
+    found = _WORDS[state] if kind is None else _OF_KIND.get((state, kind), _WORDS[state])
+    return Words(found.data, found.rerun.replace("{repair}", repair))
+
+
+_INVISIBLE = "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be"
+_UNKNOWN = "Whether the last request was carried out is unknown. Nothing is lost:"
+_UNTIL_THE_NEXT_RUN = (
+    f"{_UNKNOWN} transactions that are open stay invisible to read_committed readers until the next run of the write "
+    "ends them."
+)
+_NEVER_SEEN = "No row of this run becomes visible."
+_NOT_WRITTEN = "No row is lost, and none of this run was written."
+_RESTART = "Restart the query if it has stopped."
+_IF_THE_JOB_FAILS = "Spark runs a failed task again; if the job fails, run the write again"
+
+_WORDS = {
+    DataState.NO_DATA: Words(""),
+    DataState.NOTHING_SENT: Words("No row of this write was sent."),
+    DataState.SENT_AGAIN: Words(
+        "The write fails, so Spark does not record it as done: when the task or the micro-batch runs again, all its "
+        "rows are sent again. Nothing is lost; rows that had already been acknowledged will then be in the topic twice."
+    ),
+    DataState.WRITTEN: Words(
+        "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "
+        "and when it runs again they will be there twice."
+    ),
+    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}, and the micro-batch runs again and is written once.", _RESTART),
+    DataState.RUN_STOPPED: Words("No row of this run becomes visible, and the query's offsets do not advance."),
+    DataState.STAYS_INVISIBLE: Words(
+        "Nothing is lost: what was not committed before stays invisible to read_committed readers."
+    ),
+    DataState.OUTCOME_UNKNOWN: Words(_UNTIL_THE_NEXT_RUN, "Then run again."),
+    DataState.DECIDED: Words(
+        "Nothing is lost; the next start of the query, or of the write under its txnAppId, commits them."
+    ),
+    DataState.PARTLY_VISIBLE: Words(
+        "Spark does not record the micro-batch. Nothing is lost.",
+        "A restart commits what still can be, and writes the missing slots again if their rows are the same.",
+    ),
+    DataState.NOT_RECORDED: Words(
+        "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
+    ),
+    DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run it again."),
+    DataState.NOT_PROVEN: Words("Nothing is lost by that, and what was not read is not proven."),
+}
+# A stream is told what `_WORDS` has, but for these; so is a batch write.
+_OF_KIND = {
+    (DataState.OUTCOME_UNKNOWN, WriteKind.STREAM): Words(_UNTIL_THE_NEXT_RUN, _RESTART),
+    (DataState.NOTHING_VISIBLE, WriteKind.VERSION): Words(
+        f"{_INVISIBLE}.", f"{_IF_THE_JOB_FAILS} with the same txnAppId and txnVersion: it is written once."
+    ),
+    (DataState.NOTHING_VISIBLE, WriteKind.BATCH): Words(
+        f"{_INVISIBLE}.", f"{_IF_THE_JOB_FAILS}: nothing of this one will be in the topic twice."
+    ),
+    (DataState.RUN_STOPPED, WriteKind.VERSION): Words(_NEVER_SEEN),
+    (DataState.RUN_STOPPED, WriteKind.BATCH): Words(_NEVER_SEEN),
+    (DataState.OUTCOME_UNKNOWN, WriteKind.VERSION): Words(
+        _UNTIL_THE_NEXT_RUN, "Run the write again with the same txnAppId and txnVersion: it is written once."
+    ),
+    (DataState.OUTCOME_UNKNOWN, WriteKind.BATCH): Words(
+        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made so, or nothing of it is.",
+        "Do not run it again before you know, that would be another write. This finishes it if it was decided, and "
+        "says so if it was not: `{repair}`.",
+    ),
+    (DataState.PARTLY_VISIBLE, WriteKind.VERSION): Words(
+        "The write is not done. Nothing is lost.",
+        "Run the write again under its txnAppId and txnVersion: it commits what still can be, and writes the missing "
+        "slots again if their rows are the same.",
+    ),
+    (DataState.PARTLY_VISIBLE, WriteKind.BATCH): Words(
+        "For Spark the write has failed. Nothing is lost that can still be committed.",
+        "Do not run it again: that would be another write, and double what is visible. This commits what still can "
+        "be: `{repair}`. Rows of slots that stay missing have to be written by a write of their own.",
+    ),
+    (DataState.NOT_RECORDED, WriteKind.VERSION): Words(
+        "No row is lost; for Spark the write has failed.",
+        "Once that is fixed, run it again with the same txnAppId and txnVersion, which writes nothing again.",
+    ),
+    (DataState.NOT_RECORDED, WriteKind.BATCH): Words(
+        "No row is lost, though for Spark the write has failed.",
+        "Do not run it again: that would be another write, and double every row. This ends what hides them: "
+        "`{repair}`.",
+    ),
+    (DataState.NOT_BEGUN, WriteKind.VERSION): Words(
+        "No row is lost, and none of this version was written.",
+        "Once that is fixed, run it again with the same txnAppId and txnVersion.",
+    ),
+}
