@@ -14,7 +14,7 @@
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
 `client.py` is the shell that owns the Sender thread, the lock and the waiting, `write.py` takes a task's rows through
-it; `options.py` is the table of options, `config.py` what becomes of it, `errors.py` the tree of errors; `doctor/`
+it; `options.py` is the table of options, `config.py` what becomes of it, `errors/` the tree of errors; `doctor/`
 finds out why a write would fail, `verify.py` compares receipts with what is in the topics, `duplicates.py` leaves out
 what was written twice, `monitoring/` shows progress, `registry/` frames for a Schema Registry, `exporting/` writes by
 one call; `broker/` is a local Kafka for development and tests.

@@ -275,7 +275,7 @@ def failure_of(frame: DataFrame, **options: str) -> str:
         ("cast(id AS STRING) AS value, id AS extra", {}, "UnexpectedColumn", "to_json(struct('extra'"),
         ("cast(id AS STRING) AS value", {"kafka.batch.sise": "1"}, "UnknownOption", "'kafka.batch.size'"),
         ("cast(id AS STRING) AS value", {"deliveryGuarantee": "at-most-once"}, "InvalidOption", "exactly-once"),
-        ("cast(id AS STRING) AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "cast the 'value' column"),
+        ("cast(id AS STRING) AS value", {"kafka.value.serializer": "x"}, "RefusedOption", "Cast the 'value' column"),
         ("cast(id AS STRING) AS value", {"kafka.acks": "2"}, "InvalidOption", "'all'"),
     ],
 )
