@@ -34,6 +34,7 @@ from kafka_sink.broker.errors import (
     DirectoryUnusable,
     DiskFull,
     HostExhausted,
+    LocalClusterUnusable,
     LocalKafkaError,
     ToolFailed,
 )
@@ -132,7 +133,7 @@ class LocalKafka:
     def dir(self) -> Path:
         """The folder with everything."""
         if self._dir is None:
-            raise LocalKafkaError("the local cluster is not open: use it as `with LocalKafka() as kafka:`.")
+            raise LocalClusterUnusable("the local cluster is not open: use it as `with LocalKafka() as kafka:`.")
         return self._dir
 
     @property
@@ -159,7 +160,7 @@ class LocalKafka:
         Raises BrokerStartFailed, DiskFull.
         """
         if node in self._brokers:
-            raise LocalKafkaError(f"node {node} of the local cluster is running already.")
+            raise LocalClusterUnusable(f"node {node} of the local cluster is running already.")
         self._start_brokers([node])
 
     def check(self) -> None:
@@ -186,17 +187,17 @@ class LocalKafka:
         settings = {key: _setting(value) for key, value in (config or {}).items()}
         running = [self._nodes[node].address for node in self._brokers]
         if not running:
-            raise LocalKafkaError(f"topic {name!r} cannot be created: no node of the local cluster is running.")
+            raise LocalClusterUnusable(f"topic {name!r} cannot be created: no node of the local cluster is running.")
         deadline = time.monotonic() + TOPIC_TIMEOUT_SECONDS
         try:
             requests.create_topic(running[0], name, partitions, replication_factor, settings, TOPIC_TIMEOUT_SECONDS)
             for address in running:
                 while not _leads(requests.fetch_metadata(address, name, TOPIC_TIMEOUT_SECONDS), partitions):
                     if time.monotonic() > deadline:
-                        raise LocalKafkaError(f"topic {name!r} has partitions without a leader.")
+                        raise LocalClusterUnusable(f"topic {name!r} has partitions without a leader.")
                     time.sleep(POLL_SECONDS)
         except OSError as error:
-            raise LocalKafkaError(f"topic {name!r}: the local cluster does not answer: {error}") from error
+            raise LocalClusterUnusable(f"topic {name!r}: the local cluster does not answer: {error}") from error
 
     def run_tool(self, main_class: str, *args: str, input: str | None = None, timeout: float = 60.0) -> str:
         """Runs one of Kafka's own Java programs, from the same jars; returns what it printed.
@@ -402,7 +403,7 @@ class LocalKafka:
 
     def _running(self, node: int) -> LeashedProcess:
         if node not in self._brokers:
-            raise LocalKafkaError(f"node {node} of the local cluster is not running.")
+            raise LocalClusterUnusable(f"node {node} of the local cluster is not running.")
         return self._brokers[node]
 
     def _java_command(self, flags: Sequence[str]) -> list[str | Path]:

@@ -1,6 +1,7 @@
 """What goes wrong with the local broker. None of it concerns the rows of a write.
 
     LocalKafkaError                  it could not do what it was asked
+    ├── LocalClusterUnusable         it is not open, not running, does not answer
     ├── JavaNotFound
     ├── JavaVersionUnsupported
     ├── IvyNotFound
@@ -15,18 +16,22 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from kafka_sink.errors import DataState, Explanation, KafkaSinkError
 
 
 class LocalKafkaError(KafkaSinkError):
-    """The local broker for development and tests could not do what it was asked. `problem`: what and why, sentences."""
+    """The local broker for development and tests could not do what it was asked."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__()
-        self.problem = problem
+
+class LocalClusterUnusable(LocalKafkaError):
+    """`problem`: a sentence, what could not be done and why."""
+
+    problem: str = field(kw_only=False)
 
     def explanation(self) -> Explanation:
-        return Explanation(self.problem, DataState.NO_DATA)
+        return Explanation(self.problem, DataState.NO_DATA, "Correct that, or start the cluster again.")
 
 
 class JavaNotFound(LocalKafkaError):

@@ -14,7 +14,7 @@ import itertools
 import random
 import socket
 
-from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalClusterUnusable
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 20000
@@ -23,11 +23,11 @@ ATTEMPTS = 1000
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """`count` different ports that nothing listens on; raises LocalKafkaError when there are none."""
+    """`count` different ports that nothing listens on; raises LocalClusterUnusable when there are none."""
     candidates = rng.sample(range(LOWEST_PORT, HIGHEST_PORT + 1), ATTEMPTS)
     found = list(itertools.islice(filter(is_free, candidates), count))
     if len(found) < count:
-        raise LocalKafkaError(
+        raise LocalClusterUnusable(
             f"no {count} free ports between {LOWEST_PORT} and {HIGHEST_PORT} on {HOST} in {ATTEMPTS} attempts. "
             "End what listens there, e.g. brokers of earlier runs."
         )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.broker.errors import LocalClusterUnusable
 
 Address = tuple[str, int]
 
@@ -63,7 +63,7 @@ def create_topic(
     answer.string()
     error_code, message = answer.int16(), answer.string()
     if error_code:
-        raise LocalKafkaError(f"topic {topic!r} was not created: error {error_code}, {message or 'no message'}.")
+        raise LocalClusterUnusable(f"topic {topic!r} was not created: error {error_code}, {message or 'no message'}.")
 
 
 def _parse_metadata(answer: _Reader) -> Metadata:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import Parameter, Signature
 from typing import Any, NamedTuple, Self, dataclass_transform
 
 from kafka_sink.errors.wording import DataState, WriteKind, state_of, words
@@ -49,12 +50,24 @@ class KafkaSinkError(Exception):
     repair: str = ""
     principal: str | None = None
 
-    def __init__(self) -> None:
+    __signature__ = Signature()
+
+    def __init__(self, *args: Any, **facts: Any) -> None:
         super().__init__()
+        given = self.__signature__.bind(*args, **facts)
+        given.apply_defaults()
+        for name, fact in given.arguments.items():
+            setattr(self, name, fact)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """As of a dataclass: what a class does with its facts."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        dataclass(kw_only=True, eq=False, repr=False)(cls)
+        # One `__init__` for all: to compile one for each would take 10 ms whenever a worker starts.
+        dataclass(init=False, kw_only=True, eq=False, repr=False)(cls)
+        cls.__signature__ = _signature(cls)
         if cls.__module__.startswith(f"{_PUBLIC_MODULE}."):
             cls.__module__ = _PUBLIC_MODULE
 
@@ -102,6 +115,19 @@ class KafkaSinkError(Exception):
 
 
 KafkaSinkError.__module__ = _PUBLIC_MODULE
+
+
+def _signature(cls: type[KafkaSinkError]) -> Signature:
+    return Signature([
+        Parameter(
+            each.name,
+            Parameter.KEYWORD_ONLY if each.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+            default=Parameter.empty if each.default is MISSING else each.default,
+            annotation=each.type,
+        )
+        for each in fields(cls)  # type: ignore[arg-type]
+        if each.init
+    ])  # fmt: skip
 
 
 def named_principal(principal: str | None) -> str:

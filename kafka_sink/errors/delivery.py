@@ -148,8 +148,6 @@ class ProtocolError(KafkaSinkError):
 
     def __post_init__(self) -> None:
         self.detail = quoted(self.detail)
-        # What is given by its place Python has there.
-        self.args = ()
 
     def explanation(self) -> Explanation:
         return Explanation(f"not a Kafka response: {self.detail}", DataState.NO_DATA)
