@@ -260,7 +260,7 @@ class RecordsUnreadable(ClusterError):
         )
 
 
-_COMMIT_TOPIC = "on which the offsets that record each commit are committed"
+_COMMIT_TOPIC = "whose committed offsets record what was written"
 
 
 class CommitTopicMissing(ClusterError):

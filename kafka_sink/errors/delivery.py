@@ -40,7 +40,7 @@ class DeliveryTimeout(DeliveryError):
         return Explanation(
             happened,
             DataState.SENT_AGAIN,
-            "Check the partition's leader and in-sync replicas, then run again.",
+            "Check the partition's leader and in-sync replicas.",
             known="Whether the last attempt was written is unknown." if self.was_sent else "None of them was sent.",
         )
 

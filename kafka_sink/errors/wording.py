@@ -94,17 +94,19 @@ _WORDS = {
     ),
     DataState.PARTLY_VISIBLE: Words(
         "Spark does not record the micro-batch. Nothing is lost.",
-        "A restart commits what still can be, and writes the missing slots again if their rows are the same.",
+        "Restart the query: that commits what still can be, and writes the missing slots again if their rows are the "
+        "same.",
     ),
     DataState.NOT_RECORDED: Words(
         "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
     ),
-    DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run it again."),
+    DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
     DataState.NOT_PROVEN: Words("Nothing is lost by that, and what was not read is not proven."),
 }
 # A stream is told what `_WORDS` has, but for these; so is a batch write.
 _OF_KIND = {
     (DataState.OUTCOME_UNKNOWN, WriteKind.STREAM): Words(_UNTIL_THE_NEXT_RUN, _RESTART),
+    (DataState.NOT_BEGUN, WriteKind.STREAM): Words(_NOT_WRITTEN, "Once that is fixed, restart the query."),
     (DataState.NOTHING_VISIBLE, WriteKind.VERSION): Words(
         f"{_INVISIBLE}.", f"{_IF_THE_JOB_FAILS} with the same txnAppId and txnVersion: it is written once."
     ),
@@ -118,8 +120,8 @@ _OF_KIND = {
     ),
     (DataState.OUTCOME_UNKNOWN, WriteKind.BATCH): Words(
         f"{_UNKNOWN} the write is visible to read_committed readers, or can be made so, or nothing of it is.",
-        "Do not run it again before you know, that would be another write. This finishes it if it was decided, and "
-        "says so if it was not: `{repair}`.",
+        "Do not run the write again before you know: that would be another write. This finishes it if it was decided, "
+        "and says so if it was not: `{repair}`.",
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.VERSION): Words(
         "The write is not done. Nothing is lost.",
@@ -128,20 +130,20 @@ _OF_KIND = {
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.BATCH): Words(
         "For Spark the write has failed. Nothing is lost that can still be committed.",
-        "Do not run it again: that would be another write, and double what is visible. This commits what still can "
-        "be: `{repair}`. Rows of slots that stay missing have to be written by a write of their own.",
+        "Do not run the write again: that would be another one, and double what is visible. This commits what still "
+        "can be: `{repair}`. Rows of slots that stay missing have to be written by a write of their own.",
     ),
     (DataState.NOT_RECORDED, WriteKind.VERSION): Words(
         "No row is lost; for Spark the write has failed.",
-        "Once that is fixed, run it again with the same txnAppId and txnVersion, which writes nothing again.",
+        "Once that is fixed, run the write again with the same txnAppId and txnVersion, which writes nothing again.",
     ),
     (DataState.NOT_RECORDED, WriteKind.BATCH): Words(
         "No row is lost, though for Spark the write has failed.",
-        "Do not run it again: that would be another write, and double every row. This ends what hides them: "
+        "Do not run the write again: that would be another one, and double every row. This ends what hides its rows: "
         "`{repair}`.",
     ),
     (DataState.NOT_BEGUN, WriteKind.VERSION): Words(
         "No row is lost, and none of this version was written.",
-        "Once that is fixed, run it again with the same txnAppId and txnVersion.",
+        "Once that is fixed, run the write again with the same txnAppId and txnVersion.",
     ),
 }

@@ -577,7 +577,7 @@ def test_a_batch_write_whose_commit_is_unknown_names_the_command_that_finishes_i
 ) -> None:
     messages = receipts(exchange, batch=BatchWrite("id", 0))
     kafka.always(MetadataRequest, HANG_UP)
-    with pytest.raises(BrokersUnreachable, match="Do not run it again before you know") as raised:
+    with pytest.raises(BrokersUnreachable, match="Do not run the write again before you know") as raised:
         commit_micro_batch(GIVEN, messages)
     assert command(exchange.sink, "repair") in str(raised.value)
 
