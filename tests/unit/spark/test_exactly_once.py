@@ -49,6 +49,7 @@ from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdRe
 from kafka_sink.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,
+    CreateTopicsRequest,
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -65,6 +66,7 @@ from kafka_sink.protocol.transactions import (
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.spark.commit_message import Pace
 from kafka_sink.spark.exactly_once import guarantee
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
@@ -227,6 +229,16 @@ def test_planning_needs_to_know_the_brokers() -> None:
         plan_stream(given_options({"deliveryGuarantee": "exactly-once"}), None)
 
 
+def test_a_plan_makes_the_commit_topic_where_it_is_missing(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    kafka.leaders = {("t", 0): 1}
+    pickle.dumps(KafkaStreamWriter(NAMED))
+    ((_, request),) = kafka.asked(CreateTopicsRequest)
+    assert (request.topic, request.partition_count) == (COMMIT_TOPIC, 2)
+    # The next one finds it.
+    pickle.dumps(KafkaStreamWriter(NAMED))
+    assert len(kafka.asked(CreateTopicsRequest)) == 1
+
+
 @pytest.mark.parametrize(
     ("topics", "looked_at"),
     [
@@ -332,6 +344,13 @@ def test_a_commit_goes_by_the_plan_that_the_first_message_brings(exchange: Excha
     assert decision is not None
     assert (decision.micro_batch_id, decision.generation) == (0, messages[0].generation)
     assert decision.pinned == tuple(message.prepared.ids for message in messages)
+
+
+def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
+    exchange: Exchange, caplog: pytest.LogCaptureFixture
+) -> None:
+    KafkaStreamWriter(GIVEN).commit([replace(each, pace=Pace(1, 0, 9)) for each in receipts(exchange)], 0)
+    assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
 def with_proof(messages: Sequence[PreparedReceipt], path: Path) -> list[PreparedReceipt]:
