@@ -60,7 +60,7 @@ from kafka_sink.producer.transaction_manager import (
     OF_TRANSACTION,
     Transaction,
     TransactionManager,
-    refused,
+    transaction_refused,
 )
 from kafka_sink.protocol.client_response import ClientResponse
 from kafka_sink.protocol.error_codes import ErrorCode, error_name
@@ -476,7 +476,7 @@ class Sender:
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction
         if transaction is not None and result.error_code in OF_TRANSACTION:
-            return refused(transaction.transactional_id, "Produce", result.error_code)
+            return transaction_refused(transaction.transactional_id, "Produce", result.error_code)
         return _refusal(batch, result, self.sequences.former_topic_id(batch), self._codec)
 
     def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:

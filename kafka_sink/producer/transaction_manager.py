@@ -141,10 +141,10 @@ class TransactionManager:
             elif result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise TopicAuthorizationFailed(topic=result.topic)
             elif result.error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
-                raise refused(transactional_id, "AddPartitionsToTxn", result.error_code)
+                raise transaction_refused(transactional_id, "AddPartitionsToTxn", result.error_code)
 
 
-def refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
+def transaction_refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
     """What the final error of a request in a transaction means for that."""
     if code in FENCED:
         return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
