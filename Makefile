@@ -74,7 +74,7 @@ test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of sh
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
-	PYKAFKA_KERNEL=off $(BIN)/pytest tests/unit/records tests/unit/producer $(ARGS)
+	PYKAFKA_KERNEL=off $(BIN)/pytest --hypothesis-profile=quick tests/unit/records tests/unit/producer $(ARGS)
 
 # The kernel of a copy of the sources is built with both sanitizers, and the tests that compare and abuse it are run
 # there. An interpreter that was not built so needs the runtime preloaded, and leaks by design.
@@ -203,8 +203,10 @@ $(DEPS): setup.cfg pyproject.toml | python
 	$(BIN)/python -m pip install --quiet ".[dev]"
 	@touch $@
 
-# Spark's classes as a JVM has parsed and verified them, which `tests/conftest.py` has each Spark of the tests begin with.
+# Spark's classes as a JVM has parsed and verified them, which `tests/conftest.py` has each Spark of the tests begin with;
+# and Spark's Python modules, compiled.
 $(CLASSES): $(DEPS) | java
+	$(BIN)/python tests/support/compiled_pyspark.py
 	SPARK_CONF_DIR=none JDK_JAVA_OPTIONS="-Dlog4j2.configurationFile=$(CURDIR)/conf/log4j2.properties -Xlog:cds*=off" \
 		$(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@" tests/support/spark_classes.py
 

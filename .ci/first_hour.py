@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +31,22 @@ PAGE = ROOT / "docs" / "mistakes.md"
 # Several times what a quiet machine of two cores takes.
 QUICK_START_S = 2 * LIMIT_S
 DEADLINE_S = 300
-MISTAKE_S = 180
-# Each starts a Spark of its own, which two cores have room for.
-AT_ONCE = 2
-SUBMIT = "spark-submit"
+MISTAKES_S = 600
+SUBMIT, PYTHON = "spark-submit", "python"
+MARK, TRACEBACK = "== the mistake ", "Traceback (most recent call last):"
+# Runs programs one after the other, as cells of a notebook, and shows how each fails.
+PROGRAMS = """\
+import sys
+import traceback
+from pathlib import Path
+
+for name in {names}:
+    print("== the mistake " + name, flush=True)
+    try:
+        exec(compile(Path(name + ".py").read_text(), name, "exec"), {{"__name__": name}})
+    except Exception:
+        traceback.print_exc()
+"""
 TAIL_LINES = 30
 
 
@@ -165,30 +177,34 @@ class Hour:
     def make_mistakes(self, answers: dict[str, str]) -> str:
         if trouble := self.run(Step("topic", with_topic("orders")), self.environment, self.folder):
             return trouble
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = dict(zip(MISTAKES, pool.map(self.make, MISTAKES), strict=True))
+        # Batch writes by Spark's own API are what is submitted; the others are a notebook's, one after the other.
+        submitted = [mistake for mistake in MISTAKES if "df.write" in mistake.call]
+        others = [mistake for mistake in MISTAKES if mistake not in submitted]
+        with ThreadPoolExecutor() as pool:
+            by_submit, by_python = pool.map(self.make, (SUBMIT, PYTHON), (submitted, others))
         wrong = []
-        for mistake, (answer, printed) in found.items():
+        for mistake in MISTAKES:
+            printed = (by_submit | by_python)[mistake.name]
+            answer = answer_in(printed, mistake.place) if TRACEBACK in printed else None
             if answer is None:
                 wrong.append(f"{mistake.name}: no answer as {mistake.place.value}. It printed:\n{printed[-2_000:]}")
             else:
-                answers[mistake.name] = answer
+                answers[mistake.name] = normalised(answer, self.environment["SERVERS"], "orders")
         return "\n".join(wrong)
 
-    def make(self, mistake: Mistake) -> tuple[str | None, str]:
-        """The answer, if the program failed as it must, and all that it printed."""
-        folder = self.folder / mistake.name
+    def make(self, command: str, mistakes: Sequence[Mistake]) -> dict[str, str]:
+        """All that was printed, by mistake: each ends with a traceback, if it fails as it must."""
+        folder = self.folder / f"mistakes by {command}"
         folder.mkdir()
-        (folder / "program.py").write_text(mistake.program, encoding="utf-8")
-        servers = self.environment["SERVERS"]
-        environment = {**self.environment, "TOPIC": "orders"}
-        # Batch writes by Spark's own API are what is submitted.
-        command = [SUBMIT if "df.write" in mistake.call else "python", "program.py"]
+        for mistake in mistakes:
+            (folder / f"{mistake.name}.py").write_text(mistake.program, encoding="utf-8")
+        (folder / "programs.py").write_text(PROGRAMS.format(names=[mistake.name for mistake in mistakes]))
         with (folder / "printed").open("wb") as output:
-            status = status_of(command, folder, environment, MISTAKE_S, output)
-        printed = (folder / "printed").read_text(errors="replace")
-        answer = answer_in(printed, mistake.place) if status == 1 else None
-        return None if answer is None else normalised(answer, servers, "orders"), f"{printed}\nstatus {status}"
+            environment = {**self.environment, "TOPIC": "orders", "PYTHONUNBUFFERED": "1"}
+            status_of([command, "programs.py"], folder, environment, MISTAKES_S, output)
+        of_each = (folder / "printed").read_text(errors="replace").split(MARK)[1:]
+        printed = dict(part.split("\n", 1) for part in of_each if "\n" in part)
+        return {mistake.name: printed.get(mistake.name, "nothing") for mistake in mistakes}
 
 
 def processes_of(folder: Path) -> Iterator[int]:

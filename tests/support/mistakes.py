@@ -1,7 +1,7 @@
 """The mistakes of a newcomer, each as the program that makes it, and the line of its traceback that is the answer.
 
-docs/mistakes.md shows them; `tests/integration/test_mistakes.py` makes them in one session, `.ci/first_hour.py` each in
-a process of its own. The standard library only.
+docs/mistakes.md shows them; `tests/integration/test_mistakes.py` makes them in one session, `.ci/first_hour.py` as a
+new user's programs. The standard library only.
 """
 
 from __future__ import annotations
