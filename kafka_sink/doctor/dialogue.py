@@ -62,8 +62,10 @@ class Dialogue:
     _until_s: float = 0.0
 
     def open(self) -> None:
+        # Encoded before the step begins: what a process imports for its first request is not the peer's silence.
+        first = self._connection.start()
         self._begin_step()
-        self._send(self._connection.start())
+        self._send(first)
         while self._connection.state is not State.OPEN:
             self._receive()
             before = self._connection.state
@@ -91,8 +93,9 @@ class Dialogue:
 
     def asked(self, request: Request) -> Response:
         """As `ask`, with the exceptions as they are. Raises OSError, ProtocolError."""
+        encoded = self._connection.send(request)
         self._begin_step()
-        self._send(self._connection.send(request))
+        self._send(encoded)
         while (answer := self._connection.next_answer()) is None:
             self._receive()
         assert answer.response is not None, "a response was expected"

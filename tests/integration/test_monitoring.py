@@ -165,13 +165,13 @@ def test_sparks_progress_names_the_topic_where_it_is_observed(
 
 
 class Listening:
-    """A listener of a session while the block runs, and what it was told of."""
+    """A listener of a session while the block runs, and what it was told of, after its watchers were."""
 
     def __init__(self, session: SparkSession, *watchers: Any) -> None:
         self.told: list[MicroBatch] = []
         tally = StreamTally(session)
         kafka_sink.register(session, interceptors=[tally])
-        self._session, self._listener = session, ProgressListener(tally, self.told.append, *watchers)
+        self._session, self._listener = session, ProgressListener(tally, *watchers, self.told.append)
 
     def __enter__(self) -> list[MicroBatch]:
         self._session.streams.addListener(self._listener)

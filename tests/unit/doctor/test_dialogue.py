@@ -16,7 +16,9 @@ from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Failure
 from kafka_sink.net.transport import Address
+from kafka_sink.protocol import connection, requests
 from kafka_sink.protocol.requests import (
+    Buffer,
     InitProducerIdRequest,
     MetadataRequest,
     MetadataResponse,
@@ -59,6 +61,20 @@ def test_a_broker_that_answers() -> None:
         opened.close()
     assert attempt.addresses == ("127.0.0.1",)
     assert "Produce 13 of 9 to 13" in attempt.versions
+
+
+def test_the_time_to_encode_a_request_is_not_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process imports kio for its first one, which takes seconds on a machine without a processor to spare."""
+
+    def encode_request(request: Request, **how: Any) -> list[Buffer]:
+        threading.Event().wait(1.5 * STEP_TIMEOUT_S)
+        return requests.encode_request(request, **how)
+
+    monkeypatch.setattr(connection, "encode_request", encode_request)
+    with peer(advertises("kafka-7", 9092)) as port:
+        attempt, opened = dial("127.0.0.1", port, config())
+        assert attempt.failure is None and opened is not None
+        opened.close()
 
 
 @pytest.mark.parametrize(
