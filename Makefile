@@ -58,11 +58,11 @@ test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; AR
 	$(BIN)/pytest $(PARALLEL) --durations 10 $(ARGS)
 
 # The loop of who changes a line: the sources as they are, with a kernel built beside them. Properties look at fewer
-# examples than in `make test`.
+# examples than in `make test`, and tests that start many programs run only where ARGS names them.
 .PHONY: unit
 unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than a minute; ARGS="tests/unit/net -k throttle"
 	PYKAFKA_TEST_SOURCES=1 $(BIN)/pytest --numprocesses 3 --hypothesis-profile=quick --durations 10 \
-		$(if $(filter tests/%,$(ARGS)),,tests/unit) $(ARGS)
+		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
 .PHONY: test-all
 test-all: java $(WHEEL) $(CLASSES) first-hour  ## run a new user's first hour and all tests, the long ones too

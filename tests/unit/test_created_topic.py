@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 
 import pytest
 
@@ -15,6 +16,8 @@ from kafka_sink.protocol.transactions import CreateTopicsRequest, CreateTopicsRe
 from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
 
 TIMED_OUT, DENIED, EXISTS, NOT_CONTROLLER = 7, 29, 36, 41
+# Larger than any that Linux gives.
+PROCESS_IDS = count(2**23)
 
 
 @pytest.fixture
@@ -25,7 +28,8 @@ def kafka() -> ScriptedKafka:
 @pytest.fixture(autouse=True)
 def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
     # What was found in another process does not count.
-    monkeypatch.setattr(os, "getpid", lambda: id(kafka))
+    process_id = next(PROCESS_IDS)
+    monkeypatch.setattr(os, "getpid", lambda: process_id)
     return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
 
 

@@ -63,6 +63,7 @@ def test_version_for_people_and_for_scripts(capsys: pytest.CaptureFixture[str]) 
     assert lines["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
+@pytest.mark.programs
 def test_a_closed_pipe_is_the_readers_wish() -> None:
     command = [sys.executable, "-m", "kafka_sink", "version"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -72,6 +73,7 @@ def test_a_closed_pipe_is_the_readers_wish() -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("module", [module for module, _ in COMMANDS.values()])
 def test_a_module_alone_bears_a_closed_pipe_too(module: str) -> None:
     command = [sys.executable, "-m", module, "--help"]

@@ -65,7 +65,9 @@ SECRETS = {
 def seen_in(error: BaseException) -> str:
     """What a log, a stack trace with its causes, and the pickled error on its way to the driver show."""
     again = pickle.loads(pickle.dumps(error))
-    return "".join([*traceback.format_exception(error), repr(error), repr(vars(error)), str(again), repr(vars(again))])
+    # Without frames, which show sources, not values, and are most of the time of this module.
+    printed = traceback.format_exception(error, limit=0)
+    return "".join([*printed, repr(error), repr(vars(error)), str(again), repr(vars(again))])
 
 
 @pytest.fixture(autouse=True)

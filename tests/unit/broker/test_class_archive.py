@@ -11,6 +11,8 @@ import pytest
 from kafka_sink.broker import LocalKafka, cluster, requests
 from kafka_sink.broker.class_archive import ClassArchive
 
+pytestmark = pytest.mark.programs
+
 # A JVM that notes how it was begun, and records on SIGTERM if it was told to.
 RECORDS = """
 import signal

@@ -25,6 +25,8 @@ from kafka_sink.broker.errors import (
 )
 from kafka_sink.broker.state import identify
 
+pytestmark = pytest.mark.programs
+
 
 def dies(saying: str) -> str:
     return f"print({saying!r}); sys.exit(1)"

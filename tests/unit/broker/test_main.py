@@ -14,6 +14,8 @@ import pytest
 
 from waiting import wait_until
 
+pytestmark = pytest.mark.programs
+
 DIES = "print('last words'); sys.exit(1)"
 TIMEOUT_SECONDS = 60
 

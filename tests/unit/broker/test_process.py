@@ -19,6 +19,8 @@ from kafka_sink.broker.process import LeashedProcess, run
 from kafka_sink.broker.state import identify
 from waiting import wait_until
 
+pytestmark = pytest.mark.programs
+
 DEADLINE_SECONDS = 20
 WAIT = "import signal; signal.pause()"
 IGNORE_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"

@@ -16,6 +16,8 @@ from kafka_sink.broker.errors import DirectoryUnusable, DiskFull, DownloadFailed
 from kafka_sink.broker.java import find_java
 from kafka_sink.broker.settings import LOG4J2
 
+pytestmark = pytest.mark.programs
+
 VERSION = "4.3.1"
 NAMES = [f"{name}-1.0.jar" for name in (*resolve.REQUIRED_JARS, "org.apache.logging.log4j_log4j-slf4j-impl")]
 

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from effort import examples
 from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed, WorkerExhausted
 from kafka_sink.exhaustion import PATIENCE_MS
 from kafka_sink.metrics import Figures, Metrics
@@ -1121,7 +1122,7 @@ class AnyWeather(RuleBasedStateMachine):
 
 
 TestAnyWeather = AnyWeather.TestCase
-TestAnyWeather.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestAnyWeather.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
 
 
 # --- one cluster ------------------------------------------------------------------------------------------------------

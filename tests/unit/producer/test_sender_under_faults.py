@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from effort import examples
 from faulty_cluster import FaultyCluster
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.producer.sequences import Sequences
@@ -20,7 +21,7 @@ from producer_core import Core, make_core, routed
 
 PARTITIONS = 3
 ROWS = 60
-SEEDS = range(150)
+SEEDS = range(examples(150))
 
 
 @dataclass
@@ -95,7 +96,7 @@ def test_every_row_once_and_in_order_and_the_receipts_say_so(seed: int) -> None:
     assert_every_row_once_and_in_order(run(seed))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_the_same_where_sequences_wrap(seed: int) -> None:
     done = run(seed, first_sequence=2**31 - 1 - seed % 8)
     assert_every_row_once_and_in_order(done)
@@ -103,7 +104,7 @@ def test_the_same_where_sequences_wrap(seed: int) -> None:
         assert next_sequence(log.log.batches[-1].last_sequence) < ROWS
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", range(examples(80)))
 def test_the_same_where_leaders_refuse_batches_for_their_size(seed: int) -> None:
     # 1,567 bytes: the largest row alone. Batches are up to four times as large.
     done = run(seed, max_message_bytes=1_700, batch_size=4_096, max_request_size=8_192, buffer_memory=12_288)
@@ -176,7 +177,7 @@ def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
     assert_every_row_is_written_or_left_out(done)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_without_faults_each_write_leaves_them_out(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 else 0)
     assert done.core.receipts.failure is None
@@ -195,7 +196,7 @@ def test_they_are_refused_with_others_in_flight_and_under_faults_some_writes_go_
     assert sum(done.cluster.cuts for done in under_faults) > 50
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_and_so_does_one_without_idempotence(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     assert done.core.receipts.failure is None
@@ -229,7 +230,7 @@ def firsts(values: list[bytes]) -> list[bytes]:
     return list(dict.fromkeys(values))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed: int) -> None:
     done = run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     assert done.core.receipts.failure is None

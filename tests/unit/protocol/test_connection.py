@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from kafka_sink.errors import ProtocolError, SaslRefused
 from kafka_sink.protocol import connection as connection_module
 from kafka_sink.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
@@ -457,7 +458,7 @@ class TestAuthentication:
 
 
 class TestFraming:
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.data())
     def test_bytes_cut_anywhere(self, data: st.DataObject) -> None:
         connection = opened()

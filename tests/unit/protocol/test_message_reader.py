@@ -25,6 +25,7 @@ from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i64Timedelta
 
+from effort import examples
 from kafka_sink.errors import ProtocolError
 from kafka_sink.protocol.message_reader import read_message
 
@@ -154,7 +155,7 @@ class TestMalformed:
         tracemalloc.stop()
         assert peak < 1_000_000
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     @given(st.sampled_from(MESSAGES), st.binary(max_size=200))
     def test_noise(self, message_type: type, noise: bytes) -> None:
         read_or_refuse(message_type, noise)

@@ -17,6 +17,7 @@ from kafka.protocol.metadata import MetadataRequest as TheirMetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest as TheirInitProducerIdRequest
 from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
 
+from effort import examples
 from kafka_sink.errors import ProtocolError
 from kafka_sink.protocol.requests import (
     APIS,
@@ -294,7 +295,7 @@ class TestDecode:
         with pytest.raises(ProtocolError, match="Produce version 13: 1 bytes follow a Produce answer"):
             decode_response(PRODUCE, 13, produce_answer(13, ALL_ASKED) + b"\0")
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(st.data())
     def test_damage_is_an_answer_or_a_protocol_error(self, data: st.DataObject) -> None:
         frame = bytearray(produce_answer(13, ALL_ASKED))
