@@ -60,7 +60,7 @@ test: java $(WHEEL) $(CLASSES)  ## run all tests against the installed wheel; AR
 # The loop of who changes a line: the sources as they are, with a kernel built beside them. Properties look at fewer
 # examples than in `make test`, and tests that start many programs run only where ARGS names them.
 .PHONY: unit
-unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than a minute; ARGS="tests/unit/net -k throttle"
+unit: $(DEPS) $(KERNEL)  ## run the unit tests against the sources, in less than a minute; ARGS="tests/unit/kafka/net -k throttle"
 	PYKAFKA_TEST_SOURCES=1 $(BIN)/pytest --numprocesses 3 --hypothesis-profile=quick --durations 10 \
 		$(if $(filter tests/%,$(ARGS)),,tests/unit -m "not programs") $(ARGS)
 
@@ -74,7 +74,7 @@ test-long: java $(WHEEL) $(CLASSES)  ## run whole applications in each way of sh
 
 .PHONY: test-fallback
 test-fallback: $(WHEEL)  ## run the tests of the rows' path without the compiled kernel
-	PYKAFKA_KERNEL=off $(BIN)/pytest --hypothesis-profile=quick tests/unit/records tests/unit/producer $(ARGS)
+	PYKAFKA_KERNEL=off $(BIN)/pytest --hypothesis-profile=quick tests/unit/records tests/unit/kafka/producer $(ARGS)
 
 # The kernel of a copy of the sources is built with both sanitizers, and the tests that compare and abuse it are run
 # there. An interpreter that was not built so needs the runtime preloaded, and leaks by design.
@@ -137,8 +137,8 @@ environment: $(WHEEL)  ## build .venv and install the wheel into it
 
 .PHONY: docs
 docs: $(WHEEL)  ## write docs/options.md and docs/errors.md from the tables of options and errors
-	$(BIN)/python -m kafka_sink.options_page > docs/options.md
-	$(BIN)/python -m kafka_sink.errors_page > docs/errors.md
+	$(BIN)/python tools/options_page.py > docs/options.md
+	$(BIN)/python tools/errors_page.py > docs/errors.md
 
 # A link or an anchor that leads nowhere fails it. The theme's makers have news, which is not for a log.
 .PHONY: site

@@ -1,23 +1,22 @@
 """pykafka: a Kafka sink for PySpark.
 
     Spark rows, as Arrow batches
-       |  spark/       the "pykafka" data source: driver half, executor half, commit messages
+       |  spark/             the "pykafka" data source: driver half, executor half, commit messages
        v
-    records/           columns -> checked columns -> a partition per row -> record-batch v2 bytes
+    kafka/write.py           a task's rows: checks, topics, partitions
+       |  records/           columns -> checked columns -> a partition per row -> record-batch v2 bytes
        v
-    producer/          RecordAccumulator + BufferPool -> Sender: sequences, acks, retries
+    kafka/producer/          RecordAccumulator + BufferPool -> Sender: sequences, acks, retries
        v
-    protocol/          requests and responses, framing, correlation ids
-       v
-    net/               NetworkClient over a Selector: connections, in-flight limits, timeouts
+    kafka/protocol/, net/    requests and responses; connections, in-flight limits, timeouts
        v
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
-`client.py` is the shell that owns the Sender thread, the lock and the waiting, `write.py` takes a task's rows through
-it; `options.py` is the table of options, `config.py` what becomes of it, `errors/` the tree of errors; `doctor/`
-finds out why a write would fail, `verify.py` compares receipts with what is in the topics, `duplicates.py` leaves out
-what was written twice, `monitoring/` shows progress, `registry/` frames for a Schema Registry, `exporting/` writes by
-one call; `broker/` is a local Kafka for development and tests.
+`kafka/` is a client that could stand alone, `kept.py` what a worker process keeps of it from task to task. `options/` is
+the table of options and the configuration made of them, `errors/` the tree of errors, `text/` what may be shown of
+texts. `commit/` is the two-phase commit. `doctor/` finds out why a write would fail; `verification/` compares receipts
+with topics; `cli/` has the commands; `monitoring/` shows progress; `registry/` frames for a Schema Registry;
+`exporting/` writes by one call; `broker/` is a local Kafka for development and tests.
 
     df.writeStream.format("pykafka").option("kafka.bootstrap.servers", "host:9092").option("topic", "orders")...
 
@@ -32,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_sink.config import VERSION as __version__
-from kafka_sink.failures import error_of
+from kafka_sink.errors.failures import error_of
+from kafka_sink.kafka.config import VERSION as __version__
 from kafka_sink.spark.interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def receipts(spark: SparkSession, path: str) -> DataFrame:
     Spark must reach it: a path of the driver's own disk is good for a local Spark only. Raises Spark's
     AnalysisException where there is no such path.
     """
-    from kafka_sink.receipt_file import SPARK_SCHEMA
+    from kafka_sink.verification.receipt_file import SPARK_SCHEMA
 
     # Without a scheme it is the driver's disk for the sink, and for Spark its fs.defaultFS.
     uri = f"file://{path}" if path.startswith("/") else path
@@ -104,7 +103,7 @@ def dedupe(df: DataFrame, *, watermark: str | None = None) -> DataFrame:
 
     Raises ValueError where columns are missing, TypeError for what is no DataFrame.
     """
-    from kafka_sink.duplicates import without_duplicates
+    from kafka_sink.spark.duplicates import without_duplicates
     from kafka_sink.spark.validation import check_frame
 
     check_frame(df)
@@ -125,16 +124,19 @@ def partition_count(
     Raises ConfigError, ClusterError when the cluster cannot be asked or has no such topic, or TypeError for a `token`
     that cannot be called.
     """
-    from kafka_sink.admin.topics import partition_count as count
-    from kafka_sink.config import complete, given_options, over_conf
     from kafka_sink.errors import MissingOption
+    from kafka_sink.kafka.admin.client import AdminClient
+    from kafka_sink.kafka.admin.topics import partition_count as count
+    from kafka_sink.kept import once
+    from kafka_sink.options.config import complete, given_options, over_conf
     from kafka_sink.spark.source import pickled
 
     conf = {} if spark is None else spark.conf.getAll
     config = complete({**over_conf(given_options(options), conf), "token_callable": pickled(token)})
     if config.topic is None:
         raise MissingOption(option="topic", hint="the topic whose partitions are counted.")
-    return count(config.producer, config.topic)
+    with once(AdminClient, config.producer) as client:
+        return count(client, config.topic)
 
 
 def validate(

@@ -7,19 +7,19 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from kafka_sink.command_line import run_to_the_end
-from kafka_sink.config import VERSION
+from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.kafka.config import VERSION
 
 # Each is a module with `main(arguments) -> exit status`, and runs alone by `python -m` too. Imported when it is asked
 # for: Spark and Arrow take half a second that `pykafka broker status` need not pay.
 COMMANDS = {
-    "check": ("kafka_sink.check", "would a write work? Each step from DNS to the topic's settings"),
-    "read": ("kafka_sink.read", "print a topic's records as JSON lines, or count them"),
-    "verify": ("kafka_sink.verify", "compare receipts with what is in the topics"),
-    "transactions": ("kafka_sink.transactions", "list, describe, repair and abort a sink's transactions"),
-    "explain": ("kafka_sink.explain", "what an option or an error is, and what to do"),
+    "check": ("kafka_sink.cli.check", "would a write work? Each step from DNS to the topic's settings"),
+    "read": ("kafka_sink.cli.read", "print a topic's records as JSON lines, or count them"),
+    "verify": ("kafka_sink.cli.verify", "compare receipts with what is in the topics"),
+    "transactions": ("kafka_sink.cli.transactions", "list, describe, repair and abort a sink's transactions"),
+    "explain": ("kafka_sink.cli.explain", "what an option or an error is, and what to do"),
     "broker": ("kafka_sink.broker.__main__", "a local Kafka, for development and tests"),
-    "version": ("kafka_sink.versions", "which versions are installed here"),
+    "version": ("kafka_sink.cli.versions", "which versions are installed here"),
 }
 
 

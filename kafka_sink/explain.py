@@ -1,96 +1,11 @@
-"""Says what an option or an error is, from the tables that this version of the sink goes by. It needs no network.
-
-NAME is a name or a part of one, in any case. Of an error it prints the message, with `<facts>` in place of what a write
-would say, and what to do. Without a NAME it lists all names.
-
-examples:
-    pykafka explain
-    pykafka explain kafka.linger.ms
-    pykafka explain timeout TornBatch
-
-exit status: 0 done; 1 a name is in no table; 2 wrong usage
-"""
+"""`python -m kafka_sink.explain`: `pykafka explain`, where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
 
-from kafka_sink.command_line import parser_of, run_to_the_end, say, tell
-from kafka_sink.errors import KafkaSinkError
-from kafka_sink.errors_page import by_section, example
-from kafka_sink.options import OPTIONS, REFUSED, REFUSED_PREFIXES, REQUIRED, SECTIONS, Option
-
-OK, NOT_FOUND = 0, 1
-WIDTH = 100
-ERRORS = {cls.__name__: cls for _, classes in by_section() for cls in classes}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(arguments)
-    if not args.names:
-        tell(*all_names())
-        return OK
-    status = OK
-    for name in args.names:
-        found = list(matching(name))
-        tell(*(line for entry in found for line in (*entry, "")))
-        if not found:
-            status = say(f"nothing is called {name!r}; `pykafka explain` lists all names", NOT_FOUND)
-    return status
-
-
-def parser() -> argparse.ArgumentParser:
-    made = parser_of(__doc__, "pykafka explain")
-    made.add_argument("names", nargs="*", metavar="NAME", help="an option or an error, or a part of its name")
-    return made
-
-
-def all_names() -> Iterator[str]:
-    yield "OPTIONS"
-    for section in SECTIONS:
-        yield from _wrapped(f"{section.title}: " + ", ".join(option.name for option in section.options))
-    yield ""
-    yield "ERRORS"
-    for title, classes in by_section():
-        yield from _wrapped(f"{title}: " + ", ".join(cls.__name__ for cls in classes))
-
-
-def matching(name: str) -> Iterator[list[str]]:
-    """What has `name` in its own, each in lines; what has it as its whole name comes alone."""
-    refused = {**REFUSED, **{f"{prefix}*": instead for prefix, instead in REFUSED_PREFIXES.items()}}
-    described = {
-        **{option.name: _option(option) for option in OPTIONS},
-        **{each: [f"{each}  (refused)", *_wrapped(instead)] for each, instead in refused.items()},
-        **{each: _error(cls) for each, cls in ERRORS.items()},
-    }
-    folded = name.lower()
-    exact = [each for each in described if each.lower() == folded]
-    yield from (described[each] for each in exact or described if folded in each.lower())
-
-
-def _option(option: Option) -> list[str]:
-    default = "required" if option.default is REQUIRED else f"default {_text(option.default)}"
-    return [f"{option.name}  ({default})", *_wrapped(f"{option.kind.values}. {option.doc}.")]
-
-
-def _text(default: object) -> str:
-    if default is None or default == "":
-        return "none"
-    return str(default).lower() if isinstance(default, bool) else str(default)
-
-
-def _error(cls: type[KafkaSinkError]) -> list[str]:
-    return [cls.__name__, *_wrapped(str(example(cls)))]
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
-
+from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.cli.explain import main
 
 if __name__ == "__main__":
     sys.exit(run_to_the_end(main))

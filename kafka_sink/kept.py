@@ -1,6 +1,6 @@
 """What a worker process keeps from one write to the next: a few connected clients of each kind.
 
-    with lease(Producer, config) as producer:       # a kept one that nobody else has, or a new one
+    with lease_producer(config) as producer:        # a kept one that nobody else has, or a new one
         ...                                         # kept again afterwards, unless this raised
 
 Of a kind and configuration one is kept, at most MOST of a kind, and none that was idle for `connections.max.idle.ms`.
@@ -12,14 +12,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar, cast
 
-from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import ProducerConfig
 from kafka_sink.doctor.first_aid import look_at_hosts
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.exhaustion import exhaustion_named
+from kafka_sink.errors.exhaustion import exhaustion_named
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.options.cautions import warn_once
 
 # A micro-batch writes with one configuration; foreachBatch may write with a few in turn.
 MOST = 4
@@ -120,6 +123,7 @@ def once(kind: type[T], config: ProducerConfig) -> Iterator[T]:
 def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: str | None) -> Iterator[T]:
     with exhaustion_named():
         if client is None:
+            warn_once(config.security)
             client = kind(config, cluster_id)
         try:
             yield client
@@ -130,3 +134,13 @@ def _use(client: T | None, kind: type[T], config: ProducerConfig, cluster_id: st
                 error.of_principal(config.security.principal)
                 look_at_hosts(error, config)
             raise
+
+
+def lease_producer(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[Producer]:
+    """A producer for one write; see `lease`."""
+    return lease(Producer, config, cluster_id)
+
+
+def lease_admin_client(config: ProducerConfig, cluster_id: str | None = None) -> AbstractContextManager[AdminClient]:
+    """A client for one commit, or another's questions; see `lease`."""
+    return lease(AdminClient, config, cluster_id)

@@ -1,53 +1,11 @@
-"""Tells which versions of this package, of Python and of what it builds on are installed here.
-
-`kernel`: what encodes rows, compiled code or numpy, which writes the same bytes several times slower.
-
-examples:
-    pykafka version
-    pykafka version --json | jq -r .pyspark
-
-exit status: 0 always; 2 wrong usage
-"""
+"""`python -m kafka_sink.versions`: `pykafka version`, where the script `pykafka` is not on the path."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import sys
-from collections.abc import Sequence
 
-from kafka_sink.command_line import add_json, parser_of, run_to_the_end, tell, tell_json
-from kafka_sink.config import VERSION
-
-OK = 0
-PACKAGES = ("pyspark", "pyarrow", "numpy", "kio", "confluent-kafka")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    made = parser_of(__doc__, "pykafka version")
-    add_json(made, "one document, a version by name (null: not installed)")
-    as_json = made.parse_args(arguments).json
-    found = versions()
-    if as_json:
-        tell_json(found)
-    else:
-        width = max(map(len, found))
-        tell(*(f"{name:<{width}}  {version or 'not installed'}" for name, version in found.items()))
-    return OK
-
-
-def versions() -> dict[str, str | None]:
-    """By name; None: not installed."""
-    from kafka_sink.records.kernel import KERNEL
-
-    found: dict[str, str | None] = {"pykafka": VERSION, "kernel": KERNEL.name, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
-
+from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.cli.versions import main
 
 if __name__ == "__main__":
     sys.exit(run_to_the_end(main))

@@ -45,7 +45,7 @@ from kafka_sink.broker.resolve import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from kafka_sink.broker.settings import Node, render_properties, server_settings
 from kafka_sink.broker.state import CLUSTER_FILE, LOCK_FILE, ClusterIdentity, open_private, write_atomically
 from kafka_sink.broker.storage import tells_of_full_disk, writing_to
-from kafka_sink.exhaustion import exhausted
+from kafka_sink.errors.exhaustion import exhausted
 
 NODE_COUNTS = (1, 3)
 

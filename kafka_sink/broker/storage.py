@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafka_sink.broker.errors import DirectoryUnusable, DiskFull
-from kafka_sink.exhaustion import is_exhaustion
+from kafka_sink.errors.exhaustion import is_exhaustion
 
 # What Java's IOException says for ENOSPC and EDQUOT, strerror of the C library, untranslated in practice; and what
 # the JVM makes of SIGBUS, which it gets for a page of a mapped file (Kafka's indexes) that finds no room on the disk.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kafka_sink.admin.client import AdminClient
-from kafka_sink.admin.topics import WILL_BE_THERE, reason_of
-from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, ProducerConfig, commit_topic_command
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import TopicMetadata
-from kafka_sink.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.topics import WILL_BE_THERE, reason_of
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import TopicMetadata
+from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
+from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, commit_topic_command
 
 
 def ensure_commit_topic(client: AdminClient, name: str, *, ask_also: tuple[str, ...] = ()) -> None:

@@ -11,7 +11,7 @@ from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 _NOT_ALLOWED = frozenset({
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,

@@ -19,9 +19,9 @@ from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
-from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
-from kafka_sink.protocol.requests import InitProducerIdRequest
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
+from kafka_sink.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     CoordinatorKind,
     DescribeTransactionsRequest,

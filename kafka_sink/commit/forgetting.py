@@ -19,8 +19,8 @@ from kafka_sink.commit.effects import Steps, ToCoordinator
 from kafka_sink.commit.exchanges import check_answer, read_decision
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Sink
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import CoordinatorKind, DeleteGroupsRequest
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import CoordinatorKind, DeleteGroupsRequest
 
 
 def forget(sink: Sink, generation: Ids) -> Steps[None]:

@@ -17,9 +17,9 @@ from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Sink, SlotPrepared, command
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     WriteTxnMarkersRequest,

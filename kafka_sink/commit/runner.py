@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_sink.admin.client import AdminClient
 from kafka_sink.commit.effects import (
     BrokerSetting,
     Effect,
@@ -18,7 +17,8 @@ from kafka_sink.commit.effects import (
     ToEveryBroker,
     ToLeaders,
 )
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     WriteTxnMarkersRequest,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_sink.commit.markers import FORGOTTEN, METADATA_MAX_CHARACTERS, Decision, Ids, Marker, Names
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.quoting import shell_command
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.text.quoting import shell_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class SlotPrepared:
 
 
 def command(sink: Sink, name: str, *, topic: str | None = None) -> str:
-    """What an operator types to do what `kafka_sink.transactions` calls `name`, looking at `topic` alone."""
+    """What an operator types to do what `pykafka transactions` calls `name`, looking at `topic` alone."""
     options = {
         "--bootstrap-servers": sink.bootstrap_servers,
         "--prefix": sink.names.sink,

@@ -40,9 +40,9 @@ from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import DecisionPending, TransactionRefused
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
     DescribeProducersRequest,
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -11,8 +11,8 @@ from typing import Any
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Ids
 from kafka_sink.commit.survey import OpenTransaction, Survey
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.protocol.transactions import TransactionDescription
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import TransactionDescription
 
 NO_LEADER = "NO_LEADER"
 Document = dict[str, Any]

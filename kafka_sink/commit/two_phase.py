@@ -74,13 +74,9 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
-from kafka_sink.protocol.error_codes import FENCED, ErrorCode, error_name
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.protocol.transactions import (
-    EndTxnResponse,
-    ListTransactionsRequest,
-    TransactionDescription,
-)
+from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import EndTxnResponse, ListTransactionsRequest, TransactionDescription
 
 # What a decision and its EndTxn requests may take, of a transaction's time to live; and by how much the driver's clock,
 # which says what time it is, may be behind the brokers', which say when a transaction began: no answer has their time.

@@ -15,16 +15,16 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_sink.config import VERSION, ProducerConfig
-from kafka_sink.deadline import within
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure
 from kafka_sink.errors import ConfigError, ProtocolError, TokenUnavailable
-from kafka_sink.net.resolver import resolve
-from kafka_sink.net.tls import HUNG_UP, explain
-from kafka_sink.net.transport import Address
-from kafka_sink.protocol.connection import Connection, State
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.config import VERSION, ProducerConfig
+from kafka_sink.kafka.deadline import within
+from kafka_sink.kafka.net.resolver import resolve
+from kafka_sink.kafka.net.tls import HUNG_UP, explain
+from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.protocol.connection import Connection, State
+from kafka_sink.kafka.protocol.requests import (
     ApiVersionsRequest,
     Buffer,
     MetadataRequest,
@@ -35,7 +35,7 @@ from kafka_sink.protocol.requests import (
     Response,
     api_of,
 )
-from kafka_sink.security import authenticator, tls_contexts
+from kafka_sink.kafka.security import authenticator, tls_contexts
 
 # Two in a row, that of a bootstrap server and that of what it advertises, are told within ten seconds.
 STEP_TIMEOUT_S = 4.0

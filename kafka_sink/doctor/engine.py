@@ -20,21 +20,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kafka_sink.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, ProducerConfig, SinkConfig
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.protocol.describing import (
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.describing import (
     AclOperation,
     DescribeGroupRequest,
     DescribeGroupResponse,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import (
     Broker,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -43,7 +43,7 @@ from kafka_sink.protocol.requests import (
     Request,
     TopicMetadata,
 )
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.transactions import (
     CoordinatorKind,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -54,6 +54,7 @@ from kafka_sink.protocol.transactions import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 
 # Hosts that are connected to at a time.
 AT_ONCE = 16

@@ -7,10 +7,10 @@ failure, from the process that failed, by the same steps as `pykafka check`. It 
 
 from __future__ import annotations
 
-from kafka_sink.config import ProducerConfig
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError, WorkerExhausted
-from kafka_sink.exhaustion import exhaustion_named
-from kafka_sink.quoting import shell_command
+from kafka_sink.errors.exhaustion import exhaustion_named
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.text.quoting import shell_command
 
 CHECK = "pykafka check"
 

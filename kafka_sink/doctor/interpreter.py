@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kafka_sink.config import VERSION
 from kafka_sink.doctor.report import Finding, ok, warning
+from kafka_sink.kafka.config import VERSION
 from kafka_sink.records.kernel import KERNEL
 
 

@@ -20,21 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafka_sink.config import (
+from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
+from kafka_sink.errors import named_principal
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.protocol.describing import AclOperation, TopicConfigs, allows, number_in
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import MetadataResponse, PartitionMetadata, TopicMetadata
+from kafka_sink.kafka.protocol.transactions import CreateTopicsResponse
+from kafka_sink.options.config import (
     COMMIT_TOPIC_PARTITIONS,
     EXACTLY_ONCE,
-    ProducerConfig,
     SinkConfig,
     commit_topic_command,
     topics_command,
 )
-from kafka_sink.doctor.report import Finding, Status, failed, ok, skipped, warning
-from kafka_sink.errors import named_principal
-from kafka_sink.new_topic import NewTopic
-from kafka_sink.protocol.describing import AclOperation, TopicConfigs, allows, number_in
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.requests import MetadataResponse, PartitionMetadata, TopicMetadata
-from kafka_sink.protocol.transactions import CreateTopicsResponse
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafka_sink.config import Caution, SecurityConfig
 from kafka_sink.doctor.report import Finding, Status, Verdict, failed, ok, skipped, warning
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
-from kafka_sink.net.transport import TlsFailure
-from kafka_sink.protocol.sasl import TOO_SLOW
-from kafka_sink.quoting import MAX_HOST_CHARACTERS, quoted
+from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.net.transport import TlsFailure
+from kafka_sink.kafka.protocol.sasl import TOO_SLOW
+from kafka_sink.options.cautions import Caution, sasl_caution, tls_caution
+from kafka_sink.text.quoting import MAX_HOST_CHARACTERS, quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +236,13 @@ def _went_well(step: str, attempt: Attempt, security: SecurityConfig) -> Finding
             return ok(f"connected to {attempt.connected_to}")
         case "tls":
             found = attempt.tls or f"none ({protocol})"
-            return _cautious(found, security.tls_caution)
+            return _cautious(found, tls_caution(security))
         case "api versions":
             return ok(attempt.versions)
         case _:
             who = f"{security.sasl_mechanism}, {security.principal or 'by a token'}"
             found = who if security.is_authenticated else f"none ({protocol})"
-            return _cautious(found, security.sasl_caution)
+            return _cautious(found, sasl_caution(security))
 
 
 def _cautious(found: str, caution: Caution | None) -> Finding:

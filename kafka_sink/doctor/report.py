@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kafka_sink.quoting import quoted
-from kafka_sink.table import table
+from kafka_sink.text.quoting import quoted
+from kafka_sink.text.table import table
 
 DRIVER = "driver"
 MAX_WHERE_CHARACTERS = 300

@@ -8,7 +8,7 @@ from inspect import Parameter, Signature
 from typing import Any, NamedTuple, Self, dataclass_transform
 
 from kafka_sink.errors.wording import DataState, WriteKind, state_of, words
-from kafka_sink.quoting import escaped, quoted, quoted_tail
+from kafka_sink.text.quoting import escaped, quoted, quoted_tail
 
 # Of one fact: beyond what any text of this package's own takes.
 MAX_FACT_CHARACTERS = 4_000

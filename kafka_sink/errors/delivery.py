@@ -6,8 +6,8 @@ from dataclasses import field
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError
 from kafka_sink.errors.wording import DataState
-from kafka_sink.quoting import quoted
-from kafka_sink.redaction import redacted
+from kafka_sink.text.quoting import quoted
+from kafka_sink.text.redaction import redacted
 
 
 class DeliveryError(KafkaSinkError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError, sentence
 from kafka_sink.errors.wording import DataState
-from kafka_sink.redaction import redacted
+from kafka_sink.text.redaction import redacted
 
 
 class ConfigError(KafkaSinkError):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError, Parts
 from kafka_sink.errors.wording import DataState
-from kafka_sink.topic_name import LONGEST
+from kafka_sink.text.topic_name import LONGEST
 
 _LEAVE_OUT = "Or set badRows=drop or deadLetter, which leave such rows out and write the others"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kafka_sink.errors.base import Explanation, KafkaSinkError, named_principal
 from kafka_sink.errors.wording import DataState, WriteKind
-from kafka_sink.redaction import redacted
+from kafka_sink.text.redaction import redacted
 
 _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or current_timestamp())"
 
@@ -338,7 +338,7 @@ class DriverFenced(ExactlyOnceError):
             f"{self.current}): a second driver, or another stream or write of this one, runs with the same "
             "transactionalIdPrefix or txnAppId, or this one was taken for dead and replaced.",
             DataState.NOTHING_VISIBLE,
-            "No other write has this one's name: somebody aborted it with kafka_sink.transactions, or its tasks were "
+            "No other write has this one's name: somebody aborted it with `pykafka transactions`, or its tasks were "
             "planned twice."
             if self.write_kind is WriteKind.BATCH
             else "Stop one of the two; two writers need two names.",

@@ -25,13 +25,15 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kafka_sink.admin.topics import partition_count
-from kafka_sink.config import EXACTLY_ONCE, SinkConfig
-from kafka_sink.created_topic import ensure_topic
 from kafka_sink.errors import InvalidArgument
+from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.exporting.columns import STAGED, ColumnOrName
-from kafka_sink.failures import told_to_spark
 from kafka_sink.functions import kafka_partition
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.topics import partition_count
+from kafka_sink.kept import once
+from kafka_sink.options.config import EXACTLY_ONCE, SinkConfig
+from kafka_sink.spark.created_topic import ensure_topic
 
 CO_PARTITION = f"{STAGED}co_partition"
 
@@ -75,7 +77,8 @@ def topic_partitions(spark: SparkSession, config: SinkConfig, *, from_executors:
 def _count(config: SinkConfig) -> int:
     assert config.topic is not None, "check() has seen to it"
     ensure_topic(config)
-    return partition_count(config.producer, config.topic)
+    with once(AdminClient, config.producer) as client:
+        return partition_count(client, config.topic)
 
 
 def co_partitioned(

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.redaction import redacted
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.text.redaction import redacted
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
 # A table is to be looked at; `partitions` has all.

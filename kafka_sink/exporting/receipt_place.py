@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kafka_sink import receipt_file
-from kafka_sink.config import SinkConfig
-from kafka_sink.redaction import Discreet
+from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.exactly_once.batch_write import batch_identity
 from kafka_sink.spark.receipt_source import ReceiptSource
+from kafka_sink.text.redaction import Discreet
+from kafka_sink.verification import receipt_file
 
 
 @dataclass(frozen=True, slots=True, repr=False)

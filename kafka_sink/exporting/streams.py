@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from kafka_sink.config import EXACTLY_ONCE, given_options
 from kafka_sink.errors import InvalidArgument
-from kafka_sink.failures import told_by_spark, told_to_spark
-from kafka_sink.options import SPARK_OPTIONS
+from kafka_sink.errors.failures import told_by_spark, told_to_spark
+from kafka_sink.options.config import EXACTLY_ONCE, given_options
+from kafka_sink.options.table import SPARK_OPTIONS
 from kafka_sink.spark.source import KafkaDataSource
 
 # Where the user names no prefix; the query's id comes after it, which makes it the query's own.

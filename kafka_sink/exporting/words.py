@@ -8,7 +8,7 @@ docs/options.md spell it, in any case:
     create_topics={"partitions": 12, "retention.ms": 86_400_000}      as partitions=12,retention.ms=86400000
 
 An option that is said twice is an error, whether or not the two agree. Nothing here is read but names: values are
-judged where those of any write are (config.py).
+judged where those of any write are (options/config.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from kafka_sink.config import EXACTLY_ONCE
 from kafka_sink.errors import InvalidArgument, UnknownOption
-from kafka_sink.options import OPTIONS, SPARK_OPTIONS, option_named
+from kafka_sink.options.config import EXACTLY_ONCE
+from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, option_named
 from kafka_sink.spark.validation import option_text
 
 

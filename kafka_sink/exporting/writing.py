@@ -23,11 +23,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafka_sink import receipt_file
-from kafka_sink.config import SinkConfig
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report
 from kafka_sink.errors import InvalidArgument, WriteModeUnsupported, WriteWouldFail
+from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.exporting import co_partition
 from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
@@ -35,11 +34,12 @@ from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, row
 from kafka_sink.exporting.receipt_place import Place, place_of
 from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
 from kafka_sink.exporting.words import sink_options
-from kafka_sink.failures import told_by_spark
-from kafka_sink.redaction import reason_for, redacted
+from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.active_session import active, is_connect
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
 from kafka_sink.spark.validation import configuration
+from kafka_sink.text.redaction import reason_for, redacted
+from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
 

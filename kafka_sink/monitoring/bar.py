@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from tqdm.auto import tqdm
 
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 

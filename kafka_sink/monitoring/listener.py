@@ -37,13 +37,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from kafka_sink.command_line import tell
+from kafka_sink.cli.command_line import tell
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.failures import error_of
+from kafka_sink.errors.failures import error_of
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring.lag import lag_of
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Watcher, Written
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.statistics import WriteStatistics
 from kafka_sink.spark.interceptors import Interceptor
 
 log = logging.getLogger(__name__)

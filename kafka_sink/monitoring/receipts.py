@@ -14,9 +14,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink import receipt_file
 from kafka_sink.monitoring.micro_batch import BadRows, Run, Totals, TotalsByTopic, Written
-from kafka_sink.redaction import reason_for
+from kafka_sink.text.redaction import reason_for
+from kafka_sink.verification import receipt_file
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from kafka_sink.admin.client import lease
-from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.survey import open_now, sink_named
-from kafka_sink.config import sink_config
 from kafka_sink.errors import KafkaSinkError
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kept import lease_admin_client
 from kafka_sink.monitoring.bounded import counted_as
+from kafka_sink.options.config import sink_config
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class TransactionWatch:
 
     def look(self) -> OpenTransactions:
         """Asks now. Raises ClusterError, TransactionRefused."""
-        with lease(self._producer) as client, client.within(ASK_MS):
+        with lease_admin_client(self._producer) as client, client.within(ASK_MS):
             found = run(client, open_now(self._prefix))
         now_ms, by_sink = wall_clock_ms(), dict[str, OpenOfSink]()
         for name, transaction in found.items():

@@ -2,7 +2,7 @@
 
 Whoever writes an Arrow batch finds the first bad row on the way, by an error (`RecordColumns.from_arrow`, the Router,
 the check of sizes), at no cost to a batch that has none. Only then all of its rows are judged, here by their values
-alone; what it takes to know the topics is `producer/judgement.py`.
+alone; what it takes to know the topics is `kafka/producer/judgement.py`.
 
 Scope: `plain` gives the rows types that rows can be chosen of, `judge_values` says which are bad, `stand_ins` are rows
 that say the same and can be looked at as records, for the fingerprint. A slot's fingerprint is that of the rows that
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.errors import BadRow
 from kafka_sink.records.columns import RecordColumns, are_outside, as_binary, as_string, decoded
-from kafka_sink.topic_name import is_topic_name
+from kafka_sink.text.topic_name import is_topic_name
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

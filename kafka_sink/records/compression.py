@@ -189,7 +189,7 @@ def _block_sizes(size_bytes: int, block_bytes: int) -> Iterator[int]:
     return (min(block_bytes, size_bytes - start) for start in range(0, size_bytes, block_bytes))
 
 
-# What makes a codec of each name; config.py knows which of them take a level, and its range.
+# What makes a codec of each name; options/config.py knows which of them take a level, and its range.
 CODECS: Mapping[str, Callable[..., Codec]] = MappingProxyType(
     {"none": NoCompression, "gzip": Gzip, "snappy": Snappy, "lz4": Lz4, "zstd": Zstd}
 )

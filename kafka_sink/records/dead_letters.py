@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 
 from kafka_sink.records.bad_rows import GOOD, TIMESTAMP, Reason, Reasons, time_texts, with_headers
 from kafka_sink.records.row_identity import BATCH, QUERY, ROW, SLOT, TOPIC
-from kafka_sink.topic_name import shown
+from kafka_sink.text.topic_name import shown
 
 Int64s = npt.NDArray[np.int64]
 

@@ -1,7 +1,7 @@
 """The records of one batch cut into runs, each the records of a batch of its own.
 
-Scope: bytes to bytes, nothing of batches in flight (that is producer/batch_split.py). A record tells its place and its
-time as differences to its batch, so all but the first run are others by a few bytes:
+Scope: bytes to bytes, nothing of batches in flight (that is kafka/producer/batch_split.py). A record tells its place
+and its time as differences to its batch, so all but the first run are others by a few bytes:
 
     length | attributes | timestamp delta | offset delta | key, value, headers
     └──────────────── written anew ────────────────────┘ └───── copied ─────┘

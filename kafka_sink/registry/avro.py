@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafka_sink.errors import ColumnNotInSchema, NameNotAllowed, SchemaUnreadable
-from kafka_sink.failures import told_to_spark
+from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.registry import values as V
 from kafka_sink.registry.extra import extra
 from kafka_sink.registry.framing import framed

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from kafka_sink.deadline import within
 from kafka_sink.errors import (
     InvalidOption,
     RegistryAnswerUnusable,
@@ -26,8 +25,9 @@ from kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotRegistered,
 )
-from kafka_sink.quoting import quoted
+from kafka_sink.kafka.deadline import within
 from kafka_sink.registry.extra import extra
+from kafka_sink.text.quoting import quoted
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.clock import wall_clock_ms
-from kafka_sink.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.errors import NotPlanned, WriteKind
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.interceptor_chain import InterceptorChain
@@ -48,7 +48,7 @@ class AtLeastOnce:
         if config.delivery_guarantee == EXACTLY_ONCE:
             raise NotPlanned(option="deliveryGuarantee=exactly-once")
         if config.create_topics:
-            from kafka_sink.created_topic import ensure_topic
+            from kafka_sink.spark.created_topic import ensure_topic
 
             ensure_topic(config)
         identity = self._identity(config, task)

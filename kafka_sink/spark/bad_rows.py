@@ -13,15 +13,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pyspark import TaskContext
 
-from kafka_sink.admin.client import AdminClient, lease
-from kafka_sink.config import FAIL, ProducerConfig, SinkConfig
 from kafka_sink.errors import ReceiptMismatch
-from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
-from kafka_sink.producer.judgement import SETTINGS, TopicRules, topic_rules
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
+from kafka_sink.kafka.producer.judgement import SETTINGS, TopicRules, topic_rules
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.write import Write
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import FAIL, SinkConfig
 from kafka_sink.records.dead_letters import Origin
 from kafka_sink.spark.commit_message import TaskReceipt
-from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ def ask_cluster(config: ProducerConfig) -> Ask:
     """For who has no client: leases one when there is something to ask."""
 
     def ask(topics: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        with lease(config) as client:
+        with lease_admin_client(config) as client:
             return client.topic_settings(topics, SETTINGS)
 
     return ask

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
-from kafka_sink.producer.bad_row_tally import BadRowReceipt
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.statistics import WriteStatistics
+from kafka_sink.kafka.producer.bad_row_tally import BadRowReceipt
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.spark.proof import TaskProof
 
 

@@ -24,7 +24,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka_sink.stream_name import local_folder
+from kafka_sink.commit.stream_name import local_folder
 
 PROC = Path("/proc")
 # "epoch update thread for <query>", of which Linux keeps 15 bytes.

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from kafka_sink.config import ProducerConfig
 from kafka_sink.doctor.engine import examine_hosts
 from kafka_sink.doctor.report import Report, from_json, to_json
+from kafka_sink.kafka.config import ProducerConfig
 
 # Enough to meet the executors of a small cluster, and few enough for brokers to bear.
 TASKS = 16

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.config import EXACTLY_ONCE, GivenOptions
+from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
 from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch, ExactlyOnceStream

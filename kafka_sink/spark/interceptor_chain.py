@@ -20,8 +20,8 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_sink.errors import InterceptorFailed, SchemaError
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.statistics import WriteStatistics
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.interceptors import Interceptor
 

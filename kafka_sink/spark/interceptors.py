@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.producer.receipts import PartitionReceipt
-    from kafka_sink.producer.statistics import WriteStatistics
+    from kafka_sink.kafka.producer.receipts import PartitionReceipt
+    from kafka_sink.kafka.producer.statistics import WriteStatistics
 
 
 class Interceptor:

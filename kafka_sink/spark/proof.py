@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_sink.clock import wall_clock_ms
-from kafka_sink.config import SinkConfig
 from kafka_sink.errors import WriteKind
-from kafka_sink.producer.runs import PackedRuns
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.options.config import SinkConfig
 from kafka_sink.records.row_identity import RowIdentity
-from kafka_sink.redaction import Discreet
+from kafka_sink.text.redaction import Discreet
 
 # A batch write without a version is one micro-batch of a query of its own.
 ONLY_MICRO_BATCH = 0

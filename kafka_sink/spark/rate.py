@@ -12,11 +12,11 @@ import logging
 from collections.abc import Sequence
 from itertools import accumulate
 
-from kafka_sink.clock import monotonic_ms, wall_clock_ms
-from kafka_sink.config import SinkConfig
-from kafka_sink.producer.rate_limit import OpenTransaction, Rate, RateLimit
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.kafka.producer.rate_limit import OpenTransaction, Rate, RateLimit
+from kafka_sink.kafka.write import Write
+from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.commit_message import Pace, TaskReceipt
-from kafka_sink.write import Write
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kafka_sink import receipt_file
+from kafka_sink.verification import receipt_file
 
 
 class ReceiptSource(DataSource):

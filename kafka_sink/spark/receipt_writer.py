@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink import receipt_file
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
-from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.redaction import reason_for
+from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import TaskProof
+from kafka_sink.text.redaction import reason_for
+from kafka_sink.verification import receipt_file
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kafka_sink.client import lease
-from kafka_sink.config import SinkConfig
-from kafka_sink.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.runs import PackedRuns
-from kafka_sink.producer.statistics import WriteStatistics
-from kafka_sink.producer.transaction_manager import Transaction
+from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import SinkConfig
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark.bad_rows import finish
@@ -56,7 +56,7 @@ def produce_rows(
     Raises SchemaError, InterceptorFailed, BadRow, ClusterError or DeliveryError.
     """
     transactional_id = None if transaction is None else transaction.transactional_id
-    with lease(config.producer, cluster_id) as producer:
+    with lease_producer(config.producer, cluster_id) as producer:
         write = producer.begin(
             topic=config.topic,
             partitioner=config.partitioner,

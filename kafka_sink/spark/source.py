@@ -30,14 +30,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
-from kafka_sink.config import GivenOptions, check_given, check_stream, given_options, warn_of_given
 from kafka_sink.errors import ColumnTypeMismatch, ContinuousTriggerUnsupported, ReadUnsupported, WriteModeUnsupported
-from kafka_sink.failures import told_to_spark
-from kafka_sink.options import Secret
+from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.options.cautions import warn_of_given
+from kafka_sink.options.config import GivenOptions, check_given, check_stream, given_options
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.continuous import is_continuous
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
+from kafka_sink.text.redaction import Secret
 
 # The option that makes a read ask which interpreters Spark runs (interpreters.py). It is for `pykafka check` alone.
 INTERPRETERS = "pykafka.interpreters"

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafka_sink.config import GivenOptions
+from kafka_sink.commit.stream_name import DERIVED, LocalCheckpoint, StreamName, local_folder, query_name, spelled_name
 from kafka_sink.errors import CheckpointUnusable, MissingOption
-from kafka_sink.stream_name import DERIVED, LocalCheckpoint, StreamName, local_folder, query_name, spelled_name
+from kafka_sink.options.config import GivenOptions
 
 
 def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:

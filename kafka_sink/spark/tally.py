@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.interceptors import Interceptor
 
 ReceiptsByPartition = Mapping[TopicPartition, PartitionReceipt]

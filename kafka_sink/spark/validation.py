@@ -12,10 +12,18 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from kafka_sink.config import EXACTLY_ONCE, SinkConfig, check_given, check_stream, complete, given_options, over_conf
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Verdict, ok
 from kafka_sink.errors import NotPlanned
+from kafka_sink.options.config import (
+    EXACTLY_ONCE,
+    SinkConfig,
+    check_given,
+    check_stream,
+    complete,
+    given_options,
+    over_conf,
+)
 from kafka_sink.spark.executors import examine_from_executors
 from kafka_sink.spark.guarantee import is_exactly_once
 from kafka_sink.spark.source import check_spark_schema, pickled

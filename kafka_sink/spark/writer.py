@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kafka_sink.config import GivenOptions
 from kafka_sink.errors import BadRow, TableUnsupported
-from kafka_sink.exhaustion import exhaustion_named
-from kafka_sink.failures import told_to_spark
+from kafka_sink.errors.exhaustion import exhaustion_named
+from kafka_sink.errors.failures import told_to_spark
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark import guarantee
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.garbage import spare_modules

@@ -6,5 +6,5 @@ the other.
     checking.py   one partition's runs against its records: what is missing, what is altered, what cannot be told
     cluster.py    the consumer: which records there are, and why others are not
 
-`kafka_sink/verify.py` is the command.
+`kafka_sink/cli/verify.py` is the command.
 """

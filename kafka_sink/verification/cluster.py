@@ -27,8 +27,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from kafka_sink.config import ProducerConfig, SecurityConfig
 from kafka_sink.errors import BrokersUnreachable, RecordsUnreadable
+from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
 from kafka_sink.verification.checking import Log, Record
 
 POLL_S = 0.5

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink import receipt_file
-from kafka_sink.config import EXACTLY_ONCE
+from kafka_sink.options.config import EXACTLY_ONCE
+from kafka_sink.verification import receipt_file
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

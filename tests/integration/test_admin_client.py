@@ -17,14 +17,18 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_sink.admin.client import AdminClient as SinkClient
-from kafka_sink.admin.client import lease
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import CommitTopicMissing, CoordinatorUnavailable
-from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.admin.client import AdminClient as SinkClient
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.requests import (
+    InitProducerIdRequest,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kafka_sink.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     CoordinatorKind,
@@ -39,6 +43,8 @@ from kafka_sink.protocol.transactions import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import sink_config
 from one_broker import ask_broker
 from waiting import wait_until
 
@@ -464,12 +470,12 @@ def test_a_topic_that_cannot_be_made_says_how() -> None:
 
 def test_a_lease_keeps_the_connections(cluster: LocalKafka) -> None:
     settings = config(cluster, client_id="leased")
-    with lease(settings) as first:
+    with lease_admin_client(settings) as first:
         assert first.transaction_version() >= 1
-    with lease(settings) as second:
+    with lease_admin_client(settings) as second:
         assert second is first
-    with pytest.raises(CommitTopicMissing), lease(settings) as third:
+    with pytest.raises(CommitTopicMissing), lease_admin_client(settings) as third:
         assert third is first
         raise CommitTopicMissing(topic="t", reason="r", command="c")
-    with lease(settings) as fourth:
+    with lease_admin_client(settings) as fourth:
         assert fourth is not first

@@ -16,13 +16,15 @@ from confluent_kafka.admin import AdminClient
 
 from comparison import Record
 from kafka_sink.broker import LocalKafka
-from kafka_sink.client import Producer, lease
-from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, RecordTooLarge, TopicRecreated
-from kafka_sink.producer import sender
-from kafka_sink.producer.batch_split import split
-from kafka_sink.producer.producer_batch import ProducerBatch
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer import sender
+from kafka_sink.kafka.producer.batch_split import split
+from kafka_sink.kafka.producer.producer_batch import ProducerBatch
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import sink_config
 from live_producers import watch_cores
 from read_back import read_topic
 from waiting import wait_until
@@ -71,7 +73,7 @@ def assert_each_number_once_in_order(got: dict[int, list[Record]], count: int) -
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_receipts_are_the_offsets_in_the_log(kafka: LocalKafka, topic: Callable[..., str], compression: str) -> None:
     name = topic(3)
-    with lease(config(kafka, compression_type=compression, batch_size=16_384)) as producer:
+    with lease_producer(config(kafka, compression_type=compression, batch_size=16_384)) as producer:
         for start in (0, 5_000):
             write = producer.begin(topic=name)
             write.append(numbered(start, 5_000, size=100))
@@ -96,7 +98,7 @@ def test_every_acks_delivers_every_row_to_a_healthy_broker(
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.acks": acks, "kafka.batch.size": "16384"}
     settings = sink_config(options).producer
     assert settings.enable_idempotence == (acks == "all")
-    with lease(settings) as producer:
+    with lease_producer(settings) as producer:
         write = producer.begin(topic=name)
         write.append(numbered(0, count, size=100))
         receipts = write.finish()
@@ -132,7 +134,7 @@ def test_java_reads_what_was_written(kafka: LocalKafka, topic: Callable[..., str
     batch = pa.record_batch(
         {"key": pa.array([b"a", None, b"c"]), "value": pa.array([b"x", b"", None]), "headers": headers}
     )
-    with lease(config(kafka)) as producer:
+    with lease_producer(config(kafka)) as producer:
         write = producer.begin(topic=name)
         write.append(batch)
         # A batch over 64 KB and one over 1 MB before compression.
@@ -160,16 +162,16 @@ def test_a_producer_is_kept_for_the_next_write_and_not_after_an_error(
     kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
     name, settings = topic(1), config(kafka, client_id="kept")
-    with lease(settings) as first:
+    with lease_producer(settings) as first:
         first.begin(topic=name).append(numbered(0, 1))
-    with lease(settings) as second:
+    with lease_producer(settings) as second:
         assert second is first
-        with lease(settings) as beside:
+        with lease_producer(settings) as beside:
             assert beside is not first  # a producer serves one write at a time
-    with pytest.raises(RecordTooLarge), lease(settings) as failing:
+    with pytest.raises(RecordTooLarge), lease_producer(settings) as failing:
         failing.begin(topic=name).append(rows([bytes(settings.max_request_size)]))
     assert not failing.usable
-    with lease(settings) as after:
+    with lease_producer(settings) as after:
         assert after is not failing
 
 
@@ -190,7 +192,8 @@ def test_batches_over_a_topics_limit_are_split_until_they_fit_and_then_made_to_f
     split_counts: list[int] = []
     monkeypatch.setattr(sender, "split", lambda batch, **options: _counted(split_counts, split(batch, **options)))
     noise = [b"%08d" % n + random.Random(n).randbytes(50).hex().encode() for n in range(2 * count)]
-    with lease(config(kafka, client_id="split", compression_type=compression, batch_size=1024 * 1024)) as producer:
+    settings = config(kafka, client_id="split", compression_type=compression, batch_size=1024 * 1024)
+    with lease_producer(settings) as producer:
         write = producer.begin(topic=name)
         write.append(rows(noise[:count]))
         (receipt,) = write.finish()
@@ -259,7 +262,7 @@ def own_kafka() -> Iterator[LocalKafka]:
 def test_a_broker_that_restarts_in_mid_write_costs_time_and_no_row(own_kafka: LocalKafka) -> None:
     own_kafka.create_topic("t", 3)
     count = 60_000
-    with lease(config(own_kafka, batch_size=16_384, linger_ms=0)) as producer:
+    with lease_producer(config(own_kafka, batch_size=16_384, linger_ms=0)) as producer:
         write = producer.begin(topic="t")
         write.append(numbered(0, count // 2, size=100))
         own_kafka.kill(1)
@@ -323,11 +326,11 @@ def test_a_leader_killed_in_mid_write_hands_over_without_loss_doubling_or_disord
             cluster.create_topic(name, partitions, replication_factor=3, config={"min.insync.replicas": "2"})
         count, appended = 200_000, 0
         settings = config(cluster, batch_size=16_384, linger_ms=0, max_block_ms=30_000)
-        with lease(settings) as kept:
+        with lease_producer(settings) as kept:
             write = kept.begin(topic="idle")
             write.append(numbered(0, 100))
             write.finish()
-        with lease(settings) as producer:
+        with lease_producer(settings) as producer:
             write = producer.begin(topic="t")
             killed = leader_of(cluster, "idle")
             for start in range(0, count, 10_000):
@@ -341,7 +344,7 @@ def test_a_leader_killed_in_mid_write_hands_over_without_loss_doubling_or_disord
         assert_each_number_once_in_order(read(cluster, "t"), count)
         # A producer that was idle when a leader died has no request under way that would tell it.
         assert leader_of(cluster, "idle") != killed
-        with lease(settings) as again:
+        with lease_producer(settings) as again:
             assert again is kept
             write = again.begin(topic="idle")
             write.append(numbered(100, 100))
@@ -360,14 +363,14 @@ def delete_topic(kafka: LocalKafka, topic: str) -> None:
 def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
     with LocalKafka(nodes=1, kafka_version=version) as cluster:
         cluster.create_topic("t", 2)
-        with lease(config(cluster)) as producer:
+        with lease_producer(config(cluster)) as producer:
             write = producer.begin(topic="t")
             write.append(numbered(0, 10_000))
             write.finish()
         assert_each_number_once_in_order(read(cluster, "t"), 10_000)
 
         # It takes batches for whatever topic has the name by now, so only asking it shows that rows went with the old.
-        with pytest.raises(TopicRecreated), lease(config(cluster)) as producer:
+        with pytest.raises(TopicRecreated), lease_producer(config(cluster)) as producer:
             write = producer.begin(topic="t")
             write.append(numbered(0, 10))
             producer.flush(write.receipts)

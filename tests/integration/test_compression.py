@@ -17,8 +17,8 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.client import lease
-from kafka_sink.config import sink_config
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import sink_config
 from read_back import read_topic
 
 DEADLINE_S = 60
@@ -64,7 +64,7 @@ def written(kafka: LocalKafka) -> str:
         "kafka.linger.ms": "60000",
     }
     for partition, codec in enumerate(CODECS):
-        with lease(sink_config({**options, "kafka.compression.type": codec}).producer) as producer:
+        with lease_producer(sink_config({**options, "kafka.compression.type": codec}).producer) as producer:
             for values in BATCHES:
                 write = producer.begin(topic=topic)
                 column = pa.array([partition] * len(values), pa.int32())

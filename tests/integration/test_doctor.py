@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 import kafka_sink
 from certificates import Authority
-from kafka_sink import check
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import sink_config
+from kafka_sink.cli import check
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.report import Report, Status, Verdict
 from kafka_sink.errors import BrokersUnreachable, InvalidOption, MissingColumn, UnknownOption
+from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises
 from scripted_peers import hangs_up, peer, says_nothing, silent_host, speaks_http
 from secure_kafka import OTHER_CA, PASSWORDS, Acl, SecureKafka

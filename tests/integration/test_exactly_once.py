@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from committed_rows import open_transactions, read
 from exactly_once_runs import ALL_ONCE, KILLED, MICRO_BATCHES, finish_run, incoming, run
-from kafka_sink import transactions
 from kafka_sink.broker import LocalKafka
+from kafka_sink.cli import transactions
 from spark_writes import ARROW_BATCH_ROWS, finish, held, pykafka, wait_for_rows
 
 CHAOS = pytest.mark.chaos

@@ -11,9 +11,10 @@ from confluent_kafka import Producer as LibrdkafkaProducer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.client import lease
-from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import PartitionOutOfRange
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import sink_config
 from read_back import read_topic
 
 DEADLINE_S = 60
@@ -49,7 +50,7 @@ def test_librdkafka_sends_every_key_to_the_same_partition(
     assert librdkafka.flush(DEADLINE_S) == 0
 
     ours = topic(PARTITION_COUNT)
-    with lease(config(kafka)) as producer:
+    with lease_producer(config(kafka)) as producer:
         write = producer.begin(topic=ours, partitioner=partitioner)
         write.append(pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values)}))
         write.finish()
@@ -66,7 +67,7 @@ def test_a_partition_that_came_into_being_during_the_write(kafka: LocalKafka, to
         {"key": pa.array([b"%d" % n for n in range(100)]), "value": pa.array([b"k%d" % n for n in range(100)])}
     )
     explicit = pa.record_batch({"value": pa.array([b"explicit"]), "partition": pa.array([3], pa.int32())})
-    with lease(config(kafka)) as producer:
+    with lease_producer(config(kafka)) as producer:
         write = producer.begin(topic=name)
         write.append(keyed)
         with pytest.raises(PartitionOutOfRange) as refused:

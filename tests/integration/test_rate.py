@@ -17,7 +17,7 @@ import pytest
 
 import rate_app
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import given_options
+from kafka_sink.options.config import given_options
 from kafka_sink.spark.at_least_once import AtLeastOnce
 from kafka_sink.spark.writer import write_task
 from read_back import read_topic

@@ -1,4 +1,4 @@
-"""Receipts of real writes, and what `kafka_sink.verify` says of them while the topic is made to differ from them."""
+"""Receipts of real writes, and what `pykafka verify` says of them while the topic is made to differ from them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 
-import kafka_sink.verify
+import kafka_sink.cli.verify
 from committed_rows import read
 from exactly_once_runs import ALL_ONCE, FILES, KILLED, MICRO_BATCHES, ROWS_A_FILE, finish_run, incoming, run
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
 from spark_writes import finish, pykafka, save
@@ -47,7 +47,7 @@ def verify(receipts: Path, kafka: LocalKafka, *arguments: str) -> Verified:
     """The command, without a process of its own, which takes a second to start."""
     said, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(said), redirect_stderr(errors):
-        status = kafka_sink.verify.main(command_line(receipts, kafka, *arguments))
+        status = kafka_sink.cli.verify.main(command_line(receipts, kafka, *arguments))
     return Verified(status, said.getvalue(), errors.getvalue())
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from kafka_sink.admin.client import lease as lease_client
 from kafka_sink.broker import LocalKafka
-from kafka_sink.client import Producer, lease
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.errors import ClusterChanged
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kept import lease_admin_client, lease_producer
+from kafka_sink.options.config import sink_config
 from read_back import read_topic
 from replaced_cluster import restore, take_snapshot, wipe
 
@@ -59,12 +60,12 @@ def read(kafka: LocalKafka, topic: str) -> list[str]:
 def test_a_kept_producer_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
     """The new cluster gives the other application the id that the kept producer has of the old one."""
     own_kafka.create_topic("a", 1)
-    with lease(config(own_kafka)) as producer:
+    with lease_producer(config(own_kafka)) as producer:
         write(producer, "a", "ours")
     wipe(own_kafka)
     own_kafka.create_topic("t", 1)
     write_as_another_application(own_kafka, "t")
-    with lease(config(own_kafka)) as producer:
+    with lease_producer(config(own_kafka)) as producer:
         write(producer, "t", "ours")
     assert read(own_kafka, "t") == values("other") + values("ours")
 
@@ -72,7 +73,8 @@ def test_a_kept_producer_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> 
 def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> None:
     """Rows that name a topic which the new cluster does not have yet: nothing else would be wrong with them."""
     own_kafka.create_topic("a", 1)
-    with pytest.raises(ClusterChanged, match="belongs to cluster") as failure, lease(config(own_kafka)) as producer:
+    belongs = pytest.raises(ClusterChanged, match="belongs to cluster")
+    with belongs as failure, lease_producer(config(own_kafka)) as producer:
         rows = producer.begin(topic=None)
         rows.append(pa.record_batch({"value": pa.array(values("ours")), "topic": pa.array(["a"] * ROWS)}))
         producer.flush(rows.receipts)
@@ -86,14 +88,14 @@ def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> N
 
 
 def test_a_kept_admin_client_does_not_outlive_its_cluster(own_kafka: LocalKafka) -> None:
-    with lease_client(config(own_kafka)) as client:
+    with lease_admin_client(config(own_kafka)) as client:
         ensure_commit_topic(client, "commits")
         first = client.cluster_id
     wipe(own_kafka)
-    with lease_client(config(own_kafka)) as client:
+    with lease_admin_client(config(own_kafka)) as client:
         ensure_commit_topic(client, "commits")
         assert client.cluster_id not in (None, first)
-    with pytest.raises(ClusterChanged), lease_client(config(own_kafka), first) as client:
+    with pytest.raises(ClusterChanged), lease_admin_client(config(own_kafka), first) as client:
         client.transaction_version()
 
 
@@ -102,10 +104,10 @@ def test_a_kept_producer_does_not_outlive_a_restore(own_kafka: LocalKafka) -> No
     own_kafka.create_topic("a", 1)
     own_kafka.create_topic("t", 1)
     snapshot = take_snapshot(own_kafka)
-    with lease(config(own_kafka)) as producer:
+    with lease_producer(config(own_kafka)) as producer:
         write(producer, "a", "ours")
     restore(own_kafka, snapshot)
     write_as_another_application(own_kafka, "t")
-    with lease(config(own_kafka)) as producer:
+    with lease_producer(config(own_kafka)) as producer:
         write(producer, "t", "ours")
     assert read(own_kafka, "t") == values("other") + values("ours")

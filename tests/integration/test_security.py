@@ -19,8 +19,6 @@ import kafka_sink
 from careless_broker import careless_java
 from certificates import Authority, Identity
 from code_blocks import run_python
-from kafka_sink.client import Producer, lease
-from kafka_sink.config import complete, given_options, sink_config
 from kafka_sink.errors import (
     AuthenticationFailed,
     BrokersUnreachable,
@@ -30,8 +28,11 @@ from kafka_sink.errors import (
     TokenUnavailable,
     TopicAuthorizationFailed,
 )
-from kafka_sink.options import Secret
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import complete, given_options, sink_config
+from kafka_sink.text.redaction import Secret
 from kafka_sink.verification.cluster import Cluster
 from read_back import read_topic
 from secure_kafka import (
@@ -68,7 +69,8 @@ def rows(count: int) -> pa.RecordBatch:
 
 def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[PartitionReceipt, ...]:
     # Not a kept producer: its connections would be those of another test.
-    with lease(sink_config({**options, "kafka.client.id": f"{topic}-{next(topic_numbers)}"}).producer) as producer:
+    config = sink_config({**options, "kafka.client.id": f"{topic}-{next(topic_numbers)}"}).producer
+    with lease_producer(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(count))
         receipts = write.finish()
@@ -345,7 +347,8 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
     acl = Acl(ResourceType.TOPIC, topic, AclOperation.WRITE)
     secure.allow(acl)
     config = sink_config(secure.sasl("SCRAM-SHA-512", "bob")).producer
-    with pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob"), lease(config) as producer:
+    denied = pytest.raises(TopicAuthorizationFailed, match=f"TOPIC {topic} WRITE.*User:bob")
+    with denied, lease_producer(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
         producer.flush(write.receipts)
@@ -385,7 +388,7 @@ def test_a_token_of_a_callable(secure: SecureKafka, topic: str) -> None:
     del options["kafka.sasl.oauthbearer.token.endpoint.url"], options["kafka.sasl.jaas.config"]
     token = token_for("alice", 60)
     given = {**given_options(options), "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60.0)))}
-    with lease(complete(given).producer) as producer:
+    with lease_producer(complete(given).producer) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(10))
         (receipt,) = write.finish()
@@ -421,7 +424,8 @@ def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic
 def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafka, topic: str, endpoint: Idp) -> None:
     endpoint.gives("alice", 4)
     config = sink_config(secure.tokens(endpoint.url, sasl_oauthbearer_scope=topic)).producer
-    with pytest.raises(TokenUnavailable, match=r"401 \(invalid_client\)") as failure, lease(config) as producer:
+    no_token = pytest.raises(TokenUnavailable, match=r"401 \(invalid_client\)")
+    with no_token as failure, lease_producer(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
         producer.flush(write.receipts)

@@ -534,8 +534,8 @@ def test_a_worker_writes_with_a_new_producer_after_an_error_that_ended_the_old_o
     def write_fail_write(_: int) -> list[str]:
         import pyarrow as pa
 
-        from kafka_sink.config import given_options
         from kafka_sink.errors import KafkaSinkError
+        from kafka_sink.options.config import given_options
         from kafka_sink.spark.writer import KafkaBatchWriter
 
         writer = KafkaBatchWriter(given_options({"kafka.bootstrap.servers": servers, "topic": name}))

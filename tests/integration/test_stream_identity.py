@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 import exactly_once_app
 from committed_rows import read
 from exactly_once_runs import DEADLINE_S, ROWS_A_FILE, add_file
-from kafka_sink import error_of, transactions
+from kafka_sink import error_of
 from kafka_sink.broker import LocalKafka
+from kafka_sink.cli import transactions
+from kafka_sink.commit.stream_name import FILE_NAME, query_name, spelled_name
 from kafka_sink.errors import StateExpired, WrittenOtherwise
-from kafka_sink.stream_name import FILE_NAME, query_name, spelled_name
 
 FILES = 3
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 
 from committed_rows import read
 from exactly_once_writes import QUERY_ID, write_batch, write_micro_batch
-from kafka_sink import transactions
-from kafka_sink.admin.client import AdminClient as SinkClient
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.config import given_options, sink_config
+from kafka_sink.cli import transactions
+from kafka_sink.kafka.admin.client import AdminClient as SinkClient
+from kafka_sink.options.config import given_options, sink_config
 from waiting import wait_until
 
 DEADLINE_S = 60

@@ -30,11 +30,8 @@ from confluent_kafka.admin import (
 )
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_sink import transactions
-from kafka_sink.admin.client import AdminClient as SinkClient
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
-from kafka_sink.client import lease
-from kafka_sink.clock import wall_clock_ms
+from kafka_sink.cli import transactions
 from kafka_sink.commit import hanging, two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.effects import Effect, Steps, ToCoordinator
@@ -42,11 +39,19 @@ from kafka_sink.commit.exchanges import write_offset
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
-from kafka_sink.config import SinkConfig, given_options, sink_config
 from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption
-from kafka_sink.producer.transaction_manager import Transaction
-from kafka_sink.protocol.requests import InitProducerIdRequest, ProducePartition, ProduceRequest, ProduceResponse
-from kafka_sink.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
+from kafka_sink.kafka.admin.client import AdminClient as SinkClient
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.requests import (
+    InitProducerIdRequest,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kafka_sink.kafka.protocol.transactions import CoordinatorKind, EndTxnRequest, TxnOffsetCommitRequest
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import SinkConfig, given_options, sink_config
 from kafka_sink.spark.exactly_once.plan import plan_stream
 from one_broker import ask_broker
 from waiting import wait_until
@@ -97,7 +102,7 @@ class Query:
                 self.sink.transaction_version,
             )  # fmt: skip
             rows = pa.record_batch({"value": [f"{micro_batch_id}/{slot}"], "partition": pa.array([slot], pa.int32())})
-            with lease(self.config.producer) as producer:
+            with lease_producer(self.config.producer) as producer:
                 write = producer.begin(topic=self.name, transaction=transaction)
                 write.append(rows)
                 (receipt,) = write.finish()

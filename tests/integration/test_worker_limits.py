@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.exhaustion import PATIENCE_MS
+from kafka_sink.errors.exhaustion import PATIENCE_MS
 
 SCRIPT = Path(__file__).resolve().parents[1] / "support" / "limited_write.py"
 DEADLINE_S = 120

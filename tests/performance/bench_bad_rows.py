@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
-from kafka_sink.admin.client import lease
 from kafka_sink.broker import LocalKafka
-from kafka_sink.client import Producer
-from kafka_sink.config import SinkConfig, sink_config
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy
 
 ROWS = 1_000_000
@@ -100,7 +100,7 @@ def write(kafka: LocalKafka, case: Case, topic: str, letters: str, batches: Sequ
     config = sink_config(
         {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic, "badRows": case.bad_rows, **to_letters}
     )
-    with lease(config.producer) as client:
+    with lease_admin_client(config.producer) as client:
         client.transaction_version()  # connected, as a worker's client is after its first task
     producer = Producer(config.producer)
     try:

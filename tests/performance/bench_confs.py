@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench_spark import Driver, once
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from spark_driver import Cost
 from spark_peers import DISCARD, PYKAFKA, SAME, TCP, Peer, SameSettings, Servers
 from spark_process import Topics

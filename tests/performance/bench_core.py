@@ -32,14 +32,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.producer.accumulator import RecordAccumulator
-from kafka_sink.producer.metadata import MetadataSnapshot, TopicSnapshot
-from kafka_sink.producer.producer_batch import BatchState, ProducerBatch
-from kafka_sink.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.router import Router
-from kafka_sink.producer.sequences import Sequences
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer.accumulator import RecordAccumulator
+from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
+from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.producer.router import Router
+from kafka_sink.kafka.producer.sequences import Sequences
+from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import KERNEL

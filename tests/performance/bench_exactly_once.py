@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import EXACTLY_ONCE
+from kafka_sink.options.config import EXACTLY_ONCE
 from spark_driver import make_rows
 from spark_environment import spark_environment
 from spark_report import markdown

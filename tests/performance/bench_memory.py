@@ -31,7 +31,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_sink.broker import LocalKafka
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from process_tree import memory_of, python_workers
 from python_peers import DiscardingDataSource
 from spark_environment import spark_environment

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from bench_memory import MB, OVER_BUFFER_MEMORY_BYTES
 from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from process_tree import cpu_s, memory_of, python_workers, reset_peak
 from spark_driver import TASKS, session
 from spark_jars import resolve_spark_jars

@@ -34,7 +34,7 @@ from bench_core import processor
 from certificates import Authority
 from kafka_sink.broker import LocalKafka, resolve
 from kafka_sink.broker.java import find_java
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.records.kernel import KERNEL
 from process_tree import cpu_s
 from spark_driver import Cost

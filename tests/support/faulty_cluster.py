@@ -15,7 +15,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.protocol.requests import (
     InitProducerIdRequest,
     InitProducerIdResponse,
     MetadataRequest,

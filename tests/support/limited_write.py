@@ -21,8 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafka_sink import kept
-from kafka_sink.client import Producer
-from kafka_sink.config import complete, given_options
+from kafka_sink.kafka.client import Producer
+from kafka_sink.options.config import complete, given_options
 from kafka_sink.spark.writer import KafkaBatchWriter
 
 

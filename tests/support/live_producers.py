@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_sink import client
-from kafka_sink.client import Producer
-from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.producer.core import ProducerCore, wire
+from kafka_sink.kafka import client
+from kafka_sink.kafka.client import Producer
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer.core import ProducerCore, wire
+from kafka_sink.options.config import sink_config
 from scripted_kafka import LiveNetwork
 
 Make = Callable[..., Producer]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_sink.config import ProducerConfig
 from kafka_sink.doctor.dialogue import dial
-from kafka_sink.protocol.requests import Request, Response
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.requests import Request, Response
 
 
 def ask_broker(config: ProducerConfig, request: Request, number: int = 0) -> Response:

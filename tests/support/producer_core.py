@@ -13,14 +13,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.metrics import Metrics
-from kafka_sink.producer.core import codec_of, wire
-from kafka_sink.producer.network import Network
-from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.protocol.client_response import ClientResponse
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer.core import codec_of, wire
+from kafka_sink.kafka.producer.network import Network
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.producer.routed_rows import RoutedRows
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.requests import (
     Broker,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -32,7 +32,8 @@ from kafka_sink.protocol.requests import (
     Response,
     TopicMetadata,
 )
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 

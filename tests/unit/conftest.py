@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.client import Producer
+from kafka_sink.kafka.client import Producer
 from live_producers import Make, config
 from scripted_kafka import LiveNetwork, ScriptedKafka, connect_producers
 

@@ -8,7 +8,7 @@ import pytest
 
 import bench_core
 from bench_core import Case, CorePath
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 
 CONFIG = sink_config({"kafka.bootstrap.servers": "localhost:9092"}).producer
 

@@ -21,7 +21,7 @@ import process_tree
 from bar_chart import Bar, Panel, svg
 from bench_memory import Bound
 from bench_spark import chart, turned
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from process_tree import ProcessStat, parse_stat, parse_status, tree_of
 from python_peers import DiscardingDataSource, RowCount
 from spark_driver import Cost

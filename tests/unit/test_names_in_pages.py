@@ -9,8 +9,8 @@ import pytest
 from code_blocks import ROOT, blocks, pages
 from kafka_sink import errors
 from kafka_sink.__main__ import COMMANDS
-from kafka_sink.explain import ERRORS
-from kafka_sink.options import NOT_YET_PREFIXES, OPTIONS, REFUSED, REFUSED_PREFIXES
+from kafka_sink.cli.explain import ERRORS
+from kafka_sink.options.table import NOT_YET_PREFIXES, OPTIONS, REFUSED, REFUSED_PREFIXES
 
 OPTION_NAMES = {option.name for option in OPTIONS} | set(REFUSED)
 PREFIXES = (*REFUSED_PREFIXES, *NOT_YET_PREFIXES)

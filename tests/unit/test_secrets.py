@@ -21,27 +21,29 @@ import pytest
 from pyspark.sql import types as spark_types
 
 from certificates import Authority
-from kafka_sink import connections, errors
-from kafka_sink.client import lease
-from kafka_sink.clock import monotonic_ms
-from kafka_sink.command_line import assignment
-from kafka_sink.config import SecurityConfig, given_options, sink_config
+from kafka_sink import errors
+from kafka_sink.cli.command_line import assignment
+from kafka_sink.cli.transactions import tell_receipt
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.first_aid import command, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind
-from kafka_sink.jaas import MODULES
+from kafka_sink.kafka import connections
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.jaas import MODULES
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.protocol.requests import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafka_sink.kafka.security import authenticator, tls_contexts
+from kafka_sink.kept import lease_producer
 from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.monitoring.receipts import ReceiptTotals
-from kafka_sink.net.network_client import NetworkClient
-from kafka_sink.options import OPTIONS, REFUSED, Secret
-from kafka_sink.protocol.requests import SaslAuthenticateRequest, SaslHandshakeRequest
-from kafka_sink.redaction import reason_for, redacted
-from kafka_sink.security import authenticator, tls_contexts
+from kafka_sink.options.config import given_options, sink_config
+from kafka_sink.options.table import OPTIONS, REFUSED
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
-from kafka_sink.transactions import tell_receipt
+from kafka_sink.text.redaction import Secret, reason_for, redacted
 from scripted_kafka import scripted
 from scripted_peers import Behaviour, peer
 
@@ -169,7 +171,7 @@ def test_no_peer_makes_the_sink_show_a_secret(which: str, monkeypatch: pytest.Mo
     with peer(behaviour) as port, pytest.raises(kind) as failure:
         servers = {**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}"}
         config = sink_config({**servers, **options, "kafka.client.id": f"{which}{random.random()}"}).producer
-        with lease(config) as producer:
+        with lease_producer(config) as producer:
             producer.await_topics(frozenset({"t"}), (), monotonic_ms())
     assert CANARY not in seen_in(failure.value)
     assert CANARY not in repr(producer.metrics.snapshot(0)) + networks[0].last_error
@@ -195,7 +197,7 @@ def test_certificates_that_cannot_be_used_are_not_shown(changed: dict[str, str])
         "kafka.ssl.key.password": CANARY,
         **changed,
     }
-    with pytest.raises(KafkaSinkError) as failure, lease(sink_config(options).producer):
+    with pytest.raises(KafkaSinkError) as failure, lease_producer(sink_config(options).producer):
         pass
     assert CANARY not in seen_in(failure.value)
     assert isinstance(failure.value, errors.ConfigError)
@@ -289,7 +291,7 @@ def failures_of(options: dict[str, str], folder: Path) -> Iterator[BaseException
         yield repr(TaskProof(config.receipts_path or "", Identity("q", 0, WriteKind.STREAM), "g", 0, 0, None))
         yield repr(examine(config))
         try:
-            with lease(config.producer) as producer:
+            with lease_producer(config.producer) as producer:
                 producer.await_topics(frozenset({"t"}), (), monotonic_ms())
         except KafkaSinkError as error:
             look_at_hosts(error, config.producer)
@@ -396,7 +398,7 @@ def test_a_secret_that_is_given_as_a_user_name_is_not_shown_when_it_is_refused(s
     options |= {"kafka.sasl.username": SHAPES[shape], "kafka.client.id": f"{shape}{random.random()}"}
     with peer(handshaking()) as port, pytest.raises(errors.AuthenticationFailed) as failure:
         config = sink_config({**SERVERS, "kafka.bootstrap.servers": f"127.0.0.1:{port}", **options})
-        with lease(config.producer) as producer:
+        with lease_producer(config.producer) as producer:
             producer.await_topics(frozenset({"t"}), (), monotonic_ms())
     assert CANARY not in seen_in(failure.value)
     assert CANARY not in str(errors.TransactionRefused(

@@ -18,17 +18,16 @@ from confluent_kafka.schema_registry import Schema
 
 from fuzz import answers
 from fuzz.answers import ORDERS
-from kafka_sink import check, client, read, transactions
-from kafka_sink.admin.client import AdminClient
 from kafka_sink.broker import __main__ as broker_command
 from kafka_sink.broker import state
+from kafka_sink.cli import check, read, transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
-from kafka_sink.oauth import TokenEndpoint
-from kafka_sink.protocol import describing
-from kafka_sink.protocol import transactions as txn
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.oauth import TokenEndpoint
+from kafka_sink.kafka.protocol import describing
+from kafka_sink.kafka.protocol import transactions as txn
+from kafka_sink.kafka.protocol.requests import (
     InitProducerIdRequest,
     MetadataRequest,
     ProducePartition,
@@ -37,6 +36,8 @@ from kafka_sink.protocol.requests import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from kafka_sink.kept import lease_producer
+from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.registry.registering import Registry
 from kafka_sink.verification.checking import Record
 from registry_stand_in import registry_stand_in
@@ -155,7 +156,7 @@ def site_mechanisms(told: Callable[[], str]) -> str:
 
 
 def error_of_a_write(made: SinkConfig) -> KafkaSinkError:
-    with pytest.raises(KafkaSinkError) as failure, client.lease(made.producer) as producer:
+    with pytest.raises(KafkaSinkError) as failure, lease_producer(made.producer) as producer:
         write = producer.begin(topic="t")
         write.append(pa.record_batch({"value": ["row"]}))
         write.finish()
@@ -313,7 +314,7 @@ def test_what_a_peer_says_is_shown_as_it_prints(
 # --- a new way to a terminal ------------------------------------------------------------------------------------------
 
 # What they print is their own: pages of documentation, versions of packages, a record as JSON (a site above).
-OWN_WORDS = {"command_line.py", "options_page.py", "errors_page.py", "read.py"}
+OWN_WORDS = {"cli/command_line.py", "cli/read.py"}
 
 
 def prints() -> Iterator[tuple[str, int]]:

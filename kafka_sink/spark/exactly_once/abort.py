@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.admin.client import lease
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.runner import run
-from kafka_sink.config import GivenOptions
 from kafka_sink.errors import ConfigError, KafkaSinkError
-from kafka_sink.quoting import shell_command
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.exactly_once.messages import PreparedReceipt
 from kafka_sink.spark.exactly_once.plan import planned_config, sink_of
 from kafka_sink.spark.last_run import recall
 from kafka_sink.spark.stream_naming import stream_name
+from kafka_sink.text.quoting import shell_command
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     except ConfigError:  # who planned has said so
         return
     try:
-        with lease(config.producer) as client:
+        with lease_admin_client(config.producer) as client:
             run(client, two_phase.abort(sink_of(config, prefix, client), generation))
     except KafkaSinkError as error:
         log.warning(

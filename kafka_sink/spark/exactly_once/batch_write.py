@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from kafka_sink.config import GivenOptions
 from kafka_sink.errors import WriteKind
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kafka_sink.admin.client import AdminClient, lease
-from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.exchanges import check_generation
 from kafka_sink.commit.forgetting import forget
 from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.runner import run
-from kafka_sink.config import GivenOptions
 from kafka_sink.errors import DriverFenced, KafkaSinkError
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.exactly_once.created_again import tell_created_again
 from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
@@ -40,7 +41,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
     plan = _plan_of(messages)
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),
-        lease(planned_config(given).producer, plan.sink.cluster_id) as client,
+        lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
     ):
         tell_created_again(plan, messages)
         if messages[0].proof is not None:
@@ -96,7 +97,7 @@ class _LeftThere(Exception):
 def _forget(given: GivenOptions, plan: Plan) -> None:
     """Deletes the write's groups, which nobody reads any more. Never raises: its rows are visible."""
     try:
-        with lease(planned_config(given).producer, plan.sink.cluster_id) as client:
+        with lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client:
             try:
                 with client.within(FORGET_MS):
                     run(client, forget(plan.sink, plan.facts.generation))

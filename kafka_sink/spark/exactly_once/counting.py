@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafka_sink.config import FAIL, SinkConfig
+from kafka_sink.options.config import FAIL, SinkConfig
 from kafka_sink.records.bad_rows import columns_for_fingerprint, named_topics
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint, total

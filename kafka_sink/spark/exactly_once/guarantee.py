@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafka_sink.config import GivenOptions
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.bad_rows import check_bad_rows
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 from kafka_sink.spark.exactly_once.abort import abort_micro_batch, abort_run

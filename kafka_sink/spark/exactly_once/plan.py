@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kafka_sink.admin.client import AdminClient, lease
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.commit.markers import Decision, Names
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Facts, Sink
-from kafka_sink.config import GivenOptions, SinkConfig, complete
+from kafka_sink.commit.stream_name import StreamName
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import GivenOptions, SinkConfig, complete
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 from kafka_sink.spark.last_run import remember
 from kafka_sink.spark.stream_naming import name_stream, stream_name
-from kafka_sink.stream_name import StreamName
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def plan_batch(given: GivenOptions) -> Plan:
     """Raises as `plan_stream`."""
     prefix, batch = batch_identity(given)
     config = planned_config(given)
-    with told_of_a_transaction(batch), lease(config.producer) as client:
+    with told_of_a_transaction(batch), lease_admin_client(config.producer) as client:
         _ensure_topics(client, config)
         sink = sink_of(config, prefix, client, is_versioned=batch.is_versioned, comes_again=batch.is_versioned)
         facts = _take_over(client, config, sink)
@@ -67,7 +68,7 @@ def plan_stream(given: GivenOptions, checkpoint: str | None) -> Plan:
     config = planned_config(given)
     # What is wrong with it is said before the cluster is asked.
     stream_name(given, checkpoint)
-    with told_of_a_transaction(None), lease(config.producer) as client:
+    with told_of_a_transaction(None), lease_admin_client(config.producer) as client:
         _ensure_topics(client, config)
         name = _name_stream(given, checkpoint, config, client)
         sink = sink_of(config, name.sink, client, is_derived=name.is_derived)
@@ -114,7 +115,7 @@ def sink_of(
 
 def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
     if config.create_topics:
-        from kafka_sink.created_topic import ensure_topic_by
+        from kafka_sink.spark.created_topic import ensure_topic_by
 
         ensure_topic_by(client, config)
     ensure_commit_topic(client, config.commit_topic, ask_also=() if config.topic is None else (config.topic,))

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from kafka_sink.admin.client import AdminClient, lease
-from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
 from kafka_sink.commit.sink import Sink, SlotBegun, SlotPrepared
-from kafka_sink.config import GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
-from kafka_sink.producer.transaction_manager import Transaction
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
 from kafka_sink.spark.exactly_once.counting import count_rows, digest_of
@@ -79,7 +80,7 @@ def _prepare(
     if plan.query_id not in (None, identity.query_id):
         raise AnotherCheckpoint(sink=plan.sink.names.sink, query_id=identity.query_id, found_query_id=plan.query_id)
     started_ms = wall_clock_ms()
-    with lease(config.producer, plan.sink.cluster_id) as client:
+    with lease_admin_client(config.producer, plan.sink.cluster_id) as client:
         slot = _Slot(config, plan, task, identity, client)
         begun = slot.begin()
         send = slot.send if begun.visible is None else slot.read_again

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import KafkaSinkError, WriteKind
-from kafka_sink.exhaustion import exhaustion_named
+from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kafka_sink.admin.client import lease
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.runner import run
-from kafka_sink.config import GivenOptions
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.exactly_once.counting import total_of
 from kafka_sink.spark.exactly_once.created_again import warn_created_again
 from kafka_sink.spark.exactly_once.messages import CountedReceipt
@@ -41,7 +41,7 @@ def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedRec
     topics = tuple(sorted({topic for each in counted for topic in each.topics}))
     with (
         told_of_a_transaction(plan.batch, committing=plan.sink),
-        lease(planned_config(given).producer, plan.sink.cluster_id) as client,
+        lease_admin_client(planned_config(given).producer, plan.sink.cluster_id) as client,
     ):
         led, leaderless = client.partitions(topics)
         warn_created_again(plan, plan.facts.decision, client.topic_ids(topics))

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kafka_sink import client, kept
-from kafka_sink.admin import calls
-from kafka_sink.admin import client as admin
+from kafka_sink import kept
 from kafka_sink.commit import runner
-from kafka_sink.config import ProducerConfig
-from kafka_sink.producer.core import ProducerCore, wire
+from kafka_sink.kafka import client
+from kafka_sink.kafka.admin import calls
+from kafka_sink.kafka.admin import client as admin
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer.core import ProducerCore, wire
 from scripted_kafka.live import LiveNetwork
 from scripted_kafka.network import ScriptedNetwork
 

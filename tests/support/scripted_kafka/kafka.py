@@ -11,9 +11,9 @@ from typing import Any
 from kafka.record import MemoryRecords
 
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import (
     Broker,
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -25,7 +25,7 @@ from kafka_sink.protocol.requests import (
     ProduceResult,
     TopicMetadata,
 )
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     CoordinatorKind,
     CreateTopicsRequest,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from kafka_sink.producer.core import ProducerCore
-from kafka_sink.protocol.client_response import ClientResponse
-from kafka_sink.protocol.requests import ProduceRequest
+from kafka_sink.kafka.producer.core import ProducerCore
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.requests import ProduceRequest
 from scripted_kafka.kafka import ScriptedKafka
 from scripted_kafka.network import ScriptedNetwork
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from scripted_kafka.byte_script import ByteScript
 
 

@@ -10,9 +10,9 @@ from exchange import Exchange, instead
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import InitProducerIdRequest
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
+from kafka_sink.kafka.protocol.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     OffsetCommitRequest,

@@ -22,8 +22,8 @@ from kafka_sink.errors import (
     DriverFenced,
     TransactionRefused,
 )
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     DescribeTransactionsRequest,

@@ -16,8 +16,13 @@ from kafka_sink.commit.markers import Ids
 from kafka_sink.commit.sink import Facts
 from kafka_sink.commit.survey import Survey, look, survey
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import DeletedGroup, DeleteGroupsRequest, DeleteGroupsResponse, OffsetFetchRequest
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import (
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetFetchRequest,
+)
 
 SLOTS = 3
 ROWS = [f"0/{slot}" for slot in range(SLOTS)]

@@ -25,8 +25,8 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     VerificationRefused,
 )
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.transactions import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -16,9 +16,9 @@ from kafka_sink.commit.exchanges import PARTITION, described, read_decision, rea
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.commit.sink import Facts
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import InitProducerIdRequest
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
+from kafka_sink.kafka.protocol.transactions import (
     CoordinatorKind,
     DescribeTransactionsResponse,
     EndTxnRequest,

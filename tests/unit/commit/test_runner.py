@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.admin.client import AdminClient
 from kafka_sink.commit import runner
 from kafka_sink.commit.effects import BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.config import sink_config
 from kafka_sink.errors import CoordinatorUnavailable
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import (
     CoordinatorKind,
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -26,6 +25,7 @@ from kafka_sink.protocol.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.options.config import sink_config
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

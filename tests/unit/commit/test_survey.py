@@ -17,8 +17,8 @@ from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.sink import Facts, SlotPrepared
 from kafka_sink.commit.survey import OpenProducer, Seen, Survey
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -47,9 +47,9 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     WriteKind,
 )
-from kafka_sink.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.transactions import (
     CoordinatorKind,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.config import ProducerConfig, sink_config
 from kafka_sink.doctor import dialogue
 from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Failure
-from kafka_sink.net.transport import Address
-from kafka_sink.protocol import connection, requests
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.protocol import connection, requests
+from kafka_sink.kafka.protocol.requests import (
     Buffer,
     InitProducerIdRequest,
     MetadataRequest,
@@ -26,6 +26,7 @@ from kafka_sink.protocol.requests import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
+from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises, scripted
 from scripted_peers import Behaviour, drips, hangs_up, peer, says_nothing, silent_host, speaks_http
 

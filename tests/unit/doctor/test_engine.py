@@ -8,16 +8,16 @@ import time
 
 import pytest
 
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import dialogue, engine
 from kafka_sink.doctor.engine import examine, examine_hosts, first_failure
 from kafka_sink.doctor.report import Finding, Report, Status, Verdict, failed, ok
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS
-from kafka_sink.net.resolver import resolve
-from kafka_sink.net.transport import Address
-from kafka_sink.protocol.describing import TopicConfigsRequest
-from kafka_sink.protocol.requests import InitProducerIdRequest, MetadataRequest, Request
-from kafka_sink.protocol.transactions import CreateTopicsRequest
+from kafka_sink.kafka.net.resolver import resolve
+from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.protocol.describing import TopicConfigsRequest
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, MetadataRequest, Request
+from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest
+from kafka_sink.options.config import SinkConfig, sink_config
 from scripted_kafka import advertises, scripted
 from scripted_peers import peer
 

@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import engine
 from kafka_sink.doctor.first_aid import command, look_at_hosts
 from kafka_sink.doctor.report import Report, Verdict, failed, ok
 from kafka_sink.errors import BrokersUnreachable, TopicNotFound
+from kafka_sink.options.config import SinkConfig, sink_config
 
 CANARY = "canary-5e1b"
 SCRAM = {

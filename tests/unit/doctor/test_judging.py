@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.doctor import judging
 from kafka_sink.doctor.report import Finding, Status
-from kafka_sink.new_topic import NewTopic
-from kafka_sink.protocol.describing import NOT_TOLD, AclOperation, TopicConfigs
-from kafka_sink.protocol.requests import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
-from kafka_sink.protocol.transactions import CreateTopicsResponse
+from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.protocol.describing import NOT_TOLD, AclOperation, TopicConfigs
+from kafka_sink.kafka.protocol.requests import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
+from kafka_sink.kafka.protocol.transactions import CreateTopicsResponse
+from kafka_sink.options.config import SinkConfig, sink_config
 
 OK, WARNING, FAILED, SKIPPED = Status
 NONE, UNKNOWN, TOPIC_DENIED, GROUP_DENIED, ID_DENIED, CLUSTER_DENIED = 0, 3, 29, 30, 53, 31

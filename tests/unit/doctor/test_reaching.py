@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_sink.config import SecurityConfig
 from kafka_sink.doctor import reaching
 from kafka_sink.doctor.reaching import Attempt, Failure, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import Status
 from kafka_sink.doctor.steps import HOST_STEPS
 from kafka_sink.errors import ProtocolError, SaslRefused, TlsExpected
-from kafka_sink.net.transport import TlsFailure
-from kafka_sink.options import Secret
+from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.net.transport import TlsFailure
+from kafka_sink.text.redaction import Secret
 
 OK, WARNING, FAILED, SKIPPED = Status
 PLAINTEXT = SecurityConfig()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import InvalidArgument
 from kafka_sink.exporting.co_partition import check
+from kafka_sink.options.config import SinkConfig, sink_config
 
 KEYED = {"key": None, "value": None}
 

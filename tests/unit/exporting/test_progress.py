@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from kafka_sink import Interceptor
 from kafka_sink.exporting import progress
 from kafka_sink.exporting.progress import is_looked_at, watched
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.monitoring import bar
-from kafka_sink.producer.receipts import PartitionReceipt
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
 from kafka_sink.spark.tally import Tally

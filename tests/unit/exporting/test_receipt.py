@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from kafka_sink.exporting.receipt import MAX_SHOWN, Receipt, dropped_of, partitions_of, rows_of, size_text
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.receipt_file import columns_of
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.verification.receipt_file import columns_of
 
 PARTITIONS = (PartitionReceipt("t", 0, 9_000, 5, 9_004, 2, 60_000), PartitionReceipt("t", 2, 1, None, None, 1, 90))
 

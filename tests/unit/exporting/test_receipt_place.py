@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.exporting.receipt_place import place_of
-from kafka_sink.receipt_file import columns_of
+from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.verification.receipt_file import columns_of
 
 # Nobody is asked where the file is on the same machine.
 NO_SPARK: Any = None

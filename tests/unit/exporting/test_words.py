@@ -8,7 +8,7 @@ import pytest
 
 from kafka_sink.errors import InvalidArgument, RefusedOption, UnknownOption
 from kafka_sink.exporting.words import NAME_OF_WORD, sink_options
-from kafka_sink.options import OPTIONS, SPARK_OPTIONS, option_named
+from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, option_named
 
 
 def said(topic: str | None = "orders", *, exactly_once: bool = False, **words: Any) -> dict[str, str]:
@@ -38,7 +38,7 @@ def test_an_option_by_its_word(word: str, name: str) -> None:
 
 
 def test_a_word_that_is_a_field_of_the_configuration_is_that_option() -> None:
-    """Who knows kafka_sink.config by its fields finds them here."""
+    """Who knows kafka_sink.options.config by its fields finds them here."""
     for option in OPTIONS:
         if option.field is not None and option.field in NAME_OF_WORD:
             assert option_named(NAME_OF_WORD[option.field]) is option

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_sink.config import sink_config
 from kafka_sink.exporting import writing
 from kafka_sink.exporting.columns import Framing, Said
 from kafka_sink.exporting.receipt import Receipt
 from kafka_sink.exporting.writing import Wish, export_batch
-from kafka_sink.receipt_file import columns_of, relative_path
+from kafka_sink.options.config import sink_config
+from kafka_sink.verification.receipt_file import columns_of, relative_path
 
 NAMED = {"receiptName": "orders-1"}
 VERSION = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "5"}

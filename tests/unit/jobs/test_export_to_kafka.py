@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import export_to_kafka as job
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import job_support
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 

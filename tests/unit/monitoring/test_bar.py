@@ -11,9 +11,9 @@ import pytest
 from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.bar import ExportBar
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.topic_partition import TopicPartition
 
 RECEIPTS = (PartitionReceipt("t", 0, 2, 3, 4, 1, 500_000), PartitionReceipt("t", 1, 1, None, None, 1, 700_000))
 

@@ -11,6 +11,8 @@ import pytest
 from pyspark import Accumulator, TaskContext
 
 from kafka_sink.errors import ProducerClosed
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
 from kafka_sink.monitoring.listener import (
     KEPT_MICRO_BATCHES,
@@ -20,8 +22,6 @@ from kafka_sink.monitoring.listener import (
     StreamTally,
 )
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Written
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.statistics import WriteStatistics
 
 RECEIPTS = (
     PartitionReceipt("t", 0, 2, 3, 4, 1, 50),

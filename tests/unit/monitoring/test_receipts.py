@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_sink import receipt_file
 from kafka_sink.monitoring.micro_batch import BadRows, Run, Totals, Written
 from kafka_sink.monitoring.receipts import NOTHING_KNOWN, ReceiptTotals
+from kafka_sink.verification import receipt_file
 
 RUN = Run("a query", "run", 7)
 

@@ -9,11 +9,8 @@ from threading import Event
 import pytest
 
 from kafka_sink.errors import ConfigError
-from kafka_sink.monitoring import transactions
-from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
-from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatch
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListedTransaction,
@@ -21,6 +18,9 @@ from kafka_sink.protocol.transactions import (
     ListTransactionsResponse,
     TransactionDescription,
 )
+from kafka_sink.monitoring import transactions
+from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
+from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatch
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092"}

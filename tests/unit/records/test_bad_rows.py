@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from given_rows import ALL, PLAIN_TYPES, ROWS, TYPES, Given, Types, batch_of
 from kafka_sink.errors import BadRow
-from kafka_sink.producer.router import Router
+from kafka_sink.kafka.producer.router import Router
 from kafka_sink.records.bad_rows import (
     GOOD,
     NULL_KEY,

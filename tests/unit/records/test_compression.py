@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 
-from kafka_sink.options import OPTIONS
+from kafka_sink.options.table import OPTIONS
 from kafka_sink.records.compression import CODECS, codec_for
 
 RECORDS = b"rows rows rows " * 10_000

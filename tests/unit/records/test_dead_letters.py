@@ -13,7 +13,7 @@ from given_rows import ALL, PLAIN_TYPES, ROWS, Given, Text, batch_of
 from kafka_sink.records.bad_rows import Reason, plain
 from kafka_sink.records.columns import check_schema
 from kafka_sink.records.dead_letters import BadRows, LeftOut, Origin, dead_letters
-from kafka_sink.topic_name import LONGEST
+from kafka_sink.text.topic_name import LONGEST
 
 ORIGINS = st.builds(
     Origin,

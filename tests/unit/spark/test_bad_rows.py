@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafka_sink.config import sink_config
 from kafka_sink.errors import ReceiptMismatch, TooManyBadRows
-from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
-from kafka_sink.producer.judgement import TopicRules
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowReceipt
+from kafka_sink.kafka.producer.judgement import TopicRules
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.options.config import sink_config
 from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskReceipt
 

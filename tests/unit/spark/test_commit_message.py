@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
-from kafka_sink.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
 
 RECEIPT = TaskReceipt(0, 0, 3, (PartitionReceipt("t", 1, 3, 10, 12, 1, 99),))

@@ -16,13 +16,11 @@ from pyspark import TaskContext
 
 from exchange import Exchange
 from kafka_sink import kept
-from kafka_sink.clock import wall_clock_ms
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, read_decision
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared, command
-from kafka_sink.config import given_options
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AnotherCheckpoint,
@@ -43,10 +41,16 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     WriteKind,
 )
-from kafka_sink.producer.runs import PackedRuns
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse, MetadataRequest, ProduceRequest
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,
     CreateTopicsRequest,
@@ -63,6 +67,7 @@ from kafka_sink.protocol.transactions import (
     ProducersOfPartition,
     TxnOffsetCommitRequest,
 )
+from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.fingerprint import Fingerprint

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_sink.config import sink_config
 from kafka_sink.errors import WriteKind
-from kafka_sink.producer.runs import PackedRuns
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.config import sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.spark.proof import Identity, TaskProof, row_identity, stream_identity
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_sink.clock import monotonic_ms
-from kafka_sink.config import SinkConfig, sink_config
 from kafka_sink.errors import InvalidOption, RateOutlastsTransaction
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.spark.commit_message import Pace, TaskReceipt
 from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 

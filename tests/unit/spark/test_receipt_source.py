@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from kafka_sink.receipt_file import SCHEMA, columns_of
 from kafka_sink.spark.receipt_source import ReceiptReader, ReceiptSource
+from kafka_sink.verification.receipt_file import SCHEMA, columns_of
 
 RUNS = columns_of([{"topic": "t", "partition": 3, "base_offset": None, "record_count": 7}])
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from kafka_sink import receipt_file
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
-from kafka_sink.producer.bad_row_tally import BadRowReceipt
-from kafka_sink.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.bad_row_tally import BadRowReceipt
+from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.commit_message import TaskReceipt
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
+from kafka_sink.verification import receipt_file
 
 QUERY = "2f1c9bd0-0000-4000-8000-000000000000"
 HERE = (TopicPartition("t", 0), TopicPartition("u", 7))

@@ -34,9 +34,9 @@ from kafka_sink.errors import (
     UnknownOption,
     WriteModeUnsupported,
 )
-from kafka_sink.options import Secret
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema, source_of, source_with
+from kafka_sink.text.redaction import Secret
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
 VALUE = StructType([StructField("value", BinaryType())])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.config import given_options
+from kafka_sink.commit.stream_name import FILE_NAME, StreamName, query_name, spelled_name
 from kafka_sink.errors import CheckpointUnusable, MissingOption
+from kafka_sink.options.config import given_options
 from kafka_sink.spark.stream_naming import expected_name, name_stream, stream_name
-from kafka_sink.stream_name import FILE_NAME, StreamName, query_name, spelled_name
 
 QUERY = "3e0a1c1e-8a2b-4c57-9d5e-0d4f5ad0b0d1"
 GIVEN = given_options({"topic": "t"})

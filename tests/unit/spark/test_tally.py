@@ -8,8 +8,8 @@ from typing import Any
 from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.tally import ReceiptsParam, Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

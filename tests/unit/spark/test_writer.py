@@ -14,7 +14,6 @@ import pytest
 from pyspark import TaskContext
 
 import kafka_sink
-from kafka_sink.config import given_options, sink_config
 from kafka_sink.errors import (
     CommitRefused,
     DeliveryError,
@@ -31,12 +30,13 @@ from kafka_sink.errors import (
     UnknownOption,
     WriteKind,
 )
-from kafka_sink.metrics import Figures, Metrics
-from kafka_sink.producer.bad_row_tally import BadRowLimits, BadRowReceipt
-from kafka_sink.producer.rate_limit import RateLimit
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.runs import PackedRuns
-from kafka_sink.producer.statistics import WriteStatistics
+from kafka_sink.kafka.metrics import Figures, Metrics
+from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowReceipt
+from kafka_sink.kafka.producer.rate_limit import RateLimit
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.runs import PackedRuns
+from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import rows
@@ -118,7 +118,7 @@ def using(monkeypatch: pytest.MonkeyPatch) -> Any:
                 producer.left_with = type(error)
                 raise
 
-        monkeypatch.setattr(rows, "lease", lease)
+        monkeypatch.setattr(rows, "lease_producer", lease)
         return producer
 
     return use

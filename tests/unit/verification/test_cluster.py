@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from kafka_sink.config import sink_config
+from kafka_sink.options.config import sink_config
 from kafka_sink.verification.cluster import client_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";'

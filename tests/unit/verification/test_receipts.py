@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from kafka_sink import receipt_file
+from kafka_sink.verification import receipt_file
 from kafka_sink.verification.receipts import Gap, Receipts, gaps
 
 ROW = {

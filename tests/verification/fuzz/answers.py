@@ -19,9 +19,9 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.protocol import describing
-from kafka_sink.protocol import transactions as txn
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.protocol import describing
+from kafka_sink.kafka.protocol import transactions as txn
+from kafka_sink.kafka.protocol.requests import (
     APIS,
     Api,
     ApiVersionsRequest,
@@ -34,7 +34,7 @@ from kafka_sink.protocol.requests import (
     SaslHandshakeRequest,
     api_of,
 )
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 Said = Mapping[str, Any]
 

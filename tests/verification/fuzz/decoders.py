@@ -29,20 +29,20 @@ from typing import Any
 from unittest import mock
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
-from kafka_sink import transactions
+from kafka_sink.cli import transactions
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.sink import Sink
 from kafka_sink.commit.survey import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
-from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import NetworkClient, NetworkSettings
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
-from kafka_sink.oauth import TokenEndpoint, Tokens, subject_of
-from kafka_sink.producer.metadata import Metadata
-from kafka_sink.protocol import sasl
-from kafka_sink.protocol import transactions as txn
-from kafka_sink.protocol.connection import Connection, State
-from kafka_sink.protocol.requests import (
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
+from kafka_sink.kafka.producer.metadata import Metadata
+from kafka_sink.kafka.protocol import sasl
+from kafka_sink.kafka.protocol import transactions as txn
+from kafka_sink.kafka.protocol.connection import Connection, State
+from kafka_sink.kafka.protocol.requests import (
     APIS,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -56,8 +56,15 @@ from kafka_sink.protocol.requests import (
     encode_request,
     select_version,
 )
-from kafka_sink.protocol.sasl import MECHANISMS, Authentication, Login, PasswordLogin, TokenLogin, authentication
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.sasl import (
+    MECHANISMS,
+    Authentication,
+    Login,
+    PasswordLogin,
+    TokenLogin,
+    authentication,
+)
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 NAMES = Names("s", "state")
 SINK = Sink(NAMES, timeout_ms=60_000, transaction_version=2)

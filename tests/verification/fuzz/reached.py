@@ -11,7 +11,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from kafka_sink.commit import markers
-from kafka_sink.protocol import connection, message_reader, sasl
+from kafka_sink.kafka.protocol import connection, message_reader, sasl
 
 # Those that do nothing but take a peer's bytes; others write requests as well.
 MODULES: tuple[ModuleType, ...] = (connection, markers, message_reader, sasl)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests/verification python -m matrix --wheel build/wheel/*.whl --workspace build/matrix
 
-For each pyspark and pyarrow: an environment of its own with the wheel, in which `check.py` writes to each Kafka, by
+For each pyspark and pyarrow: an environment of its own with the wheel, in which `cli/check.py` writes to each Kafka, by
 Spark's own session and over Spark Connect. The table goes between the README's marks. Exit status 1 if anything in it
 is not "yes".
 """

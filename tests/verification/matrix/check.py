@@ -1,6 +1,6 @@
 """Four writes to each of some brokers, read back: run in an environment of the matrix, which holds the wheel.
 
-    check.py classic|connect KAFKA_VERSION=BOOTSTRAP_SERVERS ...
+    cli/check.py classic|connect KAFKA_VERSION=BOOTSTRAP_SERVERS ...
 
 A batch and a stream, each at-least-once and exactly-once, by one Spark session: one of its own process, or, with
 `connect`, one of Spark Connect's. confluent-kafka reads each topic with read_committed and must find each row once.

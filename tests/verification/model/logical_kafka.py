@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_sink.commit.effects import Effect, ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.protocol.topic_partition import TopicPartition
-from kafka_sink.protocol.transactions import (
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
     ActiveProducer,
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -25,8 +25,8 @@ from kafka_sink.commit.effects import Effect, Steps
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import ExactlyOnceError
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.logical_kafka import Produce
 
 QUERY = "query"

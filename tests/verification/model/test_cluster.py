@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from kafka_sink.protocol import requests
+from kafka_sink.kafka.protocol import requests
 from model.broker import Outgoing
 from model.byte_client import Answer, client_of, client_of_topic, record_batch
 from model.cluster import Cluster

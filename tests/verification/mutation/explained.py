@@ -30,12 +30,12 @@ class Explained:
         )
 
 
-SEQUENCES = "kafka_sink/producer/sequences.py"
+SEQUENCES = "kafka_sink/kafka/producer/sequences.py"
 RECORD_BATCH = "kafka_sink/records/record_batch.py"
-ACCUMULATOR = "kafka_sink/producer/accumulator.py"
-PRODUCER_BATCH = "kafka_sink/producer/producer_batch.py"
-FILLING = "kafka_sink/producer/filling.py"
-BUFFER_POOL = "kafka_sink/producer/buffer_pool.py"
+ACCUMULATOR = "kafka_sink/kafka/producer/accumulator.py"
+PRODUCER_BATCH = "kafka_sink/kafka/producer/producer_batch.py"
+FILLING = "kafka_sink/kafka/producer/filling.py"
+BUFFER_POOL = "kafka_sink/kafka/producer/buffer_pool.py"
 HANGING = "kafka_sink/commit/hanging.py"
 
 EXPLAINED: tuple[Explained, ...] = (

@@ -23,7 +23,8 @@ class Subject:
 
 def _producer(name: str, *neighbours: str) -> Subject:
     tests = (name, *neighbours)
-    return Subject(f"kafka_sink/producer/{name}.py", tuple(f"tests/unit/producer/test_{test}.py" for test in tests))
+    paths = tuple(f"tests/unit/kafka/producer/test_{test}.py" for test in tests)
+    return Subject(f"kafka_sink/kafka/producer/{name}.py", paths)
 
 
 # Of the model's those that find most of the known mistakes in the two-phase commit; all of them take ten times as long.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from kafka_sink.config import ProducerConfig, sink_config
-from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.options.config import sink_config
 from simulation.rows import RowShape
 
 

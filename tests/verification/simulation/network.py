@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kafka_sink.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
 from simulation.scheduler import Scheduler
 
 # What a socket takes before the peer has acknowledged any of it: little, so that requests wait half-written.
@@ -513,7 +513,7 @@ def _describe(frame: bytes) -> str:
 
 
 class SimulatedTransport:
-    """Implements `kafka_sink.net.transport.Transport` for one producer. Its `poll` never waits: it leaves in
+    """Implements `kafka_sink.kafka.net.transport.Transport` for one producer. Its `poll` never waits: it leaves in
     `asked_wait_ms` how long it was to, in `told_something` whether it would have, and `on_event` is called when there
     is something to poll for."""
 

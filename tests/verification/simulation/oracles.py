@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, ProducerIdRefused, TopicRecreated
-from kafka_sink.producer.network import LONGEST_POLL_MS
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.producer.sender import EXPIRY_GRAIN_MS
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from simulation.outcome import LogKey, Outcome, Record, WriteOutcome
 from simulation.rows import Row, RowId
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.record_batches import RecordBatch, decode_records
 from simulation.rows import Row, RowId, row_id_of
 

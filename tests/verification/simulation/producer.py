@@ -1,4 +1,4 @@
-"""A producer in virtual time: everything below is what ships, wired as `kafka_sink.client.Producer` wires it.
+"""A producer in virtual time: everything below is what ships, wired as `kafka_sink.kafka.client.Producer` wires it.
 
 What a thread does there is a process here: `run_once`, `poll`, `handle`, and then a planned event instead of a wait.
 What ships knows nothing of it, but for being watched:
@@ -20,15 +20,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_sink.config import ProducerConfig
-from kafka_sink.connections import network_settings
 from kafka_sink.errors import KafkaSinkError, ProducerClosed
-from kafka_sink.metrics import Metrics
-from kafka_sink.net.network_client import NetworkClient
-from kafka_sink.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
-from kafka_sink.producer.core import wire
-from kafka_sink.producer.sequences import Sequences
-from kafka_sink.protocol.requests import ProducePartition, ProduceRequest, Request
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.connections import network_settings
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.producer.buffer_pool import OUTSIDE, Buffer, BufferPool
+from kafka_sink.kafka.producer.core import wire
+from kafka_sink.kafka.producer.sequences import Sequences
+from kafka_sink.kafka.protocol.requests import ProducePartition, ProduceRequest, Request
 from simulation.network import Network
 from simulation.outcome import PoolState
 from simulation.scheduler import Scheduler, Timer

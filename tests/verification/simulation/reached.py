@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from kafka_sink.producer import producer_batch, transaction_manager
-from kafka_sink.protocol import connection
+from kafka_sink.kafka.producer import producer_batch, transaction_manager
+from kafka_sink.kafka.protocol import connection
 from simulation import two_phase
 
 # With fewer, chance decides about the rarest pairs.
@@ -26,15 +26,15 @@ ENOUGH_SEEDS = 10_000
 
 _CONNECTED_FIRST = (
     "a transport tells of a connection before its bytes, and the client starts at once; called by hand in "
-    "tests/unit/protocol/test_connection.py"
+    "tests/unit/kafka/protocol/test_connection.py"
 )
 _NO_SASL = (
-    "the model's brokers ask nobody who they are; authenticated connections are in tests/unit/protocol and, with real "
-    "brokers, in tests/integration"
+    "the model's brokers ask nobody who they are; authenticated connections are in tests/unit/kafka/protocol and, with "
+    "real brokers, in tests/integration"
 )
 _NO_TRANSACTION = (
     "simulated writes are at-least-once; the two-phase commit's rows are values, and its producer is in "
-    "tests/unit/producer/test_transaction_manager.py"
+    "tests/unit/kafka/producer/test_transaction_manager.py"
 )
 _IDS_EXPIRE_IDLE = (
     "transactional ids expire while no driver is there: no seed takes them from one at work, `make explore` does after "
@@ -53,7 +53,7 @@ _LOST_AND_HANGING = (
 
 _ALWAYS_IDENTIFIED = (
     "every connection of a NetworkClient asks for the cluster's id; those of the check do not "
-    "(tests/unit/protocol/test_connection.py)"
+    "(tests/unit/kafka/protocol/test_connection.py)"
 )
 
 UNREACHED: dict[str, str] = {

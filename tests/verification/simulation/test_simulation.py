@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink import connections
 from kafka_sink.errors import ProducerClosed, ProduceRejected
-from kafka_sink.net.transport import Address, Connected, Received, Sent
-from kafka_sink.producer import sequences
-from kafka_sink.producer.buffer_pool import BufferPool
-from kafka_sink.producer.receipts import PartitionReceipt
-from kafka_sink.protocol.error_codes import ErrorCode
-from kafka_sink.protocol.requests import ProducePartition, ProduceRequest
-from kafka_sink.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka import connections
+from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
+from kafka_sink.kafka.producer import sequences
+from kafka_sink.kafka.producer.buffer_pool import BufferPool
+from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import ProducePartition, ProduceRequest
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
 from model.explorations import of_seed
 from model.schedules import Crash, Late, Schedule

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from kafka_sink.client import GATHER_MS, LOOK_AGAIN_S
 from kafka_sink.errors import (
     BrokersUnreachable,
     BufferExhausted,
@@ -22,13 +21,14 @@ from kafka_sink.errors import (
     TopicNotFound,
     TopicRecreated,
 )
-from kafka_sink.producer.core import codec_of
-from kafka_sink.producer.metadata import TopicSnapshot
-from kafka_sink.producer.receipts import Receipts
-from kafka_sink.producer.routed_rows import RoutedRows
-from kafka_sink.producer.router import Router
-from kafka_sink.producer.topic_check import TopicCheck
-from kafka_sink.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.client import GATHER_MS, LOOK_AGAIN_S
+from kafka_sink.kafka.producer.core import codec_of
+from kafka_sink.kafka.producer.metadata import TopicSnapshot
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.producer.routed_rows import RoutedRows
+from kafka_sink.kafka.producer.router import Router
+from kafka_sink.kafka.producer.topic_check import TopicCheck
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.records.columns import RecordColumns
 from simulation.outcome import WriteOutcome
 from simulation.producer import SimulatedProducer

@@ -10,7 +10,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: a write belongs to one cluster",
         pattern="$FOUND is None or $FOUND == self.cluster_id",
         replacement="True",
-        killer="tests/unit/net/test_network_client.py::TestCluster::test_that_was_replaced_ends_the_client",
+        killer="tests/unit/kafka/net/test_network_client.py::TestCluster::test_that_was_replaced_ends_the_client",
     ),
     Mutant(
         name="a connection carries requests before it has named its cluster",
@@ -18,7 +18,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         pattern="not self.$IDENTIFY or self.$WAS_OPEN",
         replacement="True",
         within="Connection",
-        killer="tests/unit/net/test_network_client.py::TestReady::test_after_connecting_and_negotiating",
+        killer="tests/unit/kafka/net/test_network_client.py::TestReady::test_after_connecting_and_negotiating",
     ),
     Mutant(
         name="rows go to a cluster that took the place of the write's (simulated)",
@@ -41,7 +41,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: a write belongs to one cluster",
         pattern="$NETWORK.failure is None and not $NETWORK.interruptions and $CLUSTER_ID in (None, self.cluster_id)",
         replacement="$NETWORK.failure is None and not $NETWORK.interruptions",
-        killer="tests/unit/admin/test_client.py::TestLease::"
+        killer="tests/unit/kafka/admin/test_client.py::TestLease::"
         "test_one_of_another_cluster_is_not_the_one_that_is_asked_for",
     ),
     Mutant(
@@ -56,7 +56,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: a restored cluster gives producer ids out again",
         pattern="not $NETWORK.interruptions and $NETWORK.connects == $CONNECTS",
         replacement="$NETWORK.connects == $CONNECTS",
-        killer="tests/unit/test_client.py::test_a_kept_producer_that_lost_all_connections_is_not_used_again",
+        killer="tests/unit/kafka/test_client.py::test_a_kept_producer_that_lost_all_connections_is_not_used_again",
     ),
     Mutant(
         name="batches that may be written get another producer id after an interruption",
@@ -64,7 +64,7 @@ CLUSTERS: tuple[Mutant, ...] = (
         pattern="self.$SEQUENCES.used_up = True",
         replacement="self.$ASK_AGAIN()",
         given=("def $ASK_AGAIN(self) -> None:\n    $$$DOC\n    self.$PRODUCER = None\n    $$$SINCE",),
-        killer="tests/unit/producer/test_sender.py::TestInterruptions::"
+        killer="tests/unit/kafka/producer/test_sender.py::TestInterruptions::"
         "test_rows_that_have_a_number_keep_it_and_the_id_until_they_are_answered",
     ),
 )

@@ -18,7 +18,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
             "$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
             "return self.$PARTITIONS[$B.topic_partition, $B.topic_id]",
         ),
-        killer="tests/unit/producer/test_sender.py::"
+        killer="tests/unit/kafka/producer/test_sender.py::"
         "test_a_topic_that_metadata_forgets_for_a_moment_keeps_its_batches_and_sequences",
     ),
     Mutant(
@@ -34,7 +34,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
             "$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",
             "return self.$PARTITIONS[$B.topic_partition, $B.topic_id]",
         ),
-        killer="tests/unit/producer/test_sender.py::test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences",
+        killer="tests/unit/kafka/producer/test_sender.py::test_a_topic_that_was_idle_and_is_forgotten_keeps_its_sequences",
     ),
     Mutant(
         name="a retry is not byte-identical: the header gets another time",
@@ -46,7 +46,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         "$BATCH.attempts += 1",
         within="Sender",
         given=("$NUMBERED.number(self.$PRODUCER, self.$SEQUENCES.number($NUMBERED))",),
-        killer="tests/unit/producer/test_sender.py::test_a_retry_is_the_same_bytes_after_the_backoff",
+        killer="tests/unit/kafka/producer/test_sender.py::test_a_retry_is_the_same_bytes_after_the_backoff",
     ),
     Mutant(
         name="the sequence is advanced for a batch that may have been written: its retry gets the next one",
@@ -74,35 +74,35 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         rule="DESIGN.md: a buffer returns to the pool after the last request that carried it",
         pattern="$ENTRY is None or not $ENTRY.sent",
         replacement="$ENTRY is None",
-        killer="tests/unit/protocol/test_connection.py::TestAnswers::test_before_the_request_is_wholly_sent",
+        killer="tests/unit/kafka/protocol/test_connection.py::TestAnswers::test_before_the_request_is_wholly_sent",
     ),
     Mutant(
         name="a pooled buffer is reused in flight: Sent is told before all bytes are written",
         rule="DESIGN.md: a buffer returns to the pool after the last request that carried it",
         pattern="$CHANNEL.sends and $CHANNEL.sends[0] == 0",
         replacement="$CHANNEL.sends",
-        killer="tests/unit/net/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
+        killer="tests/unit/kafka/net/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
     ),
     Mutant(
         name="responses are matched without the correlation id",
         rule="Kafka protocol: an answer repeats the correlation id",
         pattern="$CORRELATION_ID != $ENTRY.correlation_id",
         replacement="False",
-        killer="tests/unit/protocol/test_connection.py::TestAnswers::test_with_another_correlation_id",
+        killer="tests/unit/kafka/protocol/test_connection.py::TestAnswers::test_with_another_correlation_id",
     ),
     Mutant(
         name="more than five batches of a partition in flight",
         rule="KIP-98: a leader remembers five batches",
         pattern="len($UNANSWERED) < $MAX_IN_FLIGHT and len($UNANSWERED) + $STATE.overtaking < LEADER_REMEMBERS",
         replacement="True",
-        killer="tests/unit/producer/test_sequences.py::test_no_more_than_max_in_flight_of_a_partition",
+        killer="tests/unit/kafka/producer/test_sequences.py::test_no_more_than_max_in_flight_of_a_partition",
     ),
     Mutant(
         name="more than five requests to a node in flight",
         rule="InFlightRequests.canSendMore",
         pattern="$NODE.in_flight_count < self.$SETTINGS.max_in_flight",
         replacement="True",
-        killer="tests/unit/net/test_network_client.py::TestSend::test_no_more_than_max_in_flight",
+        killer="tests/unit/kafka/net/test_network_client.py::TestSend::test_no_more_than_max_in_flight",
     ),
     Mutant(
         name="retries are reordered: a later one may go before an earlier one",
@@ -110,7 +110,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         pattern="$UNANSWERED[0] is $BATCH",
         replacement="True",
         within="may_send",
-        killer="tests/unit/producer/test_sequences.py::test_while_a_batch_waits_for_its_retry_only_it_may_go",
+        killer="tests/unit/kafka/producer/test_sequences.py::test_while_a_batch_waits_for_its_retry_only_it_may_go",
     ),
     Mutant(
         name="retries are reordered: each goes to the head of its queue",
@@ -118,7 +118,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         pattern="$QUEUE.insert($EARLIER, $BATCH)",
         replacement="$QUEUE.appendleft($BATCH)",
         within="requeue",
-        killer="tests/unit/producer/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
+        killer="tests/unit/kafka/producer/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
     ),
     Mutant(
         name="retries are reordered: each goes to the tail of its queue",
@@ -126,21 +126,21 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         pattern="$QUEUE.insert($EARLIER, $BATCH)",
         replacement="$QUEUE.append($BATCH)",
         within="requeue",
-        killer="tests/unit/producer/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
+        killer="tests/unit/kafka/producer/test_accumulator.py::test_requeued_batches_stand_in_sequence_order_before_new_ones",
     ),
     Mutant(
         name="the delivery deadline is ignored",
         rule="KIP-91: delivery.timeout.ms",
         pattern="$BATCH.waited_ms($NOW_MS) >= self.$CONFIG.delivery_timeout_ms",
         replacement="False",
-        killer="tests/unit/producer/test_sender.py::test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire",
+        killer="tests/unit/kafka/producer/test_sender.py::test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire",
     ),
     Mutant(
         name="the delivery deadline begins anew with each attempt",
         rule="KIP-91: delivery.timeout.ms",
         pattern="$BATCH.waited_ms($NOW_MS) >= self.$CONFIG.delivery_timeout_ms",
         replacement="$NOW_MS - max($BATCH.created_ms, $BATCH.last_attempt_ms) >= self.$CONFIG.delivery_timeout_ms",
-        killer="tests/unit/producer/test_sender.py::"
+        killer="tests/unit/kafka/producer/test_sender.py::"
         "test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt",
     ),
     Mutant(
@@ -148,7 +148,7 @@ FROM_HISTORY: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: a key keeps its partition for a whole task",
         pattern="$MEMORY.available = $STATE.available",
         replacement="$MEMORY.available = $STATE.available\n$MEMORY.key_partition_count = $STATE.partition_count",
-        killer="tests/unit/producer/test_router.py::test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows",
+        killer="tests/unit/kafka/producer/test_router.py::test_a_topic_that_grows_keeps_its_keys_and_takes_the_other_rows",
     ),
     Mutant(
         name="a null value is written as empty (the compiled kernel)",

@@ -10,7 +10,7 @@ NETWORK: tuple[Mutant, ...] = (
         rule="NetworkClient.handleTimedOutRequests: request.timeout.ms",
         pattern='return $BEGIN_MS + $LIMIT_MS, f"no answer within {$LIMIT_MS} ms"',
         replacement='return $BEGIN_MS + 1_000 * $LIMIT_MS, f"no answer within {$LIMIT_MS} ms"',
-        killer="tests/unit/net/test_network_client.py::TestConnectFails::test_a_broker_that_accepts_and_says_nothing",
+        killer="tests/unit/kafka/net/test_network_client.py::TestConnectFails::test_a_broker_that_accepts_and_says_nothing",
     ),
     Mutant(
         name="the rest of a write that the socket took in part is lost",
@@ -22,14 +22,14 @@ NETWORK: tuple[Mutant, ...] = (
             "$SENDS[$POSITION] -= 1",
         ),
         replacement="$WRITTEN = max(0, $WRITTEN - $FRONT.nbytes)\n$OUTGOING.popleft()\n$SENDS[$POSITION] -= 1",
-        killer="tests/unit/net/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
+        killer="tests/unit/kafka/net/test_selector.py::TestSend::test_more_than_the_socket_takes_at_once",
     ),
     Mutant(
         name="a broker that throttles is sent requests",
         rule="KIP-219: the client waits for throttle_time_ms",
         pattern="$NOW_MS >= $NODE.throttled_until_ms",
         replacement="True",
-        killer="tests/unit/net/test_network_client.py::TestThrottle::test_a_node_is_left_alone_as_long_as_it_says",
+        killer="tests/unit/kafka/net/test_network_client.py::TestThrottle::test_a_node_is_left_alone_as_long_as_it_says",
     ),
     Mutant(
         name="the time for which a leader throttles makes rows old",
@@ -43,7 +43,7 @@ NETWORK: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: memory is bounded by kafka.buffer.memory",
         pattern="if not self.$THROTTLING.is_felt:\n    return True",
         replacement="return True",
-        killer="tests/unit/producer/test_throttling.py::test_rows_may_come_as_fast_as_they_go",
+        killer="tests/unit/kafka/producer/test_throttling.py::test_rows_may_come_as_fast_as_they_go",
     ),
     Mutant(
         name="that a quota outlasts a transaction is left to its brokers",
@@ -53,7 +53,7 @@ NETWORK: tuple[Mutant, ...] = (
             "self.$FORESEE($BATCHES, $NOW_MS)",
         ),
         replacement="for $BATCH in $BATCHES:\n    if $IS_LATE:\n        $BATCH.settle()\n        $$$FAIL",
-        killer="tests/unit/producer/test_throttling.py::"
+        killer="tests/unit/kafka/producer/test_throttling.py::"
         "test_a_transaction_that_a_quota_outlasts_fails_before_its_time_is_up",
     ),
     Mutant(
@@ -62,7 +62,7 @@ NETWORK: tuple[Mutant, ...] = (
         pattern="$NOW_MS - self.$NETWORK.throttled_ms($NOW_MS)",
         replacement="$NOW_MS",
         within="Caller",
-        killer="tests/unit/admin/test_client.py::TestThrottled::"
+        killer="tests/unit/kafka/admin/test_client.py::TestThrottled::"
         "test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for",
     ),
 )

@@ -10,14 +10,14 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: names in commands are quoted",
         pattern="shlex.quote(escaped($VALUE))",
         replacement="escaped($VALUE)",
-        killer="tests/unit/test_quoting.py::test_a_pasted_command_runs_itself_and_nothing_else",
+        killer="tests/unit/text/test_quoting.py::test_a_pasted_command_runs_itself_and_nothing_else",
     ),
     Mutant(
         name="peers: another program's transaction gets a command of this sink's",
         rule="docs/security.md: names in commands are quoted",
         pattern="is_prefix($SINK.names.sink)",
         replacement="$SINK.names.sink",
-        killer="tests/unit/test_transactions.py::test_names_of_others_are_shown_as_they_print_and_get_no_command",
+        killer="tests/unit/cli/test_transactions.py::test_names_of_others_are_shown_as_they_print_and_get_no_command",
     ),
     Mutant(
         name="peers: an id with a line's end is not listed",
@@ -31,7 +31,7 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: text of a peer is escaped and cut",
         pattern='$TEXT if $TEXT.isprintable() else "".join($C if $C.isprintable() else repr($C)[1:-1] for $C in $TEXT)',
         replacement="$TEXT",
-        killer="tests/unit/test_quoting.py::test_what_does_not_print_is_shown_as_its_escape",
+        killer="tests/unit/text/test_quoting.py::test_what_does_not_print_is_shown_as_its_escape",
     ),
     Mutant(
         name="peers: a message of 8 MB fills the log",
@@ -39,7 +39,7 @@ PEERS: tuple[Mutant, ...] = (
         pattern="len($TEXT) <= $MOST and len($SHOWN) <= $MOST",
         replacement="True",
         within="quoted",
-        killer="tests/unit/test_quoting.py::test_it_fills_no_log",
+        killer="tests/unit/text/test_quoting.py::test_it_fills_no_log",
     ),
     Mutant(
         name="peers: an error shows its facts as somebody said them",
@@ -53,7 +53,7 @@ PEERS: tuple[Mutant, ...] = (
         rule="nothing is lost",
         pattern="not UNKNOWN_OFFSET <= $RESULT.base_offset <= MAX_BASE_OFFSET",
         replacement="False",
-        killer="tests/unit/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has",
+        killer="tests/unit/kafka/protocol/test_requests.py::TestDecode::test_offsets_that_no_log_has",
     ),
     Mutant(
         name="peers: the check waits as long as a byte comes now and then",
@@ -77,14 +77,14 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: each step has one deadline",
         pattern="within(ATTEMPT_TIMEOUT_S, $ASK)",
         replacement="$ASK()",
-        killer="tests/unit/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end",
+        killer="tests/unit/kafka/test_oauth.py::test_an_endpoint_that_never_comes_to_an_end",
     ),
     Mutant(
         name="peers: iterations of SCRAM are computed for as long as they take",
         rule="docs/security.md: each step has one deadline",
         pattern="$NODE.computing_since_ms is not None",
         replacement="False",
-        killer="tests/unit/net/test_network_client.py::TestManyIterations::"
+        killer="tests/unit/kafka/net/test_network_client.py::TestManyIterations::"
         "test_that_take_longer_than_a_request_may_are_told",
     ),
     Mutant(
@@ -92,6 +92,6 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: text of a peer is escaped and cut",
         pattern="$ERROR.args = ($ONE_LINE(str($ERROR)),)",
         replacement="pass",
-        killer="tests/unit/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows",
+        killer="tests/unit/errors/test_failures.py::test_it_is_one_line_whatever_a_peer_says_and_a_line_of_fields_follows",
     ),
 )

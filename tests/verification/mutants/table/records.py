@@ -51,6 +51,6 @@ RECORDS: tuple[Mutant, ...] = (
         rule="docs/guarantees.md: rows that are there twice",
         pattern="self.$ROW_IDENTITY.added_to($COLUMNS, self.record_count + $NUMBERS)",
         replacement="self.$ROW_IDENTITY.added_to($COLUMNS, $NUMBERS)",
-        killer="tests/unit/test_write.py::test_rows_are_numbered_as_spark_delivers_them",
+        killer="tests/unit/kafka/test_write.py::test_rows_are_numbered_as_spark_delivers_them",
     ),
 )

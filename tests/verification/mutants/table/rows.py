@@ -12,7 +12,7 @@ ROWS: tuple[Mutant, ...] = (
         replacement="self.$FINGERPRINT.update(columns_for_fingerprint($ARROW_BATCH.take(pa.array($GOOD)), "
         "now_ms=$NOW))",
         given=("self.$PLACE(self.$IDENTIFIED($COLUMNS, $GOOD), self.$TOPICS_OF, $AT)",),
-        killer="tests/unit/test_write.py::test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
+        killer="tests/unit/kafka/test_write.py::test_the_fingerprint_is_of_all_rows_whatever_is_bad_about_them_now",
     ),
     Mutant(
         name="bad rows: a header key that is not UTF-8 is written",
@@ -27,7 +27,7 @@ ROWS: tuple[Mutant, ...] = (
         pattern="is_topic_name($NAME)",
         replacement="$NAME",
         within="Router",
-        killer="tests/unit/producer/test_router.py::"
+        killer="tests/unit/kafka/producer/test_router.py::"
         "test_a_name_that_no_topic_can_have_is_a_bad_row_and_shown_with_escapes",
     ),
     Mutant(
@@ -37,7 +37,7 @@ ROWS: tuple[Mutant, ...] = (
         "    self.$APPEND_SORTED($ARROW_BATCH, self.$BAD_ROWS, $STARTED_MS)\n"
         "    return",
         replacement="if False:\n    self.$APPEND_SORTED($ARROW_BATCH, self.$BAD_ROWS, $STARTED_MS)\n    return",
-        killer="tests/unit/test_write.py::test_rows_that_only_their_topics_settings_refuse_are_bad_rows",
+        killer="tests/unit/kafka/test_write.py::test_rows_that_only_their_topics_settings_refuse_are_bad_rows",
     ),
     Mutant(
         name="bad rows: the commit does not ask how many there are together",
@@ -57,7 +57,7 @@ ROWS: tuple[Mutant, ...] = (
             "$STATE.renumbering = $WHY",
         ),
         replacement="$STATE.next_sequence = $BATCH.base_sequence",
-        killer="tests/unit/producer/test_sender_under_faults.py::test_without_faults_each_write_leaves_them_out",
+        killer="tests/unit/kafka/producer/test_sender_under_faults.py::test_without_faults_each_write_leaves_them_out",
     ),
     Mutant(
         name="left out: a batch that may be written is sent without a row",
@@ -67,7 +67,7 @@ ROWS: tuple[Mutant, ...] = (
         "    return Action.FAIL\n"
         "$BATCH.may_be_written = False\n"
         "if False",
-        killer="tests/unit/producer/test_sender.py::test_a_refusal_of_what_may_be_written_ends_the_write",
+        killer="tests/unit/kafka/producer/test_sender.py::test_a_refusal_of_what_may_be_written_ends_the_write",
     ),
     Mutant(
         name="receipts: a micro-batch is decided without one",

@@ -1,0 +1,87 @@
+"""Every error that a user can meet, by section, and an example of each, with placeholders for its facts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from kafka_sink import errors
+from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.errors import KafkaSinkError
+
+# In the order of the page; the rest of the tree has no base in between.
+_SECTIONS = (
+    ("Options", errors.ConfigError),
+    ("Columns", errors.SchemaError),
+    ("Rows", errors.BadRow),
+    ("Schema registry", errors.RegistryError),
+    ("Cluster", errors.ClusterError),
+    ("Delivery", errors.DeliveryError),
+    ("Exactly once", errors.ExactlyOnceError),
+    ("Other", KafkaSinkError),
+    ("The local broker", LocalKafkaError),
+)
+# Handled inside, never raised to a user.
+_INSIDE = errors.ProtocolError
+
+
+def by_section() -> list[tuple[str, list[type[KafkaSinkError]]]]:
+    """Every error that is raised as it is, under its heading."""
+    return [(title, list(raised(base))) for title, base in _SECTIONS]
+
+
+def raised(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
+    """The leaves of the tree below `base`, but for those of another section."""
+    elsewhere = {_INSIDE, *(of for _, of in _SECTIONS if of is not base)}
+    for cls in base.__subclasses__():
+        if cls not in elsewhere:
+            yield from raised(cls) if cls.__subclasses__() else (cls,)
+
+
+# --- an error without facts -------------------------------------------------------------------------------------------
+
+
+class _Number(int):
+    """A fact that is computed with, shown as its name."""
+
+    def __new__(cls, name: str) -> _Number:
+        made = super().__new__(cls, 7)
+        made.name = name
+        return made
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    __str__ = __repr__
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+    def __sub__(self, other: int) -> _Number:
+        return _Number(f"{self.name} - {other}")
+
+    def __radd__(self, _: int) -> _Number:
+        return self
+
+
+_MADE_UP = {
+    "Mapping[str, int]": lambda name: {name: _Number("count")},
+    "Sequence[int]": lambda name: [_Number(name)],
+    "Sequence[str]": lambda name: [f"<{name}>"],
+    "Sequence[tuple[int, int]]": lambda name: [f"<{name}>"],
+    "int": _Number,
+    "float": _Number,
+}
+
+
+def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
+    """An instance whose facts are placeholders; what has a default, with that."""
+    facts: dict[str, Any] = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.default is parameter.empty:
+            annotation = str(parameter.annotation).removesuffix(" | None")
+            facts[name] = _MADE_UP.get(annotation, "<{}>".format)(name)
+    return cls(**facts)

@@ -1,0 +1,137 @@
+"""Prints the records of a topic as JSON lines, or counts them. It reads with confluent-kafka and changes nothing.
+
+Records go to stdout, one a line: partition, offset, timestamp (milliseconds since 1970), key, headers, value. The count
+goes to stderr. The command ends when it has read every partition to its end. A key, value or header that is not UTF-8
+is shown as {"hex": "00ff"}.
+
+examples:
+    pykafka read --bootstrap-servers localhost:9092 --topic orders --limit 5
+    pykafka read --bootstrap-servers localhost:9092 --topic orders --quiet --expect-records 1000
+    pykafka read --bootstrap-servers localhost:9092 --topic orders --quiet --json | jq .records
+    pykafka read --preset conf/production.conf --topic orders --isolation read_uncommitted
+
+exit status: 0 read to the end, or to the limit; 1 it could not be read, or --expect-records is another number;
+2 wrong usage
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from kafka_sink.cli.command_line import (
+    add_json,
+    add_options,
+    needs_confluent_kafka,
+    options_of,
+    parser_of,
+    say,
+    tell_json,
+)
+from kafka_sink.errors import BrokersUnreachable, ConfigError, KafkaSinkError
+from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.text.quoting import json_line
+from kafka_sink.verification.checking import Record
+
+if TYPE_CHECKING:
+    from kafka_sink.verification.cluster import Cluster
+
+OK, FAILED, WRONG_USAGE = 0, 1, 2
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+
+
+class NoSuchTopic(Exception):
+    """The cluster does not list it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+    except ConfigError as error:
+        return say(f"error: {error}", WRONG_USAGE)
+    try:
+        from kafka_sink.verification.cluster import Cluster
+    except ModuleNotFoundError as missing:
+        return say(needs_confluent_kafka(missing), WRONG_USAGE)
+    count = 0
+    try:
+        with closing(Cluster(config.producer)) as cluster:
+            for partition, record in records(cluster, args):
+                count += 1
+                if not args.quiet:
+                    print(line_of(partition, record))
+                if count == args.limit:
+                    break
+    except NoSuchTopic:
+        return say(f"error: topic {args.topic!r} does not exist, or this principal may not DESCRIBE it", FAILED)
+    except BrokersUnreachable as error:
+        servers, waited_s = error.bootstrap_servers, error.waited_ms / 1000
+        return say(
+            f"error: no broker of {servers} answered within {waited_s:g} s; last: {error.last_error}. "
+            "`pykafka check` shows the step that fails.",
+            FAILED,
+        )
+    except KafkaSinkError as error:
+        return say(f"error: {error}", FAILED)
+    if args.quiet and args.json:
+        tell_json({"topic": args.topic, "records": count})
+    if args.expect_records not in (None, count):
+        return say(f"DIFFERENT: {count:,} records, {args.expect_records:,} expected", FAILED)
+    return say(f"{count:,} records", OK)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = parser_of(__doc__, "pykafka read")
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    made.add_argument("--topic", required=True, metavar="NAME")
+    made.add_argument("--isolation", choices=ISOLATION_LEVELS, default="read_committed", help="default: %(default)s")
+    made.add_argument("--limit", type=int, metavar="N", help="end after so many records")
+    made.add_argument("--quiet", action="store_true", help="print no records, only their number")
+    add_json(made, "records are so anyway; with --quiet a document with topic and records, their number,")
+    made.add_argument("--expect-records", type=int, metavar="N", help="status 1 if there are more or fewer")
+    add_options(made, example="kafka.security.protocol=SSL")
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """How to connect, as far as the command line says. Raises ConfigError."""
+    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
+
+
+def records(cluster: Cluster, args: argparse.Namespace) -> Iterator[tuple[int, Record]]:
+    """(partition, record) for each partition in turn, in the order of offsets, to the end that it has when its turn
+    comes. Raises NoSuchTopic, BrokersUnreachable, RecordsUnreadable."""
+    topic = cluster.topics([args.topic]).get(args.topic)
+    if topic is None:
+        raise NoSuchTopic
+    for number in range(topic.partition_count):
+        committed = args.isolation == "read_committed"
+        partition = cluster.partition(args.topic, number, committed=committed, is_compacted=topic.is_compacted)
+        log = partition.log()
+        if log.start < log.visible_end:
+            yield from ((number, record) for record in partition.records(log.start, log.visible_end - 1))
+
+
+def line_of(partition: int, record: Record) -> str:
+    """As JSON."""
+    shown = {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _text(record.key),
+        "headers": [[name, _text(value)] for name, value in record.headers],
+        "value": _text(record.value),
+    }
+    return json_line(shown)
+
+
+def _text(part: bytes | None) -> str | dict[str, str] | None:
+    if part is None:
+        return None
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        return {"hex": part.hex()}

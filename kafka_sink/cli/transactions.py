@@ -1,0 +1,741 @@
+"""The transactions of an exactly-once sink, for who is on call: what is open, since when, what it holds back.
+
+    list      every sink, or those whose names begin with the prefix: how far each has come, and what it has open
+    describe  one sink: its decision, its slots, and what is open
+    status    the same, held against the query's checkpoint and its receipts
+    repair    finish what was decided: commit it, and end what hangs on a leader; disturbs no running query
+    abort     end what is open and was not decided; stops a running query, so it wants --take-over
+
+`list`, `describe` and `status` change nothing. A sink's name in Kafka is its option transactionalIdPrefix, or is
+derived from the query's checkpoint: `pykafka-<query id>` as a rule. --checkpoint finds it, list tells all of them. A
+batch write's begins with its prefix or `pykafka-batch`, and ends with an id of its own.
+
+examples:
+    pykafka transactions list --bootstrap-servers localhost:9092
+    pykafka transactions describe --bootstrap-servers localhost:9092 --prefix orders
+    pykafka transactions status --bootstrap-servers localhost:9092 --checkpoint /data/checkpoints/orders
+    pykafka transactions repair --preset conf/production.conf --prefix orders --dry-run
+    pykafka transactions abort --bootstrap-servers localhost:9092 --prefix orders --take-over
+    pykafka transactions list --bootstrap-servers localhost:9092 --prefix pykafka- --json | jq '.sinks[].open[]'
+
+with --json each prints one document. Times are milliseconds since 1970, null is what is not known or not there:
+    list      sinks: [as describe]; unreadable: [an error each]; not_looked_at
+    describe  sink, commit_topic, transaction_version; decision (null: none): micro_batch_id, query_id, decided_ms,
+              generation, slots, carried_out; decision_forgotten; slots: slot, pinned, visible, marker_micro_batch_id,
+              transaction; open: transactional_id, slot, producer_id, producer_epoch, state, prepared, decided,
+              start_time_ms, timeout_ms, holds; hanging: transactional_id, topic, partition, start_offset, committed;
+              topics_gone; topics_created_again: topic, old_id, new_id; not_looked_at: topic, partition, why
+    status    as describe, and checkpoint: query_id, planned, recorded, compared; receipt (null: none): micro_batch_id,
+              rows, record_batches, bytes, acknowledged_ms, or error
+    repair    dry_run; commit, end: what was, or with --dry-run would be; refused: with why; after: as describe
+    abort     sink, took_over, aborted; or refused, and open, which would be aborted
+
+exit status: 0 done, or nothing to do; 1 it could not be done, or not all of it; 2 wrong usage; 3 refused, and nothing
+was changed
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
+from kafka_sink.cli.command_line import (
+    add_json,
+    add_options,
+    examples_of,
+    filled,
+    options_of,
+    parser_of,
+    say,
+    tell,
+    tell_json,
+    terminal_width,
+)
+from kafka_sink.commit import survey as by_hand
+from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.commit.hanging import Hanging
+from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.sink import Sink, command
+from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
+from kafka_sink.commit.survey import COMMITTED, OpenTransaction, Seen, Survey
+from kafka_sink.commit.survey_json import (
+    Document,
+    document_of,
+    ended,
+    hanging_transaction,
+    not_looked_at,
+    open_transaction,
+)
+from kafka_sink.errors import (
+    ConfigError,
+    DecisionPending,
+    KafkaSinkError,
+    MissingOption,
+    TransactionRefused,
+    UnreadableState,
+)
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import TransactionDescription
+from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.options.table import is_prefix
+from kafka_sink.text.quoting import quoted
+from kafka_sink.text.redaction import reason_for, redacted
+from kafka_sink.text.table import table
+from kafka_sink.verification import receipt_file
+
+OK, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
+# Of slots, partitions and the like in one line; whoever needs more has the table.
+MOST_SHOWN = 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+        with closing(AdminClient(config.producer)) as client:
+            subcommand: Callable[[Session], int] = args.subcommand
+            return subcommand(Session(client, config, args))
+    except ConfigError as error:
+        return say(f"error: {error}", WRONG_USAGE)
+    except DecisionPending as error:
+        return say(f"error: {error}", REFUSED)
+    except KafkaSinkError as error:
+        return say(f"error: {error}", FAILED)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    made = parser_of(__doc__, "pykafka transactions")
+    subcommands = made.add_subparsers(required=True, metavar="list | describe | status | repair | abort")
+    for name, subcommand in (
+        ("list", list_), ("describe", describe), ("status", status), ("repair", repair), ("abort", abort)
+    ):  # fmt: skip
+        what = " ".join((subcommand.__doc__ or "").split())
+        of = subcommands.add_parser(
+            name,
+            description=filled(what),
+            help=what.split(".")[0],
+            epilog=examples_of(__doc__, f"pykafka transactions {name}"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        of.set_defaults(subcommand=subcommand)
+        prefix_help = "what the sinks' names begin with" if subcommand is list_ else "the sink's name"
+        of.add_argument("--prefix", metavar="NAME", help=prefix_help)
+        of.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+        of.add_argument("--commit-topic", metavar="NAME", help="the sink's commitTopic, if it is not the default")
+        add_options(of, example="kafka.max.block.ms=10000")
+        add_json(of, "one document")
+        if subcommand is not abort:
+            of.add_argument(
+                "--topic", action="append", metavar="NAME",
+                help="look for what leaders have open on this topic only, repeatable; default: on every topic",
+            )  # fmt: skip
+        if subcommand is not list_:
+            of.add_argument(
+                "--checkpoint", required=subcommand is status, metavar="LOCATION",
+                help="the query's checkpointLocation, as its option spells it; tells the sink's name",
+            )  # fmt: skip
+        if subcommand is status:
+            of.add_argument("--receipts", metavar="PATH", help="its receiptsPath, if it has one")
+        if subcommand is repair:
+            of.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+        if subcommand is abort:
+            of.add_argument(
+                "--take-over", action="store_true",
+                help="do it, though a query that runs with this prefix stops with DriverFenced",
+            )  # fmt: skip
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    over = {
+        "kafka.bootstrap.servers": args.bootstrap_servers,
+        "commitTopic": args.commit_topic,
+        "transactionalIdPrefix": args.prefix,
+    }
+    config = sink_config(options_of(args, over))
+    if config.transactional_id_prefix is not None or args.subcommand is list_:
+        return config
+    if args.checkpoint is None:
+        hint = "--prefix, or --checkpoint, says whose transactions are meant; list tells all names."
+        raise MissingOption(option="transactionalIdPrefix", hint=hint)
+    return replace(config, transactional_id_prefix=sink_of(args.checkpoint))
+
+
+def sink_of(location: str) -> str:
+    """The name of the sink whose query has its checkpoint there. Raises CheckpointUnusable."""
+    checkpoint = LocalCheckpoint.at(location)
+    # Elsewhere, and of a query that an earlier build ran last, it is made of the words.
+    return (checkpoint and checkpoint.name()) or spelled_name(location)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the command. `leaderless`: partitions that could not be looked at, once `partitions` was called."""
+
+    client: AdminClient
+    config: SinkConfig
+    args: argparse.Namespace
+    leaderless: list[TopicPartition] = field(default_factory=list)
+
+    @property
+    def json(self) -> bool:
+        """Whether a document is asked for, and no text."""
+        asked: bool = self.args.json
+        return asked
+
+    @property
+    def prefix(self) -> str:
+        """Of names; empty for that of every sink's."""
+        return self.config.transactional_id_prefix or ""
+
+    def sink(self, name: str) -> Sink:
+        return Sink(
+            names=Names(name, self.config.commit_topic),
+            timeout_ms=self.config.transaction_timeout_ms,
+            transaction_version=self.client.transaction_version(),
+            bootstrap_servers=self.config.producer.bootstrap_servers_text,
+        )
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Those to look at. Tells of those that have no leader to be asked."""
+        topics = getattr(self.args, "topic", None)
+        led, leaderless = self.client.partitions(None if topics is None else tuple(topics))
+        self.leaderless.extend(leaderless)
+        if leaderless and not self.json:
+            tell(f"Not looked at, as they have no leader now: {shown(map(named, leaderless))}.")
+        return led
+
+    def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
+        """Tells of what could not be looked at."""
+        seen = run(self.client, by_hand.look(sink, prefix, partitions))
+        if not self.json:
+            tell_refused(seen)
+        return seen
+
+    def survey(self, sink: Sink, partitions: Sequence[TopicPartition]) -> Survey:
+        return run(self.client, by_hand.survey(sink, self.look(sink, f"{sink.names.sink}.", partitions)))
+
+    def document_of(self, found: Survey) -> Document:
+        """All that `describe` tells."""
+        created_again, gone = changed_topics(self.client, found)
+        return document_of(found) | {
+            "topics_gone": list(gone),
+            "topics_created_again": [
+                {"topic": topic, "old_id": old_id, "new_id": new_id}
+                for topic, (old_id, new_id) in created_again.items()
+            ],
+            "not_looked_at": not_looked_at(self.leaderless, found.refused),
+        }
+
+
+# --- the four ---------------------------------------------------------------------------------------------------------
+
+
+def list_(session: Session) -> int:
+    """Lists sinks: how far each has come, and what it has open. Changes nothing."""
+    seen = session.look(session.sink(session.prefix), session.prefix, session.partitions())
+    found, unreadable, busy = [], [], seen.busy_sinks()
+    for name in sorted({*busy, *seen.sinks()}):
+        try:
+            of_sink = run(session.client, by_hand.survey(session.sink(name), seen))
+            # One that is quiet and has decided nothing is a batch write that is over, or another program's.
+            if name in busy or of_sink.decision is not None:
+                found.append(of_sink)
+        except (TransactionRefused, UnreadableState) as error:
+            # Whoever wrote under that name, the other sinks' are to be seen.
+            unreadable.append(error)
+    if session.json:
+        tell_json(
+            {
+                "sinks": [document_of(each) for each in found],
+                "unreadable": [str(why) for why in unreadable],
+                "not_looked_at": not_looked_at(session.leaderless, seen.refused),
+            }
+        )
+    else:
+        tell_sinks(found)
+        tell_open(found)
+        for each in found:
+            tell_what_to_do(each)
+    for why in unreadable:
+        say(f"error: {why}", FAILED)
+    return FAILED if unreadable else OK
+
+
+def describe(session: Session) -> int:
+    """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
+    nothing."""
+    found = session.survey(session.sink(session.prefix), session.partitions())
+    if session.json:
+        tell_json(session.document_of(found))
+        return OK
+    tell_decision(found)
+    tell_topics(session, found)
+    tell_sink(found)
+    return OK
+
+
+def status(session: Session) -> int:
+    """Tells how far a query's sink and its checkpoint have come, which slots are visible, what is open and what that
+    holds back. Changes nothing."""
+    try:
+        checkpoint = read_checkpoint(session.args.checkpoint)
+    except OSError as error:
+        return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
+    found = session.survey(session.sink(session.prefix), session.partitions())
+    if session.json:
+        tell_json(session.document_of(found) | progress_of(checkpoint, found, session.args.receipts))
+        return OK
+    tell_decision(found)
+    tell_topics(session, found)
+    tell(f"Checkpoint of query {checkpoint.query_id}: {compared(checkpoint, found.decision)}")
+    if session.args.receipts is not None:
+        tell_receipt(session.args.receipts, checkpoint.query_id)
+    tell_sink(found)
+    return OK
+
+
+def repair(session: Session) -> int:
+    """Finishes what was decided: commits it, by the ids that the decision names, and ends what is committed and hangs
+    on a leader. Does not disturb a query that runs; needs TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for what hangs."""
+    sink, partitions = session.sink(session.prefix), session.partitions()
+    before = session.survey(sink, partitions)
+    if session.json:
+        return repair_for_scripts(session, sink, partitions, before)
+    tell_decision(before)
+    tell_topics(session, before)
+    if session.args.dry_run:
+        for each in before.decided:
+            tell(f"Would commit {each.transactional_id} ({each.ids}).")
+        for hanging in before.hanging:
+            tell(f"Would end with COMMIT {told(hanging)}.")
+        if not before.decided and not before.hanging:
+            tell("Nothing to do.")
+        return OK
+    after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+    for each in before.decided:
+        slot = "the decision" if each.slot is None else f"slot {each.slot}"
+        tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
+    for hanging in before.hanging:
+        if hanging not in after.hanging:
+            tell(f"Ended with COMMIT: {told(hanging)}.")
+    return tell_what_is_left(after, refused)
+
+
+def repair_for_scripts(
+    session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: Survey
+) -> int:
+    """As `repair`, told in one document."""
+    after, refused = before, dict[Hanging, str]()
+    if not session.args.dry_run:
+        after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+    still = () if session.args.dry_run else after.missing
+    tell_json(
+        {
+            "dry_run": session.args.dry_run,
+            "commit": [open_transaction(each) for each in before.decided if each.slot not in still],
+            "end": [
+                hanging_transaction(each, committed=True)
+                for each in before.hanging
+                if session.args.dry_run or each not in after.hanging
+            ],
+            "refused": [
+                hanging_transaction(each, committed=True) | {"why": reason} for each, reason in refused.items()
+            ],
+            "after": session.document_of(after),
+        }
+    )
+    return OK if session.args.dry_run or is_repaired(after) else FAILED
+
+
+def abort(session: Session) -> int:
+    """Ends what is open and was not decided, as the next start of the query would. Takes the sink over first, so that a
+    query that runs cannot decide meanwhile: it stops with DriverFenced. Refused where a decision is not carried out."""
+    sink = session.sink(session.prefix)
+    found = session.survey(sink, ())
+    if found.decided:
+        assert found.decision is not None
+        raise DecisionPending(
+            sink=sink.names.sink,
+            micro_batch_id=found.decision.micro_batch_id,
+            slots=[each.slot for each in found.decided if each.slot is not None],
+            command=command(sink, "repair"),
+        )
+    if not found.open:
+        if session.json:
+            tell_json({"sink": sink.names.sink, "took_over": False, "aborted": []})
+            return OK
+        tell(f"Sink {sink.names.sink} has no open transaction.")
+        return OK
+    if not session.args.take_over:
+        if session.json:
+            opened = [open_transaction(each) for each in found.open]
+            tell_json({"sink": sink.names.sink, "took_over": False, "refused": True, "open": opened})
+        else:
+            tell_open([found])
+            tell("", "These would be aborted: their rows become invisible for good, and a query writes them again.")
+        return say(
+            f"refused: nothing was changed. If a query runs with prefix {sink.names.sink}, it would stop with "
+            "DriverFenced, and its micro-batch be written again by its next start. With --take-over it is done.",
+            REFUSED,
+        )
+    # What is read there decides what is left alone, and a query is stopped for it.
+    ensure_commit_topic(session.client, sink.names.commit_topic)
+    aborted = run(session.client, by_hand.abort_by_hand(sink))
+    if session.json:
+        tell_json({"sink": sink.names.sink, "took_over": True, "aborted": [ended(each) for each in aborted]})
+        return OK
+    tell(f"Took over sink {sink.names.sink}: a query that runs with this prefix stops with DriverFenced.")
+    for each in aborted:
+        tell(f"Aborted {each.transactional_id} ({each.producer_id}:{each.producer_epoch}){since(each)}.")
+    return OK
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def tell_refused(seen: Seen) -> None:
+    if seen.refused:
+        why = ", ".join(sorted(set(seen.refused.values())))
+        tell(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
+
+
+def tell_decision(found: Survey) -> None:
+    sink, decision = found.sink, found.decision
+    tell(
+        f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
+        f"{sink.transaction_version}"
+    )
+    if found.is_forgotten:
+        tell_forgotten(found)
+        return
+    if decision is None:
+        tell("Decision: none; nothing was ever committed, or the brokers have forgotten it.")
+        return
+    tell(
+        f"Decision: micro-batch {decision.micro_batch_id} of query {decision.query_id}, {len(decision.pinned)} slots, "
+        f"made {at(decision.decided_ms)} UTC by generation {decision.generation}"
+    )
+    missing = found.missing
+    if missing:
+        tell(f"          not carried out: {shown(f'slot {slot}' for slot in missing)} not visible")
+    else:
+        tell("          carried out: every slot is visible")
+
+
+def tell_forgotten(found: Survey) -> None:
+    names = found.sink.names
+    slots = {name: each for name, each in found.transactions.items() if name != names.driver}
+    others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
+    tell(
+        "Decision: was made, and is deleted, as a batch write without txnAppId does when all of its rows are visible, "
+        "or has expired (offsets.retention.minutes)."
+    )
+    tell(
+        f"          transactions of slots that were committed: {len(slots) - len(others)} of {len(slots)}"
+        + (f"; not {shown(others)}" if others else "")
+    )
+
+
+def tell_topics(session: Session, found: Survey) -> None:
+    """Those that took rows of the decision with them."""
+    created_again, gone = changed_topics(session.client, found)
+    for topic, (old_id, new_id) in created_again.items():
+        tell(
+            f"Topic {topic} was deleted and created again since (topic id {old_id} is now {new_id}): rows that were in "
+            "the old topic are gone, and a restart does not write them again where it finds them visible."
+        )
+    for topic, old_id in gone.items():
+        tell(f"Topic {topic} (topic id {old_id}) is not there any more, nor are its rows.")
+
+
+def changed_topics(client: AdminClient, found: Survey) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+    """Of those that the decision names: created again since, with old and new id; and gone, with the old one."""
+    decision = found.decision
+    if decision is None or not decision.topic_ids:
+        return {}, {}
+    topics = tuple(decision.topic_ids)
+    created_again = decision.created_again(client.topic_ids(topics))
+    gone = {
+        topic: decision.topic_ids[topic]
+        for topic, told in client.topics(topics).items()
+        if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    return created_again, gone
+
+
+@dataclass(frozen=True, slots=True)
+class LastReceipt:
+    """Of a query's last micro-batch that has one."""
+
+    micro_batch_id: int
+    rows: int
+    record_batches: int
+    bytes: int
+    acknowledged: datetime
+
+
+def last_receipt(receipts_path: str, query_id: str) -> LastReceipt | None:
+    """Raises OSError, pa.ArrowException."""
+    try:
+        filesystem, folder = receipt_file.filesystem_of(receipts_path)
+        paths = receipt_file.paths_in(filesystem, f"{folder}/{receipt_file.folder_of(query_id)}")
+        runs = receipt_file.read(filesystem, paths[-1]).to_pylist()
+    except (FileNotFoundError, IndexError):
+        return None
+    return LastReceipt(
+        micro_batch_id=runs[0]["batch_id"],
+        rows=runs[0]["rows"],
+        record_batches=sum(run["topic"] is not None for run in runs),
+        bytes=sum(run["batch_bytes"] or 0 for run in runs),
+        acknowledged=runs[0]["started_at"] + timedelta(milliseconds=runs[0]["duration_ms"]),
+    )
+
+
+def tell_receipt(receipts_path: str, query_id: str) -> None:
+    """The query's last one."""
+    try:
+        last = last_receipt(receipts_path, query_id)
+    except (OSError, pa.ArrowException) as error:
+        tell(f"Receipts: {redacted(receipts_path)} cannot be read: {reason_for(receipts_path, error)}")
+        return
+    if last is None:
+        tell(f"Receipts: none of this query in {redacted(receipts_path)}")
+        return
+    tell(
+        f"Receipts: the last is of micro-batch {last.micro_batch_id}, {last.rows:,} rows in {last.record_batches:,} "
+        f"record batches of {last.bytes:,} bytes, acknowledged {last.acknowledged:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def progress_of(checkpoint: Checkpoint, found: Survey, receipts_path: str | None) -> Document:
+    """What `status` tells beyond `describe`, for scripts."""
+    receipt: Document | None = None
+    if receipts_path is not None:
+        try:
+            last = last_receipt(receipts_path, checkpoint.query_id)
+        except (OSError, pa.ArrowException) as error:
+            receipt = {"error": reason_for(receipts_path, error)}
+        else:
+            receipt = None if last is None else receipt_document(last)
+    return {
+        "checkpoint": {
+            "query_id": checkpoint.query_id,
+            "planned": checkpoint.planned,
+            "recorded": checkpoint.recorded,
+            "compared": compared(checkpoint, found.decision),
+        },
+        "receipt": receipt,
+    }
+
+
+def receipt_document(last: LastReceipt) -> Document:
+    return {
+        "micro_batch_id": last.micro_batch_id,
+        "rows": last.rows,
+        "record_batches": last.record_batches,
+        "bytes": last.bytes,
+        "acknowledged_ms": round(last.acknowledged.timestamp() * 1000),
+    }
+
+
+def tell_sink(found: Survey) -> None:
+    if found.decision is not None:
+        tell_slots(found)
+    tell("")
+    tell_open([found])
+    tell_what_to_do(found)
+
+
+def tell_sinks(found: Sequence[Survey]) -> None:
+    """How far each has come that has decided something."""
+    rows = [
+        (
+            each.sink.names.sink, decision.query_id, str(decision.micro_batch_id), at(decision.decided_ms),
+            str(len(decision.pinned)), "no" if each.missing else "yes",
+        )
+        for each in found
+        if (decision := each.decision) is not None
+    ]  # fmt: skip
+    if rows:
+        tell_table(("SINK", "QUERY", "MICRO-BATCH", "DECIDED (UTC)", "SLOTS", "VISIBLE"), rows)
+        tell("")
+
+
+def tell_slots(found: Survey) -> None:
+    assert found.decision is not None
+    rows = []
+    for slot, ids in enumerate(found.decision.pinned):
+        marker, now = found.markers.get(slot), found.transactions.get(found.sink.names.slot(slot))
+        rows.append(
+            (
+                str(slot),
+                "visible before" if ids is None else str(ids),
+                ("not known" if marker is None else "no") if slot in found.missing else "yes",
+                marker_now(marker),
+                "forgotten" if now is None else f"{now.state} {now.producer_id}:{now.producer_epoch}",
+            )
+        )
+    tell("")
+    tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
+
+
+def tell_open(surveys: Iterable[Survey]) -> None:
+    rows = []
+    for found in surveys:
+        decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
+        for each in found.open:
+            state = f"{each.state}, prepared" if each.is_prepared else each.state
+            rows.append(
+                (
+                    each.transactional_id, state, at(each.start_time_ms), lasted(each.start_time_ms),
+                    decided if each.is_decided else "no", held(each),
+                )
+            )  # fmt: skip
+        for hanging, word in (*((each, "committed") for each in found.hanging), *((e, "?") for e in found.unknown)):
+            where = f"{hanging.topic}-{hanging.partition} from offset {hanging.start_offset}"
+            rows.append((hanging.transactional_id, "hangs", "", "", word, where))
+    if rows:
+        tell_table(("TRANSACTION", "STATE", "SINCE (UTC)", "FOR", "DECIDED", "READERS SEE NOTHING OF"), rows)
+    else:
+        tell("No transaction is open.")
+
+
+def tell_what_to_do(found: Survey) -> None:
+    sink, name = found.sink, quoted(found.sink.names.sink)
+    if not is_prefix(sink.names.sink):
+        tell("", f"{name}: another program's, as no transactionalIdPrefix can be that. No command here ends it.")
+        return
+    if found.decided or found.hanging:
+        tell(
+            "",
+            f"{name}: decided, and not all of it is there for readers. A query that runs or starts carries it out; so "
+            "does",
+            f"    {command(sink, 'repair')}",
+        )
+    if found.undecided:
+        timeout = lasted(0, max(each.timeout_ms for each in found.undecided))
+        tell(
+            "",
+            f"{name}: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends "
+            f"them, or the brokers do, {timeout} after they began. To end them now:",
+            f"    {command(sink, 'abort')}",
+        )
+    tell_unknown(found)
+
+
+def tell_unknown(found: Survey) -> None:
+    for each in found.unknown:
+        tell(
+            "",
+            f"Left alone, as nothing tells whether it was committed: {told(each)} hangs. Compare what read_uncommitted "
+            "readers find from there on with what the query wrote, before you end it with kafka-transactions.sh abort, "
+            "which takes its rows away.",
+        )
+
+
+def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
+    for each, reason in refused.items():
+        advice = " It takes the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
+        tell(f"Still hangs: {told(each)}: {reason}.{advice}")
+    for each in after.hanging:
+        if each not in refused:
+            tell(f"Still hangs, though its leader took a marker: {told(each)}.")
+    if after.lost:
+        tell(
+            f"Not known whether visible: {shown(f'slot {slot}' for slot in after.lost)}. Their consumer groups were "
+            "deleted or have expired. A restart of the query finds out whether the brokers remember their "
+            "transactions, and stops before it writes any of them again if they do not."
+        )
+    over = [slot for slot in after.missing if slot not in after.lost]
+    if over:
+        tell(
+            f"Not visible, and not to be committed any more: {shown(f'slot {slot}' for slot in over)}. Their "
+            "transactions timed out or were aborted. A restart of the query writes them again, if it has the same rows."
+        )
+    tell_unknown(after)
+    if not is_repaired(after):
+        return FAILED
+    if not after.is_forgotten:
+        tell("What was decided is visible." if after.decision is not None else "Nothing was decided.")
+    if after.undecided:
+        tell(f"{len(after.undecided)} open and not decided: see", f"    {command(after.sink, 'describe')}")
+    return OK
+
+
+def is_repaired(after: Survey) -> bool:
+    """Whether all that was decided is there for readers, as far as can be told."""
+    return not (after.hanging or after.missing or after.unknown)
+
+
+def tell_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    tell(*table(heads, [tuple(map(quoted, row)) for row in rows], terminal_width()))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def held(transaction: OpenTransaction) -> str:
+    return shown(
+        f"{each.topic}-{each.partition}" + ("" if each.start_offset is None else f" from offset {each.start_offset}")
+        for each in transaction.rows_held
+    )
+
+
+def told(hanging: Hanging) -> str:
+    return (
+        f"{quoted(hanging.transactional_id)} ({hanging.ids}) on {hanging.topic}-{hanging.partition} from offset "
+        f"{hanging.start_offset}"
+    )
+
+
+def marker_now(marker: Marker | None) -> str:
+    if marker is None:
+        return "lost"
+    return "none yet" if marker == NOTHING_COMMITTED else f"micro-batch {marker.micro_batch_id}"
+
+
+def named(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+def shown(words: Iterable[str]) -> str:
+    """The first of them, and how many more there are."""
+    every = list(words)
+    more = f" and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
+    return ", ".join(every[:MOST_SHOWN]) + more
+
+
+def since(description: TransactionDescription) -> str:
+    return f", open since {at(description.start_time_ms)} UTC"
+
+
+def at(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        # No year of the calendar.
+        return f"{time_ms} ms"
+
+
+def lasted(start_ms: int, end_ms: int | None = None) -> str:
+    """How long, in one unit."""
+    seconds = max(0, (wall_clock_ms() if end_ms is None else end_ms) - start_ms) // 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"

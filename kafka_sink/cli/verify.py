@@ -1,0 +1,262 @@
+"""Reads back what receipts say was written, and compares: are all records there, and are they what was sent?
+
+Each run of a receipt, one record batch, is read by its offsets with confluent-kafka, encoded again, and its checksum
+compared. What is missing, altered or cannot be told is named, a line each, with its receipt. Changes nothing.
+
+    MISSING      offsets of which there is no record
+    ALTERED      as many records, and not those that were sent
+    HIDDEN       exactly-once: behind a transaction that is open; readers do not get there
+    NO RECEIPT   of a micro-batch between two that have one: set receiptsPath late, or a receipt was lost
+    NOT A RECEIPT  a file that cannot be read, or was changed
+    DELETED, COMPACTED, COUNTED, UNPLACED   cannot be compared any more, for the reason told
+
+examples:
+    pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092
+    pykafka verify --receipts s3://lake/receipts/query_id=8d6f... --preset conf/production.conf
+    pykafka verify --receipts batch-00000000000000000042.parquet --bootstrap-servers localhost:9092
+    pykafka verify --receipts /data/receipts --bootstrap-servers localhost:9092 --json | jq 'select(.found=="SUM")'
+
+with --json a document a line. `found` is one of the words above, with _ for spaces, and has with it
+    of a run        topic, partition, offsets ([first, last] each), records, run_records, why, micro_batch_id, query_id,
+                    file
+    UNPLACED        topic, partition (null: not known), records, file
+    NO_RECEIPT      query_id, first, last: micro-batches
+    NOT_A_RECEIPT   file, why
+    SUM, at the end  result (EQUAL, DIFFERENT, NOT_ALL_COMPARED, NO_RECEIPTS), receipts, rows, runs, dropped, and
+                    records, how many by what was found
+
+exit status: 0 every record is there and as it was sent; 1 something is missing, altered or hidden, or has no receipt;
+2 wrong usage; 3 nothing of that was found, but not everything could be compared
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from kafka_sink.cli.command_line import (
+    add_json,
+    add_options,
+    needs_confluent_kafka,
+    options_of,
+    parser_of,
+    say,
+    tell,
+    tell_json,
+)
+from kafka_sink.errors import ConfigError, KafkaSinkError
+from kafka_sink.options.config import SinkConfig, sink_config
+from kafka_sink.text.redaction import reason_for, redacted
+from kafka_sink.verification.checking import WRONG, Finding, Log, Record, Verdict, all_absent, check
+from kafka_sink.verification.receipt_file import filesystem_of
+from kafka_sink.verification.receipts import Receipts, Run
+
+if TYPE_CHECKING:
+    from kafka_sink.verification.cluster import Cluster, Topic
+
+EQUAL, DIFFERENT, WRONG_USAGE, NOT_COMPARED = 0, 1, 2, 3
+# Ranges of offsets in one line.
+MOST_SHOWN = 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    try:
+        config = configuration(args)
+        receipts = Receipts(*filesystem_of(args.receipts if "://" in args.receipts else os.path.abspath(args.receipts)))
+    except ConfigError as error:
+        return say(f"error: {error}", WRONG_USAGE)
+    except (OSError, pa.ArrowException) as error:
+        return say(f"error: {redacted(args.receipts)} cannot be read: {reason_for(args.receipts, error)}", WRONG_USAGE)
+    try:
+        from kafka_sink.verification.cluster import Cluster
+    except ModuleNotFoundError as missing:
+        return say(needs_confluent_kafka(missing), WRONG_USAGE)
+    try:
+        with closing(Cluster(config.producer)) as cluster:
+            return verify(receipts, cluster, for_scripts if args.json else for_people)
+    except KafkaSinkError as error:
+        return say(f"error: {error}", NOT_COMPARED)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    made = parser_of(__doc__, "pykafka verify")
+    made.add_argument(
+        "--receipts", required=True, metavar="PATH",
+        help="the write's receiptsPath, a query's folder in it, or one file",
+    )  # fmt: skip
+    made.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="unless the preset names them")
+    add_json(made, "a document a line")
+    add_options(made, example="kafka.security.protocol=SSL")
+    return made
+
+
+def configuration(args: argparse.Namespace) -> SinkConfig:
+    """The sink's, as far as the command line tells it. Raises ConfigError."""
+    return sink_config(options_of(args, {"kafka.bootstrap.servers": args.bootstrap_servers}))
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+
+class Reader(Protocol):
+    """`verification.cluster.PartitionReader`."""
+
+    def log(self) -> Log: ...
+
+    def records(self, first: int, last: int) -> Iterator[Record]: ...
+
+
+# Takes what was found, as a document and as lines of text, and prints one of the two.
+Teller = Callable[..., None]
+
+
+def for_people(document: Mapping[str, Any], *lines: str) -> None:
+    tell(*lines)
+
+
+def for_scripts(document: Mapping[str, Any], *lines: str) -> None:
+    tell_json(document)
+
+
+def verify(receipts: Receipts, cluster: Cluster, teller: Teller = for_people) -> int:
+    """Tells what differs, then the sum; returns the exit status."""
+    for file, why in receipts.unreadable:
+        teller({"found": "NOT_A_RECEIPT", "file": file, "why": why}, f"NOT A RECEIPT  {file}: {why}.")
+    for gap in receipts.gaps:
+        numbers = f"micro-batch {gap.first}" if gap.first == gap.last else f"micro-batches {gap.first} to {gap.last}"
+        teller(
+            {"found": "NO_RECEIPT", "query_id": gap.query_id, "first": gap.first, "last": gap.last},
+            f"NO RECEIPT  of {numbers} of query {gap.query_id}, and of those before and behind there is.",
+        )
+    records: Counter[Verdict] = Counter()
+    for unplaced in receipts.unplaced():
+        where = "" if unplaced.topic is None else f" in {unplaced.topic}-{unplaced.partition}"
+        teller(
+            {
+                "found": "UNPLACED",
+                "topic": unplaced.topic,
+                "partition": unplaced.partition,
+                "records": unplaced.record_count,
+                "file": unplaced.file,
+            },
+            f"UNPLACED  {unplaced.record_count:,} records{where}: their offsets are not known. {unplaced.file}",
+        )
+        records[Verdict.UNPLACED] += unplaced.record_count
+    for finding in findings(receipts.runs(), cluster, cluster.topics(receipts.topics)):
+        absent = finding.absent_count
+        records[finding.verdict] += absent or finding.run.record_count
+        # Of a run of which some are missing the others are there; their checksum is of all.
+        if absent:
+            records[Verdict.COUNTED] += finding.run.record_count - absent
+        if finding.verdict is not Verdict.EQUAL:
+            teller(document_of(finding), line(finding))
+    return tell_sum(receipts, records, teller)
+
+
+def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic]) -> Iterator[Finding]:
+    """Of each run, in the order of `runs`, which is by partition and offset. Raises RecordsUnreadable."""
+    for (committed, name, partition), of_partition in groupby(
+        runs, key=lambda run: (run.is_exactly_once, run.topic, run.partition)
+    ):
+        topic = topics.get(name)
+        if topic is None or partition >= topic.partition_count:
+            why = "there is no such topic" if topic is None else "the topic has no such partition"
+            yield from (all_absent(run, f"{why}, or it may not be described") for run in of_partition)
+            continue
+        reader = cluster.partition(name, partition, committed=committed, is_compacted=topic.is_compacted)
+        log = reader.log()
+        for run in of_partition:
+            if None not in (run.topic_id, topic.topic_id) and run.topic_id != topic.topic_id:
+                yield all_absent(run, f"the topic was made again, with id {topic.topic_id} in place of {run.topic_id}")
+                continue
+            found = compare(run, reader, log)
+            if found.absent:
+                # The log may have grown, or lost its beginning, since it was looked at.
+                log = reader.log()
+                found = compare(run, reader, log)
+            yield found
+
+
+def compare(run: Run, reader: Reader, log: Log) -> Finding:
+    first, last = max(run.base_offset, log.start), min(run.last_offset, log.visible_end - 1)
+    return check(run, reader.records(first, last) if first <= last else (), log)
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def line(finding: Finding) -> str:
+    run = finding.run
+    ranges = offsets_of(finding)
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:MOST_SHOWN])
+    more = f" and {len(ranges) - MOST_SHOWN} more ranges" if len(ranges) > MOST_SHOWN else ""
+    count = finding.absent_count or run.record_count
+    return (
+        f"{finding.verdict.name}  {run.topic}-{run.partition} offsets {shown}{more} ({count:,} of the run's "
+        f"{run.record_count:,} records): {finding.why}. Batch {run.batch_id} of query {run.query_id}, {run.file}"
+    )
+
+
+def offsets_of(finding: Finding) -> Sequence[tuple[int, int]]:
+    """Those that are not there, or all of the run: the first and the last of each range."""
+    return finding.absent or ((finding.run.base_offset, finding.run.last_offset),)
+
+
+def document_of(finding: Finding) -> dict[str, Any]:
+    run = finding.run
+    return {
+        "found": finding.verdict.name,
+        "topic": run.topic,
+        "partition": run.partition,
+        "offsets": [list(each) for each in offsets_of(finding)],
+        "records": finding.absent_count or run.record_count,
+        "run_records": run.record_count,
+        "why": finding.why,
+        "micro_batch_id": run.batch_id,
+        "query_id": run.query_id,
+        "file": run.file,
+    }
+
+
+def tell_sum(receipts: Receipts, records: Mapping[Verdict, int], teller: Teller) -> int:
+    counted = ", ".join(f"{count:,} {verdict.name}" for verdict, count in records.items() if count)
+    status, result, words = judged(receipts, records)
+    teller(
+        {
+            "found": "SUM",
+            "result": result,
+            "receipts": receipts.files,
+            "rows": receipts.row_count,
+            "runs": receipts.run_count,
+            "dropped": receipts.dropped_count,
+            "records": {verdict.name: count for verdict, count in records.items() if count},
+        },
+        f"{receipts.files:,} receipts, {receipts.row_count:,} rows in {receipts.run_count:,} runs"
+        + (f", {receipts.dropped_count:,} left out as bad" if receipts.dropped_count else "")
+        + (f": {counted}." if counted else "."),
+        words,
+    )
+    return status
+
+
+def judged(receipts: Receipts, records: Mapping[Verdict, int]) -> tuple[int, str, str]:
+    """The exit status, the result, and what it means."""
+    if receipts.unreadable or receipts.gaps or any(records.get(verdict) for verdict in WRONG):
+        return DIFFERENT, "DIFFERENT", "DIFFERENT: not all that was written is there as it was sent."
+    if receipts.files == 0:
+        return NOT_COMPARED, "NO_RECEIPTS", "There are no receipts."
+    if any(count for verdict, count in records.items() if verdict is not Verdict.EQUAL):
+        nothing_wrong = "nothing is known to be wrong, and not everything could be compared."
+        return NOT_COMPARED, "NOT_ALL_COMPARED", f"NOT ALL COMPARED: {nothing_wrong}"
+    return EQUAL, "EQUAL", "EQUAL: every record is there, and as it was sent."

@@ -1,0 +1,211 @@
+"""Calls: requests to one broker each, over the connections of one client, and the wait for their answers.
+
+Driven by the thread that calls; there is none of its own. Time in which a broker throttles is not counted: deadlines
+are of the clock that stands meanwhile (`clock_ms`).
+
+Source: Kafka's KafkaAdminClient (Call, AdminClientRunnable).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
+from kafka_sink.kafka.backoff import backoff_ms
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.connections import connect
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.requests import MetadataRequest, MetadataResponse, Request, Response, TopicMetadata
+
+# More than a producer may have: requests are independent of each other, and a broker answers them in their order.
+IN_FLIGHT = 100
+# What was said of topics is good for so long.
+TOPICS_FRESH_MS = 1_000
+# The token of the Metadata request that nobody waits for.
+_BROKERS = object()
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request to one node. `done`: with its `response`, or with an `error`."""
+
+    node_id: int
+    request: Request
+    response: Response | None = None
+    error: str = ""
+    sent: bool = False
+    done: bool = False
+
+
+class Caller:
+    """For one thread at a time. Connects when it is first asked for something."""
+
+    def __init__(self, config: ProducerConfig, cluster_id: str | None) -> None:
+        self._config = config
+        self._rng = random.Random()
+        self.network = connect(config, metrics=Metrics(), rng=self._rng, cluster_id=cluster_id, max_in_flight=IN_FLIGHT)
+        self.coordinators = Coordinators(
+            network=self.network,
+            rng=self._rng,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
+        # When all brokers are to be listed anew: who is asked for coordinators must not be those of long ago.
+        self._brokers_due_ms = monotonic_ms()
+        # As listed last; the network knows them all.
+        self.broker_ids: tuple[int, ...] = ()
+        # With the time of the answer.
+        self._topics: dict[str, tuple[int, TopicMetadata]] = {}
+        self._ends_ms: int | None = None
+
+    @contextmanager
+    def within(self, milliseconds: int) -> Iterator[None]:
+        """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
+        self._ends_ms = self.clock_ms() + milliseconds
+        try:
+            yield
+        finally:
+            self._ends_ms = None
+
+    def collect(self) -> None:
+        """Takes what came meanwhile; between the uses of a client nobody does."""
+        for answer in self.network.poll(0):
+            self._take(answer)
+
+    # --- any broker ---------------------------------------------------------------------------------------------------
+
+    def metadata(
+        self, topics: tuple[str, ...] | None, deadline_ms: int, *, allow_auto_topic_creation: bool = False
+    ) -> MetadataResponse:
+        """Of any broker. Raises BrokersUnreachable."""
+        response = self.ask_any(MetadataRequest(topics, allow_auto_topic_creation), deadline_ms)
+        assert isinstance(response, MetadataResponse)
+        self._take_brokers(response)
+        now_ms = monotonic_ms()
+        for topic in response.topics:
+            is_whole = not topic.error_code and all(each.leader_id >= 0 for each in topic.partitions)
+            if is_whole:
+                self._topics[topic.name] = now_ms, topic
+            else:
+                self.forget(topic.name)
+        return response
+
+    def said_of(self, names: Sequence[str]) -> Sequence[TopicMetadata] | None:
+        """What was said of these topics a moment ago, if all of them are there, led and known."""
+        since_ms = monotonic_ms() - TOPICS_FRESH_MS
+        said = [found[1] for name in names if (found := self._topics.get(name)) is not None and found[0] > since_ms]
+        return said if len(said) == len(names) else None
+
+    def forget(self, topic: str) -> None:
+        """What was said of it turned out to be wrong."""
+        self._topics.pop(topic, None)
+
+    def ask_any(self, request: Request, deadline_ms: int) -> Response:
+        """The answer of any broker."""
+        tries = 0
+        while True:
+            call = Call(self.any_node(deadline_ms), request)
+            self.run([call], deadline_ms)
+            if call.response is not None:
+                return call.response
+            tries += 1
+            if not self.pause(tries, deadline_ms):
+                raise self.unreachable()
+
+    def any_node(self, deadline_ms: int) -> int:
+        """A node that takes a request now."""
+        while (node_id := self.network.least_loaded_node(monotonic_ms())) is None:
+            if self.clock_ms() >= deadline_ms:
+                raise self.unreachable()
+            self.turn((), deadline_ms)
+        return node_id
+
+    def unreachable(self) -> KafkaSinkError:
+        return BrokersUnreachable(
+            bootstrap_servers=self._config.bootstrap_servers_text,
+            waited_ms=self._config.max_block_ms,
+            last_error=self.network.last_error,
+        )
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def clock_ms(self) -> int:
+        now_ms = monotonic_ms()
+        return now_ms - self.network.throttled_ms(now_ms)
+
+    def deadline_ms(self) -> int:
+        """Of what is asked now, by `clock_ms`."""
+        deadline_ms = self.clock_ms() + self._config.max_block_ms
+        return deadline_ms if self._ends_ms is None else min(deadline_ms, self._ends_ms)
+
+    def run(self, calls: Sequence[Call], deadline_ms: int) -> None:
+        """Until each is done or `deadline_ms` is there."""
+        while not all(call.done for call in calls) and self.clock_ms() < deadline_ms:
+            self.turn(calls, deadline_ms)
+
+    def pause(self, tries: int, deadline_ms: int) -> bool:
+        """Backs off after `tries` in a row; False, at once, if `deadline_ms` would be there before that is over."""
+        pause_ms = backoff_ms(tries, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+        until_ms = self.clock_ms() + pause_ms
+        if until_ms >= deadline_ms:
+            return False
+        while self.clock_ms() < until_ms:
+            self.turn((), until_ms)
+        return True
+
+    def turn(self, calls: Iterable[Call], until_ms: int) -> None:
+        """Sends what can go and takes what has come, waiting for it until `until_ms` at most."""
+        now_ms = monotonic_ms()
+        wait_ms = self.coordinators.run_once(now_ms)
+        self._list_brokers(now_ms)
+        for call in calls:
+            self._send(call, now_ms)
+        if any(call.done and not call.sent for call in calls):
+            wait_ms = 0
+        for answer in self.network.poll(max(0, min(wait_ms, until_ms - self.clock_ms()))):
+            self._take(answer)
+        if self.network.failure is not None:
+            raise self.network.failure
+
+    def _take(self, answer: ClientResponse) -> None:
+        token = answer.token
+        if isinstance(token, Call):
+            token.response, token.error, token.done = answer.response, answer.error or "", True
+        elif token is _BROKERS:
+            self._on_brokers(answer.response)
+        else:
+            self.coordinators.handle(answer, monotonic_ms())
+
+    def _send(self, call: Call, now_ms: int) -> None:
+        if call.sent or call.done:
+            return
+        if self.network.ready(call.node_id, now_ms):
+            call.sent = True
+            self.network.send(call.node_id, call.request, now_ms, call)
+        elif self.network.is_down(call.node_id):
+            call.error, call.done = self.network.last_error, True
+
+    def _list_brokers(self, now_ms: int) -> None:
+        if now_ms < self._brokers_due_ms:
+            return
+        node_id = self.network.least_loaded_node(now_ms)
+        if node_id is not None:
+            self._brokers_due_ms = now_ms + self._config.metadata_max_age_ms
+            self.network.send(node_id, MetadataRequest((), allow_auto_topic_creation=False), now_ms, _BROKERS)
+
+    def _on_brokers(self, response: object) -> None:
+        if isinstance(response, MetadataResponse):
+            self._take_brokers(response)
+        else:
+            self._brokers_due_ms = monotonic_ms() + self._config.retry_backoff_ms
+
+    def _take_brokers(self, response: MetadataResponse) -> None:
+        self.network.update_brokers(response.brokers)
+        # A broker that knows of none has just started; the network keeps those it had, too.
+        self.broker_ids = tuple(broker.node_id for broker in response.brokers) or self.broker_ids

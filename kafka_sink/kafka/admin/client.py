@@ -1,0 +1,312 @@
+"""Asks coordinators, leaders and brokers whatever is not about a row, and waits for the answers.
+
+    with lease_admin_client(config) as client:
+        client.ask_all([(kind, key, request), ...])          # to the coordinators of the keys, all at once
+        client.ask_leaders(partitions, request_of)           # to whoever leads each partition
+        client.ask_brokers(request)                          # to every broker
+        client.broker_setting(name)                          # of any
+        client.topic_settings(topics, names)                 # of each topic
+
+Each returns definite answers only, or raises a ClusterError when `max.block.ms` has passed without them: what has
+none is sent again, the same request, to whoever is the right one by then. Time in which a broker throttles is not
+counted (`calls.py`).
+
+A shell: connections and a clock of its own, driven by the thread that calls, none of its own. The decisions are
+elsewhere: `producer.coordinators` (which answers are definite, who is asked), `commit.two_phase` (what to ask).
+
+Non-obvious:
+
+* Who leads a partition is taken from what was said of it within a second: the steps of a plan or a commit follow each
+  other within milliseconds. A broker that does not lead it any more says so, and then it is asked for anew.
+* An answer of every broker is one of a moment: when a broker comes, goes or fails to answer, all are asked again, or a
+  transaction that moves from one to the other would be seen by neither. So brokers are listed after they were asked;
+  that list is the one to ask the next time.
+
+Source: Kafka's AdminClient (PartitionLeaderStrategy, AllBrokersStrategy, CoordinatorStrategy), KIP-584, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, overload
+
+from kafka_sink.errors import (
+    BrokerUnavailable,
+    CoordinatorRefused,
+    CoordinatorUnavailable,
+    LeaderUnavailable,
+    TopicAuthorizationFailed,
+    TopicNotFound,
+)
+from kafka_sink.kafka.admin.calls import Call, Caller
+from kafka_sink.kafka.admin.leaders import Partitions, by_leader, named, of_partitions
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.producer.coordinators import Ask, Next, error_code_of, next_after
+from kafka_sink.kafka.producer.error_policy import Action, on_produce_error
+from kafka_sink.kafka.protocol.describing import TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import ProducePartition, ProduceRequest, Request, Response, TopicMetadata
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
+    CoordinatorKind,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeProducersRequest,
+    EndTxnRequest,
+    PartitionResult,
+    ProducersOfPartition,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
+
+KIND_NAMES = {CoordinatorKind.GROUP: "group", CoordinatorKind.TRANSACTION: "transactional id"}
+TRANSACTION_VERSION = "transaction.version"
+# What a broker must speak to take part in transactions of version 2 (KIP-890, part 2): Produce from this version on
+# adds its partitions to the transaction; EndTxn and TxnOffsetCommit say themselves which versions they need.
+IMPLICIT_PRODUCE = 12
+_ANY_PRODUCE = ProduceRequest(-1, 0, (ProducePartition("", 0, None, b""),), transactional_id="")
+_OF_VERSION_2: tuple[Request, ...] = (
+    EndTxnRequest("", -1, -1, committed=True, transaction_version=2),
+    TxnOffsetCommitRequest("", "", -1, -1, "", 0, 0, "", transaction_version=2),
+)
+
+
+class AdminClient:
+    """For one thread at a time. Connects when it is first asked for something."""
+
+    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+        """`cluster_id`: the only cluster to ask; None: the one that is there."""
+        self.config = config
+        self.used_at_ms = monotonic_ms()
+        # For questions of more than one step.
+        self.caller = Caller(config, cluster_id)
+
+    def within(self, milliseconds: int) -> AbstractContextManager[None]:
+        """All that is asked in it together has so much time, where `max.block.ms` for each is more."""
+        return self.caller.within(milliseconds)
+
+    def rest(self) -> None:
+        """Nothing is under way, and nothing will be before it is asked again."""
+
+    def close(self) -> None:
+        """Ends its connections. What is under way stays unanswered."""
+        self.caller.network.close()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None before it is known."""
+        return self.caller.network.cluster_id
+
+    def may_go_on(self, cluster_id: str | None = None) -> bool:
+        """Whether it may be used again, in `cluster_id` unless that is None. Not where the connections ended: what
+        this client knows may be of a cluster that is gone. It keeps no ids, so a connection that only looks open does
+        no harm: the next one names its cluster before it carries a request."""
+        self.caller.collect()
+        network = self.caller.network
+        return network.failure is None and not network.interruptions and cluster_id in (None, self.cluster_id)
+
+    # --- coordinators -------------------------------------------------------------------------------------------------
+
+    def ask_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> list[Response]:
+        """The definite answers to `requests`, each (kind of key, key, request) to the coordinator of its key, in their
+        order. Under way all at once: none may depend on another. Raises as `await_all`."""
+        return self.await_all(self.begin_all(requests))
+
+    def begin_all(self, requests: Sequence[tuple[CoordinatorKind, str, Request]]) -> Sequence[Ask]:
+        """Has `requests` go out with whatever is asked next; `await_all` has their answers."""
+        now_ms = monotonic_ms()
+        deadline_ms = now_ms + self.caller.deadline_ms() - self.caller.clock_ms()
+        return [
+            self.caller.coordinators.ask(kind, key, request, now_ms=now_ms, deadline_ms=deadline_ms)
+            for kind, key, request in requests
+        ]
+
+    def await_all(self, asks: Sequence[Ask]) -> list[Response]:
+        """Raises CoordinatorUnavailable or CoordinatorRefused for the first without an answer, once all are answered
+        or `max.block.ms` has passed since they were begun."""
+        while not all(ask.done for ask in asks):
+            self.caller.turn((), max(ask.deadline_ms for ask in asks))
+        return [self._response(ask) for ask in asks]
+
+    def _response(self, ask: Ask) -> Response:
+        if ask.response is not None:
+            return ask.response
+        kind = KIND_NAMES[ask.kind]
+        if ask.refused:
+            raise CoordinatorRefused(kind=kind, key=ask.key, code=ask.refused, name=error_name(ask.refused))
+        raise CoordinatorUnavailable(kind=kind, key=ask.key, waited_ms=self.config.max_block_ms, last_error=ask.error)
+
+    # --- leaders ------------------------------------------------------------------------------------------------------
+
+    @overload
+    def ask_leaders(
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], DescribeProducersRequest]
+    ) -> dict[TopicPartition, ProducersOfPartition]: ...
+    @overload
+    def ask_leaders(
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], WriteTxnMarkersRequest]
+    ) -> dict[TopicPartition, PartitionResult]: ...
+    def ask_leaders(
+        self, partitions: Iterable[TopicPartition], request_of: Callable[[Partitions], Request]
+    ) -> dict[TopicPartition, Any]:
+        """What the leader of each partition says, by partition. `request_of` makes the request for those that one
+        broker leads.
+
+        Raises LeaderUnavailable or BrokersUnreachable after `max.block.ms`.
+        """
+        deadline_ms = self.caller.deadline_ms()
+        results: dict[TopicPartition, Any] = {}
+        missing = list(dict.fromkeys(partitions))
+        tries = 0
+        while missing:
+            names = tuple(dict.fromkeys(topic for topic, _ in missing))
+            known = self.caller.said_of(names)
+            topics = self.caller.metadata(names, deadline_ms).topics if known is None else known
+            led, reasons = by_leader(missing, topics)
+            calls = [Call(leader, request_of(of_leader)) for leader, of_leader in led.items()]
+            self.caller.run(calls, deadline_ms)
+            for call, of_leader in zip(calls, led.values(), strict=True):
+                reasons |= dict.fromkeys(of_leader, call.error)
+                for result in of_partitions(call.response):
+                    partition = TopicPartition(result.topic, result.partition)
+                    if on_produce_error(result.error_code) in (Action.RETRY, Action.REFRESH_AND_RETRY):
+                        reasons[partition] = named(result.error_code)
+                    else:
+                        results[partition] = result
+            missing = [partition for partition in missing if partition not in results]
+            for topic, _ in missing:
+                self.caller.forget(topic)
+            if known is not None:
+                continue
+            tries += 1
+            if missing and not self.caller.pause(tries, deadline_ms):
+                topic, number = missing[0]
+                raise LeaderUnavailable(
+                    topic=topic,
+                    partition=number,
+                    waited_ms=self.config.max_block_ms,
+                    last_error=reasons[missing[0]] or "no answer",
+                )
+        return results
+
+    def partitions(self, topics: tuple[str, ...] | None) -> tuple[Partitions, Partitions]:
+        """The partitions of `topics` (None: of every topic that the principal may describe): those that have a leader,
+        and those that have none now.
+
+        Raises TopicNotFound, TopicAuthorizationFailed or BrokersUnreachable.
+        """
+        of = self.topics(topics)
+        for name in topics or ():
+            if of[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise TopicNotFound(topic=name, waited_ms=0)
+            if of[name].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicAuthorizationFailed(topic=name)
+        leaders = {
+            TopicPartition(name, each.partition): each.leader_id
+            for name, topic in of.items()
+            for each in topic.partitions
+        }
+        led = sorted(partition for partition, leader_id in leaders.items() if leader_id >= 0)
+        return tuple(led), tuple(sorted(leaders.keys() - set(led)))
+
+    def topics(self, names: tuple[str, ...] | None) -> dict[str, TopicMetadata]:
+        """What brokers say of topics (None: of every topic that the principal may describe), by name. Raises
+        BrokersUnreachable."""
+        deadline_ms = self.caller.deadline_ms()
+        said = None if names is None else self.caller.said_of(names)
+        answer = said or self.caller.metadata(names, deadline_ms).topics
+        is_unknown = any(each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in answer)
+        # A broker that has just started may know of none yet.
+        if is_unknown and self.caller.pause(1, deadline_ms):
+            answer = self.caller.metadata(names, deadline_ms).topics
+        return {topic.name: topic for topic in answer}
+
+    def topic_ids(self, names: tuple[str, ...]) -> dict[str, str | None]:
+        """None where brokers have no ids, or no such topic. Raises BrokersUnreachable."""
+        return {
+            name: None if topic.topic_id is None else str(topic.topic_id)
+            for name, topic in (self.topics(names) if names else {}).items()
+        }
+
+    # --- brokers ------------------------------------------------------------------------------------------------------
+
+    def ask_brokers(self, request: Request) -> dict[int, Response]:
+        """The answer of every broker of the cluster, by node id.
+
+        Raises BrokerUnavailable or BrokersUnreachable after `max.block.ms`.
+        """
+        deadline_ms = self.caller.deadline_ms()
+        tries = 0
+        while True:
+            if tries or not self.caller.broker_ids:
+                self.caller.metadata((), deadline_ms)
+            calls = [Call(node_id, request) for node_id in self.caller.broker_ids]
+            self.caller.run(calls, deadline_ms)
+            failed = [call for call in calls if not _is_definite(call)]
+            if not failed:
+                self.caller.metadata((), deadline_ms)
+                if {call.node_id for call in calls} == set(self.caller.broker_ids):
+                    return {call.node_id: call.response for call in calls if call.response is not None}
+            tries += 1
+            if not self.caller.pause(tries, deadline_ms):
+                call = (failed or calls)[0]
+                code = ErrorCode.NONE if call.response is None else error_code_of(call.response)
+                raise BrokerUnavailable(
+                    node_id=call.node_id,
+                    waited_ms=self.config.max_block_ms,
+                    last_error=call.error or (named(code) if code else "the brokers came and went"),
+                )
+
+    def broker_setting(self, name: str) -> str | None:
+        """What a broker, any, says that its setting `name` is; None where it does not tell, which takes the ACL CLUSTER
+        DESCRIBE_CONFIGS. Raises BrokersUnreachable."""
+        deadline_ms = self.caller.deadline_ms()
+        tries = 0
+        while True:
+            for broker in self.caller.metadata((), deadline_ms).brokers:
+                call = Call(broker.node_id, DescribeConfigsRequest(broker.node_id, name))
+                self.caller.run([call], deadline_ms)
+                if isinstance(call.response, DescribeConfigsResponse):
+                    return call.response.value
+            tries += 1
+            if not self.caller.pause(tries, deadline_ms):
+                raise self.caller.unreachable()
+
+    def topic_settings(self, topics: Iterable[str], names: tuple[str, ...]) -> dict[str, Mapping[str, str]]:
+        """Each topic's settings `names`, those that its brokers have; none where they do not tell, which takes the ACL
+        TOPIC DESCRIBE_CONFIGS, or where there is no such topic within `max.block.ms`. Raises BrokersUnreachable."""
+        deadline_ms = self.caller.deadline_ms()
+        found: dict[str, Mapping[str, str]] = {}
+        missing = tuple(sorted(topics))
+        tries = 0
+        while missing:
+            answer = self.caller.ask_any(TopicConfigsRequest(missing, names), deadline_ms)
+            assert isinstance(answer, TopicConfigsResponse)
+            for told in answer.topics:
+                # A broker may not have heard of a topic that another has just made.
+                if on_produce_error(told.error_code) not in (Action.RETRY, Action.REFRESH_AND_RETRY):
+                    found[told.topic] = told.values
+            missing = tuple(topic for topic in missing if topic not in found)
+            tries += 1
+            if missing and not self.caller.pause(tries, deadline_ms):
+                return found | {topic: {} for topic in missing}
+        return found
+
+    def finalized_features(self) -> Mapping[str, int]:
+        """Feature -> level, the same on every broker of a cluster. Raises BrokersUnreachable."""
+        return self.caller.network.finalized_features(self.caller.any_node(self.caller.deadline_ms())) or {}
+
+    def transaction_version(self) -> int:
+        """2 where the cluster has KIP-890's transactions, and 1 elsewhere. Raises BrokersUnreachable."""
+        node_id = self.caller.any_node(self.caller.deadline_ms())
+        level = (self.caller.network.finalized_features(node_id) or {}).get(TRANSACTION_VERSION, 0)
+        speaks_2 = (self.caller.network.api_version(node_id, _ANY_PRODUCE) or 0) >= IMPLICIT_PRODUCE and all(
+            self.caller.network.api_version(node_id, request) is not None for request in _OF_VERSION_2
+        )
+        return 2 if level >= 2 and speaks_2 else 1
+
+
+def _is_definite(call: Call) -> bool:
+    return call.response is not None and next_after(error_code_of(call.response)) is Next.DONE

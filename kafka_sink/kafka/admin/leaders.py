@@ -1,0 +1,54 @@
+"""Which broker leads which partition, and what leaders answer, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import Response, TopicMetadata
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
+    DescribeProducersResponse,
+    PartitionResult,
+    ProducersOfPartition,
+    WriteTxnMarkersResponse,
+)
+
+Partitions = tuple[TopicPartition, ...]
+
+
+def by_leader(
+    partitions: Iterable[TopicPartition], topics: Iterable[TopicMetadata]
+) -> tuple[dict[int, Partitions], dict[TopicPartition, str]]:
+    """Which of `partitions` each node leads, and why nobody leads the others."""
+    leaders: dict[TopicPartition, int] = {}
+    codes: dict[TopicPartition, int] = {}
+    of_topic = {topic.name: topic for topic in topics}
+    for topic in of_topic.values():
+        for each in topic.partitions:
+            leaders[TopicPartition(topic.name, each.partition)] = each.leader_id
+            codes[TopicPartition(topic.name, each.partition)] = each.error_code
+    led: dict[int, Partitions] = {}
+    reasons = {}
+    for partition in partitions:
+        leader_id = leaders.get(partition, -1)
+        if leader_id >= 0:
+            led[leader_id] = (*led.get(leader_id, ()), partition)
+        else:
+            code = of_topic[partition[0]].error_code or codes.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            reasons[partition] = named(code)
+    return led, reasons
+
+
+def of_partitions(response: Response | None) -> Sequence[ProducersOfPartition | PartitionResult]:
+    match response:
+        case DescribeProducersResponse(partitions=partitions):
+            return partitions
+        case WriteTxnMarkersResponse(results=results):
+            return results
+        case _:
+            return ()
+
+
+def named(code: int) -> str:
+    return f"{error_name(code)} (error {code})"

@@ -1,0 +1,81 @@
+"""Topics: how many partitions one has, and one that is to be made."""
+
+from __future__ import annotations
+
+from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.leaders import named
+from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import TopicMetadata
+from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
+
+# The controller is busy or moving: to be asked for again.
+_BUSY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+# Made now or by somebody else before, or to be asked for again.
+WILL_BE_THERE = _BUSY | {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+def partition_count(client: AdminClient, topic: str) -> int:
+    """How many partitions `topic` has now.
+
+    Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed or TopicNameInvalid, the first two after
+    `max.block.ms`. Where brokers make topics that are asked for, they make this one, as they do for a write.
+    """
+    return len(_await(client, topic).partitions)
+
+
+def _await(client: AdminClient, name: str) -> TopicMetadata:
+    """As a producer waits for a topic (`Producer.await_topics`)."""
+    caller = client.caller
+    started_ms, deadline_ms, tries = caller.clock_ms(), caller.deadline_ms(), 0
+    absent_since_ms: int | None = None
+    while True:
+        (topic,) = caller.metadata((name,), deadline_ms, allow_auto_topic_creation=True).topics
+        if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationFailed(topic=name)
+        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise TopicNameInvalid(topic=name)
+        if topic.partitions and not topic.error_code:
+            return topic
+        now_ms = caller.clock_ms()
+        is_absent = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not is_absent:
+            absent_since_ms = None
+        elif absent_since_ms is None:
+            absent_since_ms = now_ms
+        is_hopeless = absent_since_ms is not None and now_ms >= absent_since_ms + ABSENT_PATIENCE_MS
+        tries += 1
+        if is_hopeless or not caller.pause(tries, deadline_ms):
+            raise TopicNotFound(topic=name, waited_ms=now_ms - started_ms)
+
+
+def create_topic(client: AdminClient, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Asks for a topic, until `max.block.ms` where the controller is busy. Raises BrokersUnreachable."""
+    caller = client.caller
+    deadline_ms, tries = caller.deadline_ms(), 0
+    while True:
+        response = caller.ask_any(request, deadline_ms)
+        assert isinstance(response, CreateTopicsResponse)
+        tries += 1
+        if response.error_code not in _BUSY or not caller.pause(tries, deadline_ms):
+            return response
+
+
+def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMetadata:
+    """A topic that was just made: returns when each of its partitions has a leader, or after `milliseconds`. Raises
+    BrokersUnreachable."""
+    caller = client.caller
+    deadline_ms, tries = caller.deadline_ms(), 0
+    until_ms = min(deadline_ms, caller.clock_ms() + milliseconds)
+    while True:
+        (topic,) = caller.metadata((name,), deadline_ms).topics
+        tries += 1
+        is_led = topic.partitions and all(each.leader_id >= 0 for each in topic.partitions)
+        if is_led or not caller.pause(tries, until_ms):
+            return topic
+
+
+def reason_of(response: CreateTopicsResponse) -> str:
+    """Why a topic was not made, in the broker's words."""
+    return named(response.error_code) + (f": {response.error_message}" if response.error_message else "")

@@ -1,0 +1,418 @@
+"""The shell around the producer: the Sender thread, the lock, the waiting, and the producers a worker keeps.
+
+    with lease_producer(config) as producer:    # a kept one, or a new one
+        write = producer.begin(topic="orders")
+        for arrow_batch in batches:
+            write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if it must
+        receipts = write.finish()               # returns when the leaders have acknowledged every row, or raises
+
+Spark runs one worker process per running task and uses it again for the next, so what is expensive to make
+(connections, metadata, producer id, buffers) outlives a task here, in a module that workers import. A producer serves
+one write at a time; one that failed is not used again. Nor is one whose cluster may have been replaced or restored
+meanwhile: it has a producer id that another producer may have there.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from kafka_sink.errors import (
+    BrokersUnreachable,
+    BufferExhausted,
+    KafkaSinkError,
+    ProducerClosed,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+    TopicNotFound,
+)
+from kafka_sink.errors.exhaustion import exhausted
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.connections import connect
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
+from kafka_sink.kafka.producer.core import wire
+from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
+from kafka_sink.kafka.producer.probe import Probe
+from kafka_sink.kafka.producer.rate_limit import RateLimit
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.producer.routed_rows import RoutedRows
+from kafka_sink.kafka.producer.throttling import Throttled
+from kafka_sink.kafka.producer.topic_check import TopicCheck
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.write import Write
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.kernel import KERNEL, warn_of_loss
+from kafka_sink.records.row_identity import RowIdentity
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 5.0
+# A sixteenth of 64 MiB, which ends the wait before, comes back in this time at 80 MB/s.
+GATHER_MS = 50
+# No cluster is stopped, restored and written to by others in less. A producer that rested for longer asks whether its
+# connections stand, for at most as long.
+RESTED_MS = 1_000
+# A producer that rests for longer gives its memory back.
+IDLE_MEMORY_MS = 10_000
+# How often a writer looks whether a broker that throttles has taken enough.
+LOOK_AGAIN_S = 0.5
+
+
+@contextmanager
+def _timed(count: Callable[[int], None]) -> Iterator[None]:
+    """Tells `count` how many nanoseconds the block took."""
+    started_ns = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        count(time.monotonic_ns() - started_ns)
+
+
+class Producer:
+    """A producer of its own connections, memory and producer id, with its Sender thread running. `metrics` counts all
+    it does; a write has the figures of its own time."""
+
+    def __init__(self, config: ProducerConfig, cluster_id: str | None = None) -> None:
+        """`cluster_id`: the only cluster to write to; None: the one that is there."""
+        self.config = config
+        self.used_at_ms = monotonic_ms()
+        # The lock of all shared state; notified whenever the Sender thread has handled answers.
+        self._changed = threading.Condition()
+        self._changes = 0
+        self._closing: KafkaSinkError | None = None
+        rng = random.Random()
+        self.metrics = Metrics()
+        self._network = connect(config, metrics=self.metrics, rng=rng, cluster_id=cluster_id)
+        try:
+            core = wire(config, network=self._network, lock=self._changed, metrics=self.metrics, rng=rng)
+            self._accumulator, self._metadata, self._sender = core.accumulator, core.metadata, core.sender
+            self._in_transaction = False
+            # Between writes its memory may go.
+            self._is_writing = False
+            self._thread = threading.Thread(target=self._run, name=f"pykafka-sender-{config.client_id}", daemon=True)
+            self._thread.start()
+        except BaseException:
+            # There is no thread that would.
+            self._network.close()
+            raise
+
+    @property
+    def usable(self) -> bool:
+        """Whether another write may begin: nothing failed, and the thread lives (it does not survive a fork)."""
+        return self._sender.failure is None and self._closing is None and self._thread.is_alive()
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None before it is known."""
+        return self._network.cluster_id
+
+    def may_go_on(self, cluster_id: str | None = None) -> bool:
+        """Whether another write may begin, to `cluster_id` unless that is None, in the cluster of the write before:
+        the producer was connected all the time, and a broker answers over a connection that it had."""
+        network, connects = self._network, self._network.connects
+        has_rested = monotonic_ms() - self.used_at_ms > RESTED_MS
+        if self.usable and connects and not network.interruptions and has_rested and not self._probe():
+            return False
+        was_connected = not network.interruptions and network.connects == connects
+        return self.usable and was_connected and cluster_id in (None, self.cluster_id)
+
+    def _probe(self) -> bool:
+        probe = Probe()
+        with self._changed:
+            self._sender.probe = probe
+            self._network.wakeup()
+            self._changed.wait_for(lambda: probe.is_settled or not self.usable, RESTED_MS / 1000)
+            self._sender.probe = None
+            return probe.is_answered
+
+    def begin(
+        self,
+        *,
+        topic: str | None,
+        partitioner: str = "murmur2",
+        transaction: Transaction | None = None,
+        fingerprint: Fingerprint | None = None,
+        bad_rows: BadRowPolicy | None = None,
+        rate_limit: RateLimit | None = None,
+        row_identity: RowIdentity | None = None,
+    ) -> Write:
+        """A write of rows to `topic`, or, when None, to the topic that each row names. `partitioner`: the option.
+        `transaction`: the one all of its rows are in; the caller has opened it, and will end it. `fingerprint` takes
+        all of its rows in. `bad_rows`: what becomes of those that cannot be written; None: the first one ends the
+        write. `rate_limit`: how fast they may go; None: as fast as they do. `row_identity`: headers that each gets."""
+        warn_of_loss(KERNEL)
+        self._is_writing = True
+        with self._changed:
+            self._sender.begin_write(monotonic_ms())
+            if transaction is not None:
+                self._sender.begin_transaction(transaction)
+                self._in_transaction = True
+        return Write(
+            self,
+            topic=topic,
+            partitioner=partitioner,
+            fingerprint=fingerprint,
+            bad_rows=bad_rows,
+            rate_limit=rate_limit,
+            row_identity=row_identity,
+        )
+
+    def close(self) -> None:
+        """Ends the thread, the connections and the memory; what was not acknowledged fails with ProducerClosed."""
+        self._closing = ProducerClosed(reason="its write ended before every row was acknowledged")
+        self._network.wakeup()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    # --- the Sender thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._closing is None and self._sender.failure is None:
+                self._turn()
+        except Exception as defect:
+            # Whoever waits must learn of it.
+            named = exhausted(defect)
+            self._closing = named or ProducerClosed(reason=f"its sender thread failed: {defect!r}")
+            if named is None:
+                # A bug of ours: the traceback goes to stderr by the thread's excepthook.
+                raise
+        finally:
+            try:
+                self._sender.fail(self._closing or ProducerClosed(reason="its sender thread ended"))
+            finally:
+                # Also where there is no memory for more.
+                self._notify()
+                # What was on the wire comes back with its connections closed, and its memory with it.
+                self._sender.handle(self._network.close(), monotonic_ms())
+
+    def _turn(self) -> None:
+        if not self._is_writing and monotonic_ms() - self.used_at_ms > IDLE_MEMORY_MS:
+            self._accumulator.give_back_memory()
+        wait_ms = self._sender.run_once(monotonic_ms())
+        # Not kept while waiting in the next turn: an answer holds its request, and so the buffers that were sent.
+        answers = self._network.poll(wait_ms)
+        if self._network.failure is not None:
+            self._sender.fail(self._network.failure)
+        if answers or self._sender.failure is not None:
+            self._sender.handle(answers, monotonic_ms())
+            self._notify()
+        if (throttled := self._sender.to_tell(monotonic_ms())) is not None:
+            _tell(throttled, self.config)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    # --- waiting, on the writer's thread ------------------------------------------------------------------------------
+
+    def waiting_clock_ms(self) -> int:
+        """What `max.block.ms` is measured by: monotonic, and standing while a broker throttles. That is an answer."""
+        now_ms = monotonic_ms()
+        return now_ms - self._network.throttled_ms(now_ms)
+
+    def throttled_ms(self) -> int:
+        """For how long brokers have held this producer back, in all its writes."""
+        return self._network.throttled_ms(monotonic_ms())
+
+    def await_topics(
+        self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]:
+        """The current snapshot of each topic, waiting until `max.block.ms` after `started_ms`, a time of
+        `waiting_clock_ms`, if that takes a request.
+
+        It waits less for a topic of which the cluster says that it does not exist (`Metadata.patience_ends_ms`).
+
+        It asks for a topic that is not known, and for one that is not in `seen_before` when what is known is older than
+        `metadata.max.age.ms` or the cluster has since denied it; with `ask_again`, for each of them. Topics in use are
+        otherwise refreshed without waiting.
+
+        Raises BrokersUnreachable, TopicNotFound, TopicAuthorizationFailed, TopicNameInvalid, or the error that ended
+        the producer.
+        """
+        with self._changed:
+            # One that was idle for long is not known any more.
+            known = self._metadata.snapshot.topics
+            new = [name for name in sorted(names) if name not in seen_before or name not in known]
+            needed_answer = self._metadata.want(names, monotonic_ms())
+            if not new:
+                needed_answer = 0
+            if ask_again:
+                needed_answer = self._metadata.request_update()
+            while True:
+                snapshot = self._metadata.snapshot
+                answered = self._metadata.answered >= needed_answer
+                missing = [name for name in new if name not in snapshot.topics or name in snapshot.errors]
+                if answered and not missing:
+                    return {name: snapshot.topics[name] for name in names}
+                self._raise_failure()
+                if answered:
+                    _raise_hopeless(missing, snapshot)
+                remaining_ms = started_ms + self.config.max_block_ms - self.waiting_clock_ms()
+                if answered and (patience_ends_ms := self._metadata.patience_ends_ms(missing)) is not None:
+                    remaining_ms = min(remaining_ms, patience_ends_ms - monotonic_ms())
+                if remaining_ms <= 0:
+                    raise self._not_known_in_time(missing if answered else [], started_ms)
+                self._network.wakeup()
+                with _timed(self.metrics.waited_for_metadata):
+                    self._changed.wait(remaining_ms / 1000)
+
+    def _not_known_in_time(self, missing: Sequence[str], started_ms: int) -> KafkaSinkError:
+        """`missing`: the topics that the cluster said it does not have; empty if it said nothing."""
+        if missing:
+            return TopicNotFound(topic=missing[0], waited_ms=self.waiting_clock_ms() - started_ms)
+        return BrokersUnreachable(
+            bootstrap_servers=self.config.bootstrap_servers_text,
+            waited_ms=self.config.max_block_ms,
+            last_error=self._network.last_error,
+        )
+
+    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None:
+        """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, a time of
+        `waiting_clock_ms`, or after the last time that a row could be placed or more memory was free than before: a
+        slow broker is not an absent one. Waits before that for brokers that throttle, as long as it takes.
+
+        Raises BufferExhausted, or the error that ended the producer.
+        """
+        if self._await_room():
+            started_ms = self.waiting_clock_ms()
+        blocked_since_ms, most_available = started_ms, self._accumulator.pool.available_bytes
+        while True:
+            seen = self._changes
+            left_before = rows.unplaced_count()
+            placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())
+            if self._accumulator.take_news():
+                self._network.wakeup()
+            if placed_all:
+                return
+            now_ms, available = self.waiting_clock_ms(), self._accumulator.pool.available_bytes
+            placed_some = rows.unplaced_count() < left_before
+            if placed_some or available > most_available:
+                blocked_since_ms, most_available = now_ms, available
+            remaining_ms = blocked_since_ms + self.config.max_block_ms - now_ms
+            if remaining_ms <= 0:
+                raise BufferExhausted(
+                    needed_bytes=rows.needed_bytes(self._accumulator.pool.buffer_bytes),
+                    buffer_memory=self.config.buffer_memory,
+                    waited_ms=self.config.max_block_ms,
+                )
+            self._await_memory(seen, remaining_ms)
+
+    def _await_room(self) -> bool:
+        """While brokers that throttle have enough to do: rows that wait in Spark do not grow old. Whether it waited.
+
+        What is queued goes meanwhile without lingering. Raises the error that ended the producer.
+        """
+        with self._changed:
+            if self._sender.has_room(monotonic_ms()):
+                return False
+            self._accumulator.begin_flush()
+            self._network.wakeup()
+            try:
+                with _timed(self.metrics.waited_for_memory):
+                    while not self._sender.has_room(monotonic_ms()):
+                        self._raise_failure()
+                        self._changed.wait(LOOK_AGAIN_S)
+            finally:
+                self._accumulator.end_flush()
+        return True
+
+    def _await_memory(self, seen: int, timeout_ms: int) -> None:
+        """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between; then
+        GATHER_MS longer at most, while the pool is short: rows that are placed one batch at a time, as each comes back,
+        take a tenth more of the processor than those that are placed some at a time."""
+        pool = self._accumulator.pool
+        with self._changed, _timed(self.metrics.waited_for_memory):
+            self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
+            self._changed.wait_for(lambda: not pool.exhausted, min(GATHER_MS, timeout_ms) / 1000)
+
+    def pause(self, until_ms: int) -> None:
+        """Waits until then, for a write that is to be slow. Raises the error that ends the producer meanwhile."""
+        with self._changed:
+            while (remaining_ms := until_ms - monotonic_ms()) > 0:
+                self._raise_failure()
+                self._changed.wait(remaining_ms / 1000)
+
+    def flush(self, receipts: Receipts) -> None:
+        """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""
+        with self._changed:
+            self._accumulator.begin_flush()
+            self._network.wakeup()
+            try:
+                with _timed(self.metrics.flushed):
+                    self._changed.wait_for(lambda: receipts.settled or not self.usable)
+            finally:
+                self._accumulator.end_flush()
+            if receipts.failure is not None:
+                raise receipts.failure
+            if not receipts.settled:
+                raise self._sender.failure or self._closing or ProducerClosed(reason="its sender thread is gone")
+
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None:
+        """Asks the brokers that took rows by name whether `topic_ids` are what these were for, up to `max.block.ms`.
+
+        Raises TopicRecreated, BrokersUnreachable, or the error that ended the producer.
+        """
+        if not receipts.takers_by_name:
+            return
+        check, started_ms = TopicCheck(topic_ids, receipts.takers_by_name), self.waiting_clock_ms()
+        with self._changed:
+            self._sender.topic_check = check
+            self._network.wakeup()
+            deadline_ms = self.waiting_clock_ms() + self.config.max_block_ms
+            while not check.settled and self.usable and (left_ms := deadline_ms - self.waiting_clock_ms()) > 0:
+                self._changed.wait(left_ms / 1000)
+            self._sender.topic_check = None
+            if check.recreated is not None:
+                raise check.recreated
+            self._raise_failure()
+            if not check.settled:
+                raise self._not_known_in_time([], started_ms)
+
+    def rest(self) -> None:
+        """Its write is over; until the next one it asks the cluster for nothing."""
+        with self._changed:
+            self._metadata.want_nothing()
+            if self._in_transaction:
+                self._sender.end_transaction()
+        self._in_transaction = False
+        self.used_at_ms = monotonic_ms()
+        self._is_writing = False
+
+    def _raise_failure(self) -> None:
+        if self._sender.failure is not None:
+            raise self._sender.failure
+
+
+def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
+    """Errors about a topic that waiting does not mend."""
+    for name in missing:
+        code = snapshot.errors.get(name)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationFailed(topic=name)
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise TopicNameInvalid(topic=name)
+
+
+def _tell(throttled: Throttled, config: ProducerConfig) -> None:
+    rate = "" if throttled.bytes_per_s is None else f" {throttled.bytes_per_s:,.0f} bytes/s, and"
+    log.warning(
+        "brokers throttle this task by a quota of its user or of client id %r, for %.0f s so far. They take%s the %s "
+        "bytes that it holds in at least %.0f s more. Rows are not lost; the task waits as long as it takes, and "
+        "delivery.timeout.ms does not count meanwhile. For more, raise the quota (producer_byte_rate, "
+        "request_percentage).",
+        config.client_id,
+        throttled.throttled_ms / 1_000,
+        rate,
+        f"{throttled.waiting_bytes:,}",
+        throttled.rest_ms / 1_000,
+    )

@@ -1,0 +1,58 @@
+"""The connections of a client to the brokers of one cluster, as its configuration has them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from kafka_sink.kafka.clock import monotonic_ms
+from kafka_sink.kafka.config import VERSION, ProducerConfig
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
+from kafka_sink.kafka.net.selector import Selector
+from kafka_sink.kafka.security import authenticator, tls_contexts
+
+
+def connect(
+    config: ProducerConfig,
+    *,
+    metrics: Metrics,
+    rng: random.Random,
+    cluster_id: str | None = None,
+    max_in_flight: int | None = None,
+) -> NetworkClient:
+    """Opens none before something is to be sent. `cluster_id`: the only cluster to talk to; None: the one that is
+    there. `max_in_flight`: unanswered requests a connection; None: as many as a producer may have."""
+    settings = network_settings(config)
+    if max_in_flight is not None:
+        settings = replace(settings, max_in_flight=max_in_flight)
+    return NetworkClient(
+        Selector(
+            metrics=metrics,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            tls=tls_contexts(config.security),
+        ),
+        clock_ms=monotonic_ms,
+        rng=rng,
+        settings=settings,
+        metrics=metrics,
+        authenticate=authenticator(config.security),
+        cluster_id=cluster_id,
+    )
+
+
+def network_settings(config: ProducerConfig) -> NetworkSettings:
+    """What the network takes from a client's configuration."""
+    return NetworkSettings(
+        client_id=config.client_id,
+        client_software_version=VERSION,
+        bootstrap_servers=config.bootstrap_servers,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        max_in_flight=config.max_in_flight_requests_per_connection,
+    )

@@ -1,0 +1,660 @@
+"""The client of all brokers: connects, negotiates versions, limits what is in flight, gives up in time.
+
+    ready(node) ─> connect ─> ApiVersions ─> SASL ─> cluster id ─> READY ─> send(node, request) ─> poll() ─> answers
+
+Every request that was sent comes back from `poll` exactly once: with its response, or with the reason why there is
+none. In the second case its connection is closed before it comes back, so nothing reads its buffers any more.
+
+Pure but for name resolution: transport, clock, randomness and credentials are handed in. Only `wakeup`, `last_error`,
+`failure`, `cluster_id`, `connects`, `interruptions` and `throttled_ms` may be used from another thread.
+
+Non-obvious:
+
+* `least_loaded_node` returns a node that takes a request now, or None after having begun a connection if that helps.
+* Once brokers are known, bootstrap servers are asked again only when no broker can be reached (KIP-899).
+* A broker that throttles answers first and then stops reading; it is left alone for as long as it says (KIP-219),
+  and what it has not read yet gets as much more time. A connection that is made meanwhile is read at once, but takes
+  no request either: the quota is the client's, not the connection's.
+* A client belongs to one cluster. Every connection names its cluster before it carries a request, so no request
+  reaches another cluster that is behind an address now. A single such address is retried while the client has other
+  connections: a broker's address may be reused for a while. Without them the cluster was replaced: a `failure`.
+* Trouble is retried for ever. What no retry mends (a certificate, a password) is kept as `failure`, for the owner to
+  see and to end it.
+* A session is authenticated anew somewhat before its end (KIP-368), whether or not there is something to send: what is
+  under way is answered first, what comes meanwhile finds that the node takes no request.
+
+Source: org.apache.kafka.clients.NetworkClient, org.apache.kafka.common.security.authenticator.SaslClientAuthenticator.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    ClusterChanged,
+    ClusterError,
+    ProtocolError,
+    SaslRefused,
+    TlsExpected,
+    TlsFailed,
+    WorkerExhausted,
+)
+from kafka_sink.errors.exhaustion import PATIENCE_MS, exhausted, is_exhaustion
+from kafka_sink.kafka.backoff import backoff_ms
+from kafka_sink.kafka.deadline import started
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.node import Held, Node, NodeState
+from kafka_sink.kafka.net.resolver import resolve as resolve_by_system
+from kafka_sink.kafka.net.transport import (
+    Address,
+    Buffer,
+    Connected,
+    Disconnected,
+    Event,
+    Received,
+    Sent,
+    TlsFailure,
+    Transport,
+)
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
+from kafka_sink.kafka.protocol.requests import ApiVersionsRequest, Broker, ProduceRequest, Request, api_of
+from kafka_sink.kafka.protocol.sasl import TOO_SLOW, Authentication
+
+Resolve = Callable[[str, int], Sequence[Address]]
+# Begins an exchange with the credentials of the moment. May block, for a token; raises ClusterError.
+Authenticate = Callable[[], Authentication]
+
+# A peer that hangs up in mid-handshake so often in a row is no broker that restarts: 4 s, with the default backoffs.
+HANG_UPS = 8
+# The part of a session's lifetime after which it is authenticated anew. Java's.
+_SESSION_FACTOR = (0.85, 0.95)
+# Brokers take no second authentication within a second (SaslServerAuthenticator.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS).
+MIN_SESSION_MS = 1_100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """Kafka's client settings of the same names; the defaults are Java's. `bootstrap_servers` are (host, port)."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 30_000
+    connections_max_idle_ms: int = 540_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    socket_connection_setup_timeout_max_ms: int = 30_000
+    max_in_flight: int = 5
+    max_response_bytes: int = MAX_FRAME_BYTES
+    # For the brokers' metrics (KIP-511): letters, digits, '.' and '-'.
+    client_software_name: str = "pyspark-pykafka"
+    client_software_version: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The token a connection carries for one request."""
+
+    token: object = field(repr=False)
+    sent_ms: int
+    # Those that the client knew of when it was sent.
+    failures: int = 0
+
+
+class NetworkClient:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        settings: NetworkSettings,
+        metrics: Metrics,
+        resolve: Resolve = resolve_by_system,
+        authenticate: Authenticate | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        """`clock_ms` is monotonic; `resolve` gives the addresses of a host and port, one or more, or raises OSError;
+        without `authenticate` nobody is authenticated to brokers. `cluster_id`: the only cluster to send requests to;
+        None: that of the first broker that names one."""
+        self.last_error = ""
+        self.cluster_id = cluster_id
+        # How often a connection was begun, how often one became ready, and how often the last one that was ready ended,
+        # or may have: one became ready, and none of the others has answered since the failure before.
+        self.connects = 0
+        self.handshakes = 0
+        self.interruptions = 0
+        # Of connections, and of attempts to make one.
+        self._failures = 0
+        # What no further attempt will change, once there is such a thing.
+        self.failure: ClusterError | WorkerExhausted | None = None
+        # When connections began to fail for want of files or memory, and last did; None: not since one stood.
+        self._lacking_ms: tuple[int, int] | None = None
+        self._authenticate = authenticate
+        self._transport = transport
+        self._clock_ms = clock_ms
+        self._rng = rng
+        self._settings = settings
+        self._metrics = metrics
+        self._resolve = resolve
+        self._software = ApiVersionsRequest(settings.client_software_name, settings.client_software_version)
+        # Negative ids, as in Java: no broker has one.
+        bootstrap = [Node(-1 - i, host, port) for i, (host, port) in enumerate(settings.bootstrap_servers)]
+        self._nodes = {node.node_id: node for node in bootstrap}
+        self._bootstrap_ids = tuple(self._nodes)
+        self._broker_ids: tuple[int, ...] = ()
+        # Named by some answer since the last list of all brokers.
+        self._learned_ids: set[int] = set()
+        self._by_key: dict[int, Node] = {}
+        # What the next poll returns.
+        self._responses: list[ClientResponse] = []
+        # By any of the nodes. Replaced whole, as other threads look at it.
+        self._held = Held()
+
+    # --- which node ---------------------------------------------------------------------------------------------------
+
+    def update_brokers(self, brokers: Iterable[Broker]) -> None:
+        """Takes the brokers of the cluster. One that moved is connected to anew; the connection of one that is gone
+        stays until it is idle, as its answers may still come."""
+        brokers = tuple(brokers)
+        if not brokers:
+            return
+        self._broker_ids = tuple(broker.node_id for broker in brokers)
+        self._learned_ids.clear()
+        for broker in brokers:
+            self._place(broker)
+        for node in list(self._nodes.values()):
+            self._forget_if_gone(node)
+
+    def learn(self, broker: Broker) -> None:
+        """Takes one broker that an answer named, a coordinator for one: it can be sent to from now on, though no list
+        of brokers had it, until the next list does not have it either."""
+        self._learned_ids.add(broker.node_id)
+        self._place(broker)
+
+    def _place(self, broker: Broker) -> None:
+        node = self._nodes.get(broker.node_id)
+        if node is not None and (node.host, node.port) != (broker.host, broker.port):
+            self._disconnect(node, f"it moved to {broker.host}:{broker.port}", self._clock_ms())
+            node = None
+        if node is None:
+            self._nodes[broker.node_id] = Node(broker.node_id, broker.host, broker.port)
+
+    def _forget_if_gone(self, node: Node) -> None:
+        known = any(node.node_id in ids for ids in (self._broker_ids, self._learned_ids, self._bootstrap_ids))
+        if not known and node.state is NodeState.DISCONNECTED:
+            del self._nodes[node.node_id]
+
+    def ready(self, node_id: int, now_ms: int) -> bool:
+        """Whether `send` to the node may be called now; if not, begins to connect when that is due."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return False
+        if node.can_connect(now_ms):
+            self._connect(node, now_ms)
+        return self._can_send(node, now_ms)
+
+    def can_send(self, node_id: int, now_ms: int) -> bool:
+        """`ready` without connecting."""
+        node = self._nodes.get(node_id)
+        return node is not None and self._can_send(node, now_ms)
+
+    def is_down(self, node_id: int) -> bool:
+        """Whether the node is unknown, or has no connection and is not getting one now."""
+        node = self._nodes.get(node_id)
+        return node is None or node.state is NodeState.DISCONNECTED
+
+    def _can_send(self, node: Node, now_ms: int) -> bool:
+        return (
+            node.state is NodeState.READY
+            and _connection(node).state is State.OPEN
+            and (node.session_until_ms is None or now_ms < node.session_until_ms)
+            and now_ms >= node.throttled_until_ms
+            and node.in_flight_count < self._settings.max_in_flight
+        )
+
+    def delay_ms(self, node_id: int, now_ms: int) -> int | None:
+        """Milliseconds until the node's backoff or throttle ends (0: none is on); None when only an event helps."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.delay_ms(now_ms)
+
+    def least_loaded_node(self, now_ms: int) -> int | None:
+        """The node with the fewest requests in flight of those that take one now. If none does: None, and a
+        connection is begun unless one is on its way."""
+        for node_ids in (self._broker_ids, self._bootstrap_ids):
+            nodes = self._in_random_rotation(node_ids)
+            sendable = [node for node in nodes if self._can_send(node, now_ms)]
+            if sendable:
+                return min(sendable, key=lambda node: node.in_flight_count).node_id
+            if any(node.state in (NodeState.CONNECTING, NodeState.NEGOTIATING) for node in nodes):
+                return None
+            connectable = [node for node in nodes if node.can_connect(now_ms)]
+            if connectable:
+                self._connect(min(connectable, key=lambda node: node.attempted_ms), now_ms)
+                return None
+            if any(node.state is NodeState.READY for node in nodes):
+                return None
+        return None
+
+    def _in_random_rotation(self, node_ids: Sequence[int]) -> list[Node]:
+        offset = self._rng.randrange(len(node_ids)) if node_ids else 0
+        return [self._nodes[node_id] for node_id in (*node_ids[offset:], *node_ids[:offset])]
+
+    def api_version(self, node_id: int, request: Request) -> int | None:
+        """The version in which the node would get `request`; None while not connected, or if none is in common."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.connection is None else node.connection.version_for(request)
+
+    def finalized_features(self, node_id: int) -> Mapping[str, int] | None:
+        """Feature -> level (KIP-584), as the node said when the connection to it began; None while not connected."""
+        node = self._nodes.get(node_id)
+        return None if node is None or node.state is not NodeState.READY else _connection(node).finalized_features
+
+    def throttled_ms(self, now_ms: int) -> int:
+        """For how long any connected broker has throttled this client, all in all."""
+        return self._held.passed_ms(now_ms)
+
+    def throttles(self, now_ms: int) -> Mapping[int, tuple[int, int]]:
+        """Node id -> for how long (ms) it has throttled this client while connected, and when that ends, or has ended;
+        without those that never did."""
+        if not self._held.until_ms:
+            return {}
+        held = {node.node_id: node.held for node in self._nodes.values() if node.held.until_ms}
+        return {node_id: (each.passed_ms(now_ms), each.until_ms) for node_id, each in held.items()}
+
+    def _hold(self, now_ms: int) -> None:
+        """A node began or ceased to throttle."""
+        until_ms = max((node.held.until_ms for node in self._nodes.values()), default=0)
+        if until_ms > now_ms or self._held.until_ms > now_ms:
+            self._held = self._held.ending_at(max(until_ms, now_ms), now_ms)
+
+    @property
+    def has_in_flight(self) -> bool:
+        """Whether `poll` still owes a response."""
+        return bool(self._responses) or any(node.in_flight_count for node in self._nodes.values())
+
+    def in_flight_count(self, node_id: int) -> int:
+        """Requests to the node without an answer yet."""
+        node = self._nodes.get(node_id)
+        return 0 if node is None else node.in_flight_count
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def send(
+        self, node_id: int, request: Request, now_ms: int, token: object = None, expect_response: bool = True
+    ) -> None:
+        """Hands `request` over; `poll` brings it back with `token`. Raises RuntimeError unless `can_send`."""
+        node = self._nodes.get(node_id)
+        if node is None or not self._can_send(node, now_ms):
+            raise RuntimeError(f"node {node_id} takes no request now")
+        connection = _connection(node)
+        pending = _Pending(token, now_ms, self._failures)
+        self._metrics.request_began()
+        if connection.version_for(request) is None:
+            self._fail(node, Answer(pending, request, None), self._no_common_version(node, request), now_ms)
+            return
+        node.used_ms = now_ms
+        buffers = connection.send(request, pending, expect_response=expect_response)
+        self._transmit(node, buffers, tell_at_once=not expect_response)
+
+    def _transmit(self, node: Node, buffers: Sequence[Buffer], *, tell_at_once: bool = False) -> None:
+        """`tell_at_once`: that it is sent, which is nobody's business where an answer will follow."""
+        self._metrics.request_sent(node.node_id, sum(map(len, buffers)))
+        self._transport.send(node.key, buffers, tell_at_once=tell_at_once)
+
+    def _no_common_version(self, node: Node, request: Request) -> str:
+        api = api_of(request)
+        theirs = _connection(node).ranges.get(api.key)
+        speaks = f"speaks versions {theirs[0]} to {theirs[1]}" if theirs else "does not offer it"
+        lowest, highest = api.versions(request)
+        return f"{api.name} needs versions {lowest} to {highest}, which the broker lacks: it {speaks}"
+
+    def _connect(self, node: Node, now_ms: int) -> None:
+        if node.needs_resolving:
+            try:
+                node.resolved(self._resolve(node.host, node.port))
+            except OSError as error:
+                node.attempted_ms = now_ms
+                if is_exhaustion(error.errno):
+                    self._on_lack(error.errno, now_ms)
+                self._note(node, f"its name cannot be resolved: {error.strerror or error}")
+                self._back_off(node, now_ms)
+                return
+        try:
+            authentication = None if self._authenticate is None else self._authenticate()
+        except ClusterError as failure:
+            node.attempted_ms = now_ms
+            self._give_up(node, failure, now_ms)
+            return
+        key, self.connects = self.connects, self.connects + 1
+        connection = Connection(
+            client_id=self._settings.client_id,
+            software=self._software,
+            max_frame_bytes=self._settings.max_response_bytes,
+            authentication=authentication,
+            identify=True,
+        )
+        address = node.connecting(key, connection, now_ms, self._setup_timeout_ms(node))
+        node.answered_since = self._failures
+        self._by_key[key] = node
+        self._transport.connect(key, address)
+
+    def _setup_timeout_ms(self, node: Node) -> int:
+        """Longer after each attempt in a row that got no connection, and never the same twice: a congested network
+        wants patience, and clients that lost their broker together should not come back together (KIP-601)."""
+        settings = self._settings
+        initial_ms = settings.socket_connection_setup_timeout_ms
+        max_ms = settings.socket_connection_setup_timeout_max_ms
+        return backoff_ms(node.connect_failures + 1, initial_ms, max_ms, self._rng)
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int) -> list[ClientResponse]:
+        """Waits up to `timeout_ms` for something to happen, and no longer than any timeout or backoff of its own.
+
+        Returns what came back since the last call; nothing may have, as connections have their own business.
+        """
+        for event in self._transport.poll(self._wait_ms(timeout_ms, self._clock_ms())):
+            self._on_event(event, self._clock_ms())
+        self._on_time(self._clock_ms())
+        responses, self._responses = self._responses, []
+        return responses
+
+    def _on_event(self, event: Event, now_ms: int) -> None:
+        node = self._by_key.get(event.key)
+        if node is None:
+            return  # closed by us after the event, before we came to it
+        connection = _connection(node)
+        match event:
+            case Connected():
+                self._lacking_ms = None
+                node.connected(now_ms)
+                self._transmit(node, connection.start(_Pending(None, now_ms)))
+            case Sent():
+                answer = connection.sent()
+                if answer is not None:
+                    self._complete(node, answer, now_ms)
+            case Received(data=data):
+                node.used_ms = now_ms
+                self._metrics.node_bytes_received(node.node_id, len(data))
+                self._on_bytes(node, data, now_ms)
+            case Disconnected(reason=reason, tls=TlsFailure() as tls):
+                self._on_tls_failure(node, tls)
+                self._disconnect(node, reason, now_ms)
+            case Disconnected(reason=reason, lacks=int() as code):
+                self._on_lack(code, now_ms)
+                self._disconnect(node, reason, now_ms)
+            case Disconnected(reason=reason):
+                self._disconnect(node, reason + _hint(node) + self._hint_of_sasl(node), now_ms)
+
+    def _on_bytes(self, node: Node, data: bytes, now_ms: int) -> None:
+        connection = _connection(node)
+        before = connection.state
+        connection.receive(data)
+        try:
+            while (answer := connection.next_answer()) is not None:
+                self._complete(node, answer, now_ms)
+        except ProtocolError as error:
+            self._on_protocol_error(node, error, now_ms)
+            return
+        if own := connection.own_request(_Pending(None, now_ms)):
+            self._transmit(node, own)
+        if connection.computation is not None:
+            node.computing_since_ms = now_ms
+            self._compute(node, now_ms)
+        if before is not State.OPEN and connection.state is State.OPEN:
+            self._metrics.response_received(node.node_id)
+            if before is State.IDENTIFYING and not self._is_of_this_cluster(node, now_ms):
+                return
+            self.handshakes += 1
+            if self._is_connected and not self._has_witness(node):
+                self.interruptions += 1
+            node.ready(now_ms)
+            self._hold(now_ms)
+            if connection.session_lifetime_ms > 0:
+                part_ms = int(connection.session_lifetime_ms * self._rng.uniform(*_SESSION_FACTOR))
+                node.session_until_ms = now_ms + max(part_ms, MIN_SESSION_MS)
+
+    def _is_of_this_cluster(self, node: Node, now_ms: int) -> bool:
+        """Else its connection is closed. A broker that does not know its cluster is believed."""
+        node.throttle(now_ms + _connection(node).throttle_time_ms, now_ms)
+        found = _connection(node).cluster_id
+        if self.cluster_id is None:
+            self.cluster_id = found
+        if found is None or found == self.cluster_id:
+            return True
+        changed = ClusterChanged(broker=str(node), expected=str(self.cluster_id), found=found)
+        if self._is_connected:
+            self._disconnect(node, changed.what, now_ms)
+        else:
+            self._give_up(node, changed, now_ms)
+        return False
+
+    @property
+    def _is_connected(self) -> bool:
+        return any(node.state is NodeState.READY for node in self._by_key.values())
+
+    def _has_witness(self, node: Node) -> bool:
+        """Whether another connection is known to stand that was there when the node's was begun. Of a host that went
+        without a word one looks open, and so all may have ended."""
+        others = (each for each in self._by_key.values() if each.state is NodeState.READY)
+        return any(each.answered_since >= node.answered_since for each in others)
+
+    def _compute(self, node: Node, now_ms: int) -> None:
+        """What SCRAM takes long for is computed beside other connections; one at a time for each node, so that a broker
+        which hangs up and asks again does not have many computed at once."""
+        connection = node.connection
+        if connection is None or connection.computation is None:
+            return
+        if node.computing is None:
+            node.computing = started(connection.computation)
+            node.computation = connection.computation
+            node.computing.add_done_callback(lambda _: self._transport.wakeup())
+        elif node.computing.done():
+            future, node.computing = node.computing, None
+            if node.computation is not connection.computation:
+                self._compute(node, now_ms)
+                return
+            connection.computed(future.result())
+            node.computing_since_ms = None
+            self._transmit(node, connection.own_request(_Pending(None, now_ms)))
+
+    def _on_protocol_error(self, node: Node, error: ProtocolError, now_ms: int) -> None:
+        match error:
+            case SaslRefused():
+                failure: ClusterError = AuthenticationFailed(
+                    broker=str(node), mechanism=error.mechanism, user=error.user, reason=error.reason
+                )
+                self._give_up(node, failure, now_ms)
+            case TlsExpected():
+                advice = "set kafka.security.protocol to SSL or SASL_SSL, or use the port of a plaintext listener"
+                failure = TlsFailed(broker=str(node), step=error.detail, advice=advice)
+                self._give_up(node, failure, now_ms)
+            case _:
+                self._disconnect(node, error.detail, now_ms)
+
+    def _on_tls_failure(self, node: Node, tls: TlsFailure) -> None:
+        node.hang_ups += 1
+        if tls.final or node.hang_ups >= HANG_UPS:
+            self._failed(TlsFailed(broker=str(node), step=tls.step, advice=tls.advice))
+
+    def _on_lack(self, code: int | None, now_ms: int) -> None:
+        """No connection for want of files or memory: others of the process may give some back, for PATIENCE_MS."""
+        began_ms, last_ms = self._lacking_ms or (now_ms, now_ms)
+        if now_ms - last_ms > PATIENCE_MS + self._settings.reconnect_backoff_max_ms:
+            # Nobody has tried since.
+            began_ms = now_ms
+        self._lacking_ms = began_ms, now_ms
+        failure = exhausted(OSError(code, os.strerror(code or 0)))
+        if failure is not None and now_ms - began_ms >= PATIENCE_MS:
+            self._failed(failure)
+
+    def _failed(self, failure: ClusterError | WorkerExhausted) -> None:
+        if self.failure is None:
+            self.failure = failure
+
+    def _give_up(self, node: Node, failure: ClusterError, now_ms: int) -> None:
+        self._failed(failure)
+        self._disconnect(node, str(failure), now_ms)
+
+    def _reauthenticate(self, node: Node, now_ms: int) -> None:
+        assert self._authenticate is not None
+        node.session_until_ms = None
+        try:
+            authentication = self._authenticate()
+        except ClusterError as failure:
+            self._give_up(node, failure, now_ms)
+            return
+        self._transmit(node, _connection(node).reauthenticate(authentication, _Pending(None, now_ms)))
+
+    def _complete(self, node: Node, answer: Answer, now_ms: int) -> None:
+        response = answer.response
+        if response is not None:
+            node.answered_since = max(node.answered_since, answer.token.failures)
+            self._metrics.response_received(node.node_id)
+            if response.throttle_time_ms > 0:
+                node.throttle(now_ms + response.throttle_time_ms, now_ms)
+                self._hold(now_ms)
+            if isinstance(answer.request, ProduceRequest):
+                latency_ms = now_ms - answer.token.sent_ms
+                self._metrics.produce_response(
+                    node.node_id, latency_ms=latency_ms, throttle_ms=response.throttle_time_ms
+                )
+        self._respond(node, answer, None, now_ms)
+
+    def _respond(self, node: Node, answer: Answer, error: str | None, now_ms: int) -> None:
+        pending: _Pending = answer.token
+        self._metrics.request_ended()
+        self._responses.append(
+            ClientResponse(
+                node_id=node.node_id,
+                request=answer.request,
+                token=pending.token,
+                response=answer.response,
+                error=error,
+                latency_ms=now_ms - pending.sent_ms,
+            )
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _deadline(self, node: Node) -> tuple[int, str | None] | None:
+        """When the node's connection ends unless something happens, and what failed then (None: it was idle, which
+        is no failure); None without a connection."""
+        settings = self._settings
+        if node.state is NodeState.DISCONNECTED:
+            return None
+        if node.state is NodeState.CONNECTING:
+            return node.attempted_ms + node.setup_timeout_ms, f"no connection within {node.setup_timeout_ms} ms"
+        if node.computing_since_ms is not None:
+            return node.computing_since_ms + settings.request_timeout_ms, TOO_SLOW
+        oldest: _Pending | None = _connection(node).oldest_token
+        if oldest is not None:
+            limit_ms = settings.request_timeout_ms
+            # While it throttles, a broker does not read what is on its way already.
+            begin_ms = max(oldest.sent_ms, node.held.until_ms)
+            return begin_ms + limit_ms, f"no answer within {limit_ms} ms"
+        return node.used_ms + settings.connections_max_idle_ms, None
+
+    def _wait_ms(self, timeout_ms: int, now_ms: int) -> int:
+        if self._responses:
+            return 0
+        waits = [timeout_ms]
+        for node in self._nodes.values():
+            deadline, delay_ms = self._deadline(node), node.delay_ms(now_ms)
+            if deadline is not None:
+                waits.append(max(0, deadline[0] - now_ms))
+            if delay_ms:
+                waits.append(delay_ms)
+            if node.session_until_ms is not None:
+                waits.append(max(0, node.session_until_ms - now_ms))
+        return min(waits)
+
+    def _hint_of_sasl(self, node: Node) -> str:
+        """Brokers hang up on whom they do not know, without a word."""
+        if _connection(node).state is not State.IDENTIFYING or self._authenticate is not None:
+            return ""
+        return (
+            " before it answered anything; if it goes on, this listener may ask for authentication "
+            "(kafka.security.protocol=SASL_SSL or SASL_PLAINTEXT)"
+        )
+
+    def _on_time(self, now_ms: int) -> None:
+        for node in list(self._by_key.values()):
+            self._compute(node, now_ms)
+            if node.session_until_ms is not None and now_ms >= node.session_until_ms:
+                self._reauthenticate(node, now_ms)
+            deadline = self._deadline(node)
+            if deadline is None or now_ms < deadline[0]:
+                continue
+            failure = deadline[1]
+            if failure is None:
+                self._drop(node, now_ms)
+            else:
+                self._disconnect(node, failure + _hint(node), now_ms)
+
+    # --- the end of a connection --------------------------------------------------------------------------------------
+
+    def _disconnect(self, node: Node, reason: str, now_ms: int) -> None:
+        """A connection failed: it is closed, what was under way comes back, and the node rests for a while."""
+        self._failures += 1
+        self._note(node, reason)
+        for answer in self._drop(node, now_ms):
+            self._respond(node, answer, self.last_error, now_ms)
+        self._back_off(node, now_ms)
+
+    def _drop(self, node: Node, now_ms: int) -> list[Answer]:
+        """Closes the node's connection, if it has one. Returns what was under way."""
+        connection = node.connection
+        if connection is None:
+            return []
+        self._transport.close(node.key)
+        del self._by_key[node.key]
+        if node.state is NodeState.READY and not self._is_connected:
+            self.interruptions += 1
+        node.disconnected(now_ms)
+        self._hold(now_ms)
+        self._forget_if_gone(node)
+        return connection.close()
+
+    def _fail(self, node: Node, answer: Answer, reason: str, now_ms: int) -> None:
+        self._note(node, reason)
+        self._respond(node, answer, self.last_error, now_ms)
+
+    def _note(self, node: Node, reason: str) -> None:
+        self.last_error = f"{node}: {reason}"
+
+    def _back_off(self, node: Node, now_ms: int) -> None:
+        settings = self._settings
+        node.back_off(now_ms, settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._rng)
+
+    def wakeup(self) -> None:
+        """Ends the current `poll`, or the next one, early. May be called from any thread."""
+        self._transport.wakeup()
+
+    def close(self) -> list[ClientResponse]:
+        """Closes every connection and the transport. Returns what was still owed: everything under way, unanswered."""
+        now_ms = self._clock_ms()
+        for node in list(self._by_key.values()):
+            for answer in self._drop(node, now_ms):
+                self._respond(node, answer, f"{node}: the client was closed", now_ms)
+        self._transport.close_all()
+        responses, self._responses = self._responses, []
+        return responses
+
+
+def _connection(node: Node) -> Connection:
+    assert node.connection is not None
+    return node.connection
+
+
+def _hint(node: Node) -> str:
+    """What a silent or sudden end most likely means where a broker would have told its versions."""
+    if node.connection is None or node.connection.state is not State.NEGOTIATING:
+        return ""
+    return ", instead of an answer to ApiVersions; is this the plaintext listener of a broker?"

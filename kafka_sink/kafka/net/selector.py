@@ -1,0 +1,251 @@
+"""The transport over non-blocking sockets, with or without TLS, and the operating system's selector.
+
+A round of `poll`: write what was queued, wait, then serve each connection that is ready once: one `recv`, one
+`sendmsg`. So no peer, however fast, keeps another waiting for more than that. Interest in writability is registered
+only while bytes wait for room; most requests go out in the first attempt and never need it.
+
+Source: org.apache.kafka.common.network.Selector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+
+from kafka_sink.errors import ConfigError
+from kafka_sink.errors.exhaustion import is_exhaustion
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.channel import Channel, TlsChannel
+from kafka_sink.kafka.net.tls import Contexts
+from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnected, Event, Received, Sent
+
+RECEIVE_CHUNK_BYTES = 64 * 1024
+_WAKEUP = None
+
+
+class Selector:
+    """Implements `Transport`. Buffer sizes are SO_SNDBUF and SO_RCVBUF in bytes; -1 leaves them to the system. With
+    `tls` all connections are encrypted and their peers verified by it."""
+
+    def __init__(
+        self,
+        *,
+        metrics: Metrics,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        tls: Contexts | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._tls = tls
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._channels: dict[int, Channel] = {}
+        # Connections with something queued since the last poll, in order.
+        self._queued: dict[int, None] = {}
+        # What happened outside of poll, to be told by the next one.
+        self._staged: list[Event] = []
+        self._chunk = memoryview(bytearray(RECEIVE_CHUNK_BYTES))
+        self._selector = selectors.DefaultSelector()
+        try:
+            self._wakeup_receiver, self._wakeup_sender = socket.socketpair()
+        except BaseException:
+            self._selector.close()
+            raise
+        for end in (self._wakeup_receiver, self._wakeup_sender):
+            end.setblocking(False)
+        self._selector.register(self._wakeup_receiver, selectors.EVENT_READ, _WAKEUP)
+
+    def connect(self, key: int, address: Address) -> None:
+        try:
+            sock = self._socket(address.family)
+        except OSError as error:
+            self._staged.append(_failed(key, error))
+            return
+        try:
+            context = None if self._tls is None else self._tls.current()
+        except ConfigError as unusable:
+            # Perhaps a file that is being written: the next attempt may find it whole.
+            sock.close()
+            self._staged.append(Disconnected(key, unusable.parts().happened))
+            return
+        code = sock.connect_ex(address.sockaddr)
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._staged.append(Disconnected(key, os.strerror(code)))
+            return
+        channel = (
+            Channel(key, sock)
+            if context is None
+            else TlsChannel(key, sock, context=context, server_name=address.host)
+        )
+        # A socket becomes writable when its connection stands, or cannot be made.
+        try:
+            self._selector.register(sock, selectors.EVENT_WRITE, channel)
+        except OSError as error:
+            sock.close()
+            self._staged.append(_failed(key, error))
+            return
+        self._channels[key] = channel
+        self._metrics.connections_now(len(self._channels))
+
+    def _socket(self, family: int) -> socket.socket:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Before connecting: the window's scale is agreed on in the handshake.
+        if self._send_buffer_bytes >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        if self._receive_buffer_bytes >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+        return sock
+
+    def send(self, key: int, buffers: Sequence[Buffer], *, tell_at_once: bool = True) -> None:
+        channel = self._channels.get(key)
+        if channel is None:
+            return
+        views = [view for view in (memoryview(buffer).cast("B") for buffer in buffers) if view.nbytes]
+        channel.outgoing.extend(views)
+        channel.sends.append(len(views))
+        channel.tell_at_once.append(tell_at_once)
+        self._queued[key] = None
+
+    def poll(self, timeout_ms: int) -> list[Event]:
+        started_ns = time.monotonic_ns()
+        events, self._staged = self._staged, []
+        queued, self._queued = self._queued, {}
+        told = bool(events)
+        for key in queued:
+            if key in self._channels:
+                told |= self._write(self._channels[key], events)
+        waiting_ns = time.monotonic_ns()
+        ready = self._selector.select(0 if told else max(0, timeout_ms) / 1000)
+        waited_ns = time.monotonic_ns()
+        for selected, mask in ready:
+            channel: Channel | None = selected.data
+            if channel is _WAKEUP:
+                self._drain_wakeups()
+            elif not channel.connected:
+                self._finish_connecting(channel, events)
+            else:
+                if mask & selectors.EVENT_WRITE:
+                    self._write(channel, events)
+                if mask & selectors.EVENT_READ and channel.key in self._channels:
+                    self._read(channel, events)
+        ended_ns = time.monotonic_ns()
+        self._metrics.polled(wait_ns=waited_ns - waiting_ns, io_ns=waiting_ns - started_ns + ended_ns - waited_ns)
+        return events
+
+    def _finish_connecting(self, channel: Channel, events: list[Event]) -> None:
+        try:
+            waits_for = channel.establish()
+        # ValueError: a host that no certificate can be for.
+        except (OSError, ValueError) as error:
+            self._lost(channel, error, events)
+            return
+        if waits_for is not None:
+            self._selector.modify(channel.sock, waits_for, channel)
+            return
+        channel.connected = True
+        self._metrics.connection_created()
+        self._selector.modify(channel.sock, selectors.EVENT_READ, channel)
+        events.append(Connected(channel.key))
+
+    def _read(self, channel: Channel, events: list[Event]) -> None:
+        try:
+            if not self._receive(channel, events):
+                self._lost(channel, None, events)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(channel, error, events)
+
+    def _receive(self, channel: Channel, events: list[Event]) -> int:
+        """One `recv`. Returns the number of bytes, 0 at the peer's end."""
+        received = channel.read_into(self._chunk)
+        if received:
+            self._metrics.bytes_received(received)
+            events.append(Received(channel.key, bytes(self._chunk[:received])))
+        return received
+
+    def _write(self, channel: Channel, events: list[Event]) -> bool:
+        """One turn. What remains goes on when the socket is writable again. Whether there is something to tell at
+        once."""
+        if channel.outgoing:
+            try:
+                written = channel.write()
+            except ConnectionError as error:
+                self._lost(channel, self._read_to_the_end(channel, events) or error, events)
+                return True
+            except OSError as error:
+                self._lost(channel, error, events)
+                return True
+            if written:
+                self._metrics.bytes_sent(written)
+                channel.advance(written)
+        told = False
+        while channel.sends and channel.sends[0] == 0:
+            channel.sends.popleft()
+            told |= channel.tell_at_once.popleft()
+            events.append(Sent(channel.key))
+        if channel.writing != bool(channel.outgoing):
+            channel.writing = not channel.writing
+            interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.writing else 0)
+            self._selector.modify(channel.sock, interest, channel)
+        return told
+
+    def _read_to_the_end(self, channel: Channel, events: list[Event]) -> OSError | None:
+        """The peer is gone; but what it said before, perhaps answers to earlier requests, can still be read. What ended
+        that, if it tells more than that the peer is gone: TLS's last words do."""
+        try:
+            while self._receive(channel, events):
+                pass
+        except OSError as error:
+            return error if channel.explain(error) else None
+        return None
+
+    def _lost(self, channel: Channel, error: OSError | ValueError | None, events: list[Event]) -> None:
+        """`error` None: the peer's orderly end."""
+        tls = channel.explain(error) if isinstance(error, OSError) else None
+        self.close(channel.key)
+        reason = "the peer closed the connection" if error is None else _reason(error)
+        events.append(Disconnected(channel.key, reason if tls is None else f"{tls.step}; {tls.advice}", tls))
+
+    def close(self, key: int) -> None:
+        self._staged = [event for event in self._staged if event.key != key]
+        channel = self._channels.pop(key, None)
+        if channel is not None:
+            self._selector.unregister(channel.sock)
+            channel.sock.close()
+            self._metrics.connections_now(len(self._channels))
+            self._metrics.connection_closed()
+
+    def wakeup(self) -> None:
+        # A full pipe wakes just as well, and a closed one has nobody to wake.
+        with contextlib.suppress(OSError):
+            self._wakeup_sender.send(b"\0")
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wakeup_receiver.recv_into(self._chunk) == RECEIVE_CHUNK_BYTES:
+                pass
+
+    def close_all(self) -> None:
+        for key in list(self._channels):
+            self.close(key)
+        self._wakeup_sender.close()
+        self._wakeup_receiver.close()
+        self._selector.close()
+
+
+def _failed(key: int, error: OSError) -> Disconnected:
+    return Disconnected(key, _reason(error), lacks=error.errno if is_exhaustion(error.errno) else None)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)

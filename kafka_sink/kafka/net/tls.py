@@ -1,0 +1,336 @@
+"""TLS by the standard library: a context from PEM settings, and what OpenSSL's errors mean to a user of Kafka.
+
+    contexts = Contexts(TlsSettings(truststore_location="/etc/pki/ca.pem"))
+    contexts.current()      # again the same one, until a file is another
+
+A failure is told as the step at which it happened and what to change; `explain` is a pure function of the exception.
+Some are final (no attempt with the same certificates will end otherwise), some are not (the peer hung up, which a
+broker that shuts down does as well).
+
+Non-obvious:
+
+* Whoever verifies tells the other side by an alert. With TLS 1.3 a client's handshake is over before the broker has
+  seen its certificate: that it lacks one, or is not trusted, comes as an alert in place of the first answer.
+* `ssl.create_default_context` has been strict about X.509 since Python 3.13 and refuses private CAs that Java takes.
+  The context here is not made by it.
+* OpenSSL takes private keys and chains from files only. Those that are given inline go through a file that nobody else
+  can read and that is removed at once.
+
+Source: KIP-651 (PEM stores), org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; OpenSSL's verify(1), whose
+codes `SSLCertVerificationError.verify_code` has; RFC 8446, section 6 (alerts).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafka_sink.errors import InvalidOption, RefusedOption
+from kafka_sink.errors.exhaustion import is_exhaustion
+from kafka_sink.kafka.net.java_store import java_store
+from kafka_sink.kafka.net.resolver import is_address
+from kafka_sink.kafka.net.transport import TlsFailure
+from kafka_sink.text.redaction import Discreet
+
+# Java's own stores begin with 0xFEEDFEED (JKS) or 0xCECECECE (JCEKS), PKCS#12 ones with a DER sequence of a two-byte
+# length.
+_STORES: Mapping[bytes, str] = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JKS", b"\x30\x82": "PKCS12"}
+# A bundle of every public CA takes 230 KB.
+MAX_PEM_BYTES = 16 * 1024 * 1024
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TlsSettings(Discreet):
+    """Kafka's `ssl.*` options. `*_location` are files, the others PEM texts; None: not given. Without a truststore the
+    system's CAs are trusted. `protocols`: of TLSv1.2 and TLSv1.3, those that may be spoken."""
+
+    truststore_location: str | None = None
+    truststore_certificates: str | None = None
+    keystore_location: str | None = None
+    keystore_certificate_chain: str | None = None
+    keystore_key: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    verify_host_name: bool = True
+    protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of all connections with `settings`.
+
+    Raises RefusedOption for a JKS or PKCS#12 store, with the command that converts it, and InvalidOption for what
+    cannot be read or used, without anything that was in it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    versions = [_VERSIONS[name] for name in settings.protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    # A renegotiation would have writes wait for reads; Kafka's brokers never ask for one.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.check_hostname = settings.verify_host_name
+    context.sslsocket_class = _NamedPeer
+    _trust(context, settings)
+    _identify(context, settings)
+    return context
+
+
+class Contexts:
+    """The context for a connection that is made now. It is made anew when one of its files was replaced, so that a
+    certificate can be renewed while a worker runs. Connections that stand keep theirs."""
+
+    def __init__(self, settings: TlsSettings, *, and_system: bool = False) -> None:
+        """`and_system`: trust the system's CAs as well. Raises as `client_context`."""
+        self._settings = settings
+        self._and_system = and_system
+        self._files = _files_of(settings)
+        self._context = self._make()
+
+    def current(self) -> ssl.SSLContext:
+        """Raises as `client_context`, until the files can be used: a CA that was taken out is not trusted again."""
+        files = _files_of(self._settings)
+        if files != self._files:
+            # Looked at before they are read: what changes in between is seen the next time.
+            self._context, self._files = self._make(), files
+        return self._context
+
+    def _make(self) -> ssl.SSLContext:
+        context = client_context(self._settings)
+        if self._and_system:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return context
+
+
+def _files_of(settings: TlsSettings) -> tuple[tuple[int, int, int] | None, ...]:
+    """Which files the locations are now, behind any link. None: there is none."""
+    return tuple(
+        _file_at(location) for location in (settings.truststore_location, settings.keystore_location) if location
+    )
+
+
+def _file_at(location: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(location).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class _NamedPeer(ssl.SSLSocket):
+    """Refuses a certificate that is for the host by its common name alone, which OpenSSL takes where subjectAltName has
+    no host name. RFC 9525, section 1.2: a common name is not meant for that, and no CA checks what is in it."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        super().do_handshake(block)
+        names: Any = (self.getpeercert() or {}).get("subjectAltName", ())
+        needed = "IP Address" if is_address(self.server_hostname or "") else "DNS"
+        if self.context.check_hostname and not any(kind == needed for kind, _ in names):
+            error = ssl.SSLCertVerificationError(ssl.SSL_ERROR_SSL, "certificate without a subjectAltName")
+            error.verify_code, error.verify_message = _NO_NAME, "no host in subjectAltName"
+            raise error
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.truststore_location is not None:
+        option = "kafka.ssl.truststore.location"
+        pem = _read_pem(option, settings.truststore_location)
+    elif settings.truststore_certificates is not None:
+        option, pem = "kafka.ssl.truststore.certificates", _in_lines(settings.truststore_certificates)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return
+    loaded = False
+    try:
+        context.load_verify_locations(cadata=pem.encode("ascii", "replace").decode())
+        loaded = context.cert_store_stats()["x509"] > 0
+    except (ssl.SSLError, ValueError):
+        pass
+    if not loaded:
+        raise InvalidOption(
+            option=option, value=None, expected="CA certificates as PEM ('-----BEGIN CERTIFICATE-----')"
+        )
+
+
+def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Loads the client's own certificate, if there is one."""
+    if settings.keystore_location is not None:
+        option = "kafka.ssl.keystore.location"
+        pem = _read_pem(option, settings.keystore_location)
+    elif settings.keystore_certificate_chain is not None:
+        option = "kafka.ssl.keystore.key"
+        pem = _in_lines(f"{settings.keystore_certificate_chain}\n{settings.keystore_key or ''}")
+    else:
+        return
+    encrypted = "ENCRYPTED" in pem
+    if encrypted and settings.key_password is None:
+        raise InvalidOption(
+            option=option, value=None, expected="a private key without a password, or kafka.ssl.key.password"
+        )
+    failed = False
+    with _private_file(pem) as path:
+        try:
+            # Always a password: without one OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(path, password=settings.key_password or "")
+        except (ssl.SSLError, ValueError):
+            failed = True
+    # Out here, where no exception of OpenSSL's can travel along.
+    if failed and encrypted:
+        option = "kafka.ssl.key.password"
+        raise InvalidOption(option=option, value=None, expected="the password of the private key")
+    if failed:
+        raise InvalidOption(
+            option=option,
+            value=None,
+            expected="PEM: the private key ('-----BEGIN PRIVATE KEY-----'), and the certificate that belongs to it, "
+            "followed by those that lead to its CA",
+        )
+
+
+@contextmanager
+def _private_file(text: str) -> Iterator[str]:
+    # mkstemp makes it readable for its owner only.
+    descriptor, path = tempfile.mkstemp(prefix="pykafka-", suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii", errors="replace") as file:
+            file.write(text)
+        yield path
+    finally:
+        Path(path).unlink()
+
+
+_PEM_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
+
+
+def _in_lines(text: str) -> str:
+    """Inline PEM as OpenSSL wants it, in lines. In a .properties file a line's end is written as backslash and n, and
+    Kafka takes blanks for it as well."""
+    return _PEM_BLOCK.sub(_rewrapped, text.replace("\\n", "\n"))
+
+
+def _rewrapped(block: re.Match[str]) -> str:
+    base64 = "".join(block[2].split())
+    lines = [base64[at : at + 64] for at in range(0, len(base64), 64)]
+    return "\n".join((f"\n-----BEGIN {block[1]}-----", *lines, f"-----END {block[1]}-----\n"))
+
+
+def _read_pem(option: str, location: str) -> str:
+    try:
+        with Path(location).open("rb") as file:
+            content = file.read(MAX_PEM_BYTES + 1)
+    except OSError as error:
+        if is_exhaustion(error.errno):
+            raise
+        raise InvalidOption(
+            option=option,
+            value=location,
+            expected=f"a file that every executor can read ({error.strerror or type(error).__name__})",
+        ) from None
+    for magic, store_type in _STORES.items():
+        if content.startswith(magic):
+            raise RefusedOption(option=option, instead=java_store(option, location, store_type))
+    if len(content) > MAX_PEM_BYTES:
+        raise InvalidOption(option=option, value=location, expected=f"a file of at most {MAX_PEM_BYTES} bytes")
+    return content.decode("ascii", "replace")
+
+
+# --- what went wrong --------------------------------------------------------------------------------------------------
+
+_CA_ADVICE = (
+    "put the CA that signed the broker's certificate, as PEM, into kafka.ssl.truststore.location or "
+    "kafka.ssl.truststore.certificates (without either the system's CAs are trusted)"
+)
+_UNKNOWN_CA = "the broker's certificate is signed by a CA that is not trusted here"
+_HOST_NAME = "the broker's certificate is for another host name"
+_HOST_NAME_ADVICE = (
+    "connect by a name that is in it (kafka.bootstrap.servers, and the advertised.listeners of the brokers), or have "
+    "it issued for this one"
+)
+# Not one of OpenSSL's: `_NamedPeer`.
+_NO_NAME = -1
+# verify_code (X509_V_ERR_*): what it means, and what to do.
+_VERIFY: Mapping[int, tuple[str, str]] = {
+    2: (_UNKNOWN_CA, _CA_ADVICE),
+    7: (_UNKNOWN_CA, _CA_ADVICE),
+    9: ("the broker's certificate is not valid yet", "compare the clocks of broker and executors"),
+    10: ("the broker's certificate has expired", "have it renewed on the broker, or a CA's in the truststore"),
+    18: ("the broker's certificate is self-signed and not trusted here", _CA_ADVICE),
+    19: (_UNKNOWN_CA, _CA_ADVICE),
+    20: (_UNKNOWN_CA, _CA_ADVICE),
+    21: (_UNKNOWN_CA, _CA_ADVICE),
+    62: (_HOST_NAME, _HOST_NAME_ADVICE),
+    64: (_HOST_NAME, _HOST_NAME_ADVICE),
+    _NO_NAME: (
+        "the broker's certificate lacks a subjectAltName with its host names; its common name does not count",
+        "have it issued with a subjectAltName: a DNS entry for each name that clients connect to, an IP entry for each "
+        "address",
+    ),
+}
+
+_OWN_ADVICE = (
+    "give a client certificate that the broker's truststore knows: kafka.ssl.keystore.location, or "
+    "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key"
+)
+_NO_COMMON = (
+    "broker and client have no TLS version or cipher in common",
+    "compare kafka.ssl.enabled.protocols with the broker's ssl.enabled.protocols and ssl.cipher.suites",
+)
+_PLAINTEXT_PEER = (
+    "the peer does not speak TLS",
+    "this is most likely a plaintext listener: use the port of the broker's TLS listener, or kafka.security.protocol="
+    "PLAINTEXT or SASL_PLAINTEXT",
+)
+# OpenSSL's reasons, those with ALERT being what the broker said.
+_REASONS: Mapping[str, tuple[str, str]] = {
+    "WRONG_VERSION_NUMBER": _PLAINTEXT_PEER,
+    "HTTP_REQUEST": _PLAINTEXT_PEER,
+    "UNKNOWN_PROTOCOL": _PLAINTEXT_PEER,
+    "UNSUPPORTED_PROTOCOL": _NO_COMMON,
+    "NO_PROTOCOLS_AVAILABLE": _NO_COMMON,
+    "TLSV1_ALERT_PROTOCOL_VERSION": _NO_COMMON,
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
+        "the broker refused the handshake (handshake_failure): it asks for a client certificate, or has no cipher in "
+        "common",
+        _OWN_ADVICE,
+    ),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("the broker asks for a client certificate and got none", _OWN_ADVICE),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("the broker did not accept the client's certificate, or got none", _OWN_ADVICE),
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": (
+        "the broker says that the client's certificate has expired",
+        "renew the one in kafka.ssl.keystore.*",
+    ),
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": (
+        "the broker says that the client's certificate was revoked",
+        "renew the one in kafka.ssl.keystore.*",
+    ),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "TLSV1_ALERT_UNKNOWN_CA": ("the broker does not know the CA of the client's certificate", _OWN_ADVICE),
+    "TLSV1_ALERT_ACCESS_DENIED": ("the broker did not accept the client's certificate", _OWN_ADVICE),
+    "TLSV1_ALERT_DECRYPT_ERROR": ("the broker could not verify the client's certificate", _OWN_ADVICE),
+}
+
+# Hung up in place of a ServerHello, as a broker's plaintext listener does, to which a ClientHello is the size of a
+# request that is too large; but so does a broker that is going down.
+HUNG_UP = TlsFailure(
+    step="the peer closed the connection during the TLS handshake",
+    advice="if it goes on, this is most likely a plaintext listener: use the port of the broker's TLS listener, or "
+    "kafka.security.protocol=PLAINTEXT or SASL_PLAINTEXT",
+    final=False,
+)
+
+
+def explain(error: OSError) -> TlsFailure | None:
+    """What an exception of `ssl` says about certificates and protocols; None for trouble of the network itself."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        unknown = ("the broker's certificate cannot be verified", _CA_ADVICE)
+        step, advice = _VERIFY.get(error.verify_code, unknown)
+        return TlsFailure(step=f"{step} ({error.verify_message})", advice=advice, final=True)
+    if isinstance(error, ssl.SSLError) and error.reason and not isinstance(error, ssl.SSLEOFError):
+        step, advice = _REASONS.get(error.reason, ("TLS failed", "the broker's log may say more"))
+        return TlsFailure(step=f"{step} ({error.reason})", advice=advice, final=error.reason in _REASONS)
+    return None

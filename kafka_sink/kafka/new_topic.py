@@ -1,0 +1,98 @@
+"""A topic that the option createTopics asks for, as text and as value:
+
+    partitions=12,replicas=3,retention.ms=86400000,cleanup.policy=compact,delete
+
+Settings have Kafka's own names, and the brokers judge them. What follows a comma and is no `name=` goes on with the
+value before. Pure.
+
+Source: `kafka-topics.sh --create`, KIP-464 (the brokers' defaults).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafka_sink.text.redaction import redacted
+
+BROKERS_DEFAULT = -1
+MAX_PARTITIONS = 2**31 - 1
+MAX_REPLICAS = 2**15 - 1
+EXAMPLE = "partitions=12,replicas=3,retention.ms=86400000"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+# As kafka-topics.sh, the brokers' settings and the AdminClient call them.
+_OTHER_NAMES = {
+    **dict.fromkeys(("partition", "num.partitions", "num_partitions", "numpartitions"), "partitions"),
+    **dict.fromkeys(
+        ("replica", "replication-factor", "replication.factor", "replication_factor", "replicationfactor"), "replicas"
+    ),
+}
+
+
+class NewTopicProblem(ValueError):
+    """What is wrong, to be shown: it quotes names and no values."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NewTopic:
+    """`partitions`, `replicas`: BROKERS_DEFAULT, or how many. `settings`: (name, value) each; a value may be anything
+    that a user wrote there."""
+
+    partitions: int = BROKERS_DEFAULT
+    replicas: int = BROKERS_DEFAULT
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        """As a user writes it; `true` where all is left to the brokers."""
+        counts = (("partitions", self.partitions), ("replicas", self.replicas))
+        asked = [(name, str(count)) for name, count in counts if count != BROKERS_DEFAULT]
+        return ",".join(f"{name}={value}" for name, value in (*asked, *self.settings)) or "true"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """What messages may show of it."""
+        return redacted(str(self))
+
+
+def parse_new_topic(text: str) -> NewTopic:
+    """Raises NewTopicProblem."""
+    given: dict[str, str] = {}
+    name = ""
+    for part in text.split(","):
+        word, separator, value = (each.strip() for each in part.partition("="))
+        if separator:
+            name = _checked(word, given)
+            given[name] = value
+        elif name:
+            given[name] += f",{word}"
+        else:
+            raise NewTopicProblem(f"it begins with no name=value, as {EXAMPLE} does")
+    for name, value in given.items():
+        if not value.strip(","):
+            raise NewTopicProblem(f"{name} has no value")
+    partitions = _count("partitions", given.pop("partitions", None), MAX_PARTITIONS)
+    replicas = _count("replicas", given.pop("replicas", None), MAX_REPLICAS)
+    return NewTopic(partitions, replicas, tuple(given.items()))
+
+
+def _checked(name: str, given: Mapping[str, str]) -> str:
+    if not _NAME.fullmatch(name):
+        raise NewTopicProblem(f"a name before = is none of a topic's settings; write {EXAMPLE}")
+    ours = _OTHER_NAMES.get(name.lower())
+    if ours is not None:
+        raise NewTopicProblem(f"{name} is called {ours} here")
+    if name in given:
+        raise NewTopicProblem(f"{name} is given twice")
+    return name
+
+
+def _count(name: str, text: str | None, most: int) -> int:
+    if text is None:
+        return BROKERS_DEFAULT
+    if not re.fullmatch("[0-9]{1,10}", text) or not 1 <= int(text) <= most:
+        raise NewTopicProblem(f"{name} is a whole number from 1 to {most}, as {name}=3")
+    return int(text)

@@ -1,0 +1,215 @@
+"""One record batch on its way: filled by a writer, closed, numbered, sent until it is acknowledged.
+
+    OPEN ──close──> CLOSED ──send──> IN_FLIGHT ──acknowledge, split──> DONE
+                      ^                  │
+                      └─────retry────────┘          fail: from any state but DONE to DONE
+
+From the first send on the bytes never change: a broker that has the batch recognises the copy by its producer id, epoch
+and sequence, and compares nothing else, so different bytes under the same number would be dropped without a word.
+
+The rows and, after `close`, their compressed form live in the one buffer from the pool; the header's 61 bytes are kept
+free at its start. While a batch is being filled its numbers are columns of its write's Filling, until it is settled.
+"""
+
+from __future__ import annotations
+
+import uuid
+from enum import Enum, auto
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from kafka_sink.kafka.producer.buffer_pool import Buffer
+from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.kernel import KERNEL
+from kafka_sink.records.record_batch import HEADER_BYTES, TRANSACTIONAL_BIT
+
+NO_COMPRESSION = 0
+NO_NODE = -1
+
+
+class BatchState(Enum):
+    OPEN = auto()
+    CLOSED = auto()
+    IN_FLIGHT = auto()
+    DONE = auto()
+
+    # Enum's own is a Python function, and each step of each batch looks its state up in the table.
+    __hash__ = object.__hash__
+
+
+TRANSITIONS: dict[tuple[BatchState, str], BatchState] = {
+    (BatchState.OPEN, "close"): BatchState.CLOSED,
+    (BatchState.CLOSED, "send"): BatchState.IN_FLIGHT,
+    (BatchState.IN_FLIGHT, "retry"): BatchState.CLOSED,
+    (BatchState.IN_FLIGHT, "acknowledge"): BatchState.DONE,
+    (BatchState.IN_FLIGHT, "split"): BatchState.DONE,
+    (BatchState.OPEN, "fail"): BatchState.DONE,
+    (BatchState.CLOSED, "fail"): BatchState.DONE,
+    (BatchState.IN_FLIGHT, "fail"): BatchState.DONE,
+}
+
+
+class OpenNumbers(Protocol):
+    """Who has a batch's numbers while it is filled, those of many batches as columns: its write's Filling."""
+
+    checked_out: npt.NDArray[np.bool_]
+
+    def size_bytes(self, place: int) -> int: ...
+    def settle(self, places: npt.NDArray[np.int64]) -> object: ...
+
+
+class ProducerBatch:
+    """Rows of one write for one partition: `buffer` has them from HEADER_BYTES to `end`.
+
+    `full`: its writer found no room for the next row. `being_closed`: its writer compresses it. `end`, `record_count`
+    and `max_timestamp` (ms) are those of when it was settled; so is `records_crc`, if its encoder kept one.
+    `records_bytes`: what its records take uncompressed, known once it is closed; so is `checksum`, their CRC-32C then,
+    if its write keeps runs. `may_be_written`: an attempt ended without an answer, or with one that leaves it open.
+    `node_id`: whom it was sent to last. `throttled_ms`: for how long that one, or its leader, has throttled since it
+    was created; that time is the broker's answer and does not count as waiting.
+    """
+
+    __slots__ = (
+        "_codec_id",
+        "attempts",
+        "base_sequence",
+        "base_timestamp",
+        "being_closed",
+        "buffer",
+        "checksum",
+        "created_ms",
+        "end",
+        "filling",
+        "full",
+        "last_attempt_ms",
+        "last_error",
+        "max_timestamp",
+        "may_be_written",
+        "node_id",
+        "place",
+        "receipts",
+        "record_count",
+        "records_bytes",
+        "records_crc",
+        "retry_at_ms",
+        "state",
+        "throttled_ms",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        buffer: Buffer,
+        receipts: Receipts,
+        base_timestamp: int,
+        created_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.buffer = buffer
+        self.receipts = receipts
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = base_timestamp
+        self.created_ms = created_ms
+        self.end = HEADER_BYTES
+        self.record_count = 0
+        self.records_bytes = 0
+        self.records_crc: int | None = None
+        self.checksum: int | None = None
+        self.full = False
+        self.being_closed = False
+        self.state = BatchState.OPEN
+        self.base_sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.last_attempt_ms = 0
+        self.may_be_written = False
+        self.node_id = NO_NODE
+        self.throttled_ms = 0
+        self.retry_at_ms = 0
+        self.last_error = ""
+        self._codec_id = NO_COMPRESSION
+        self.filling: OpenNumbers | None = None
+        self.place = 0
+
+    def settle(self) -> None:
+        """Has its numbers itself again, and takes no more rows. Nothing happens the second time."""
+        if self.filling is not None:
+            self.filling.settle(np.array([self.place]))
+
+    @property
+    def checked_out(self) -> bool:
+        """A writer is encoding into it, or closing it, without the lock: nobody else may touch it."""
+        return self.being_closed or (self.filling is not None and bool(self.filling.checked_out[self.place]))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on the wire: exact once closed, before that what they would be uncompressed."""
+        return self.end if self.filling is None else self.filling.size_bytes(self.place)
+
+    def waited_ms(self, now_ms: int) -> int:
+        """What `delivery.timeout.ms` bounds."""
+        return now_ms - self.created_ms - self.throttled_ms
+
+    @property
+    def in_flight(self) -> bool:
+        return self.state is BatchState.IN_FLIGHT
+
+    def step(self, event: str) -> None:
+        """Moves to the state that the table above gives; a pair that is not in it is a bug of the caller's."""
+        self.state = TRANSITIONS[self.state, event]
+
+    def close(self, codec: Codec) -> None:
+        """No more rows. Compresses them in place; rows that compression makes larger stay as they are, which a batch
+        may say of itself whatever the producer's setting is."""
+        if self.filling is not None:
+            self.settle()
+        self.step("close")
+        self.records_bytes = self.end - HEADER_BYTES
+        records = self.buffer.view[HEADER_BYTES : self.end]
+        if self.receipts.runs is not None:
+            self.checksum = crc32c(records) if self.records_crc is None else self.records_crc
+        if codec.id == NO_COMPRESSION:
+            return
+        compressed = codec.compress(records)
+        if len(compressed) < len(records):
+            self.end = HEADER_BYTES + len(compressed)
+            self.buffer.view[HEADER_BYTES : self.end] = memoryview(compressed)
+            self._codec_id = codec.id
+            self.records_crc = None
+
+    def records(self, codec: Codec) -> bytes:
+        """The records as they were before `close` compressed them with `codec`."""
+        records = self.buffer.view[HEADER_BYTES : self.end]
+        return bytes(records) if self._codec_id == NO_COMPRESSION else codec.decompress(records, self.records_bytes)
+
+    def number(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Writes the header, and with it the CRC: once and for all, but for batches that are known not to be written
+        (`Sequences.leave_out`). NO_PRODUCER's batches keep their number to
+        themselves: it is their place among those of the partition."""
+        self.base_sequence = base_sequence
+        producer_id = producer.producer_id
+        KERNEL.write_header(
+            self.buffer.view[: self.end],
+            self.records_crc,
+            self._codec_id | TRANSACTIONAL_BIT if producer.is_transactional else self._codec_id,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer.producer_epoch,
+            NO_SEQUENCE if producer_id == NO_PRODUCER.producer_id else base_sequence,
+            self.record_count,
+        )
+
+    @property
+    def wire_bytes(self) -> memoryview:
+        """The complete record batch, without a copy. Valid while the buffer is not back in the pool."""
+        return self.buffer.view[: self.end]

@@ -1,0 +1,735 @@
+"""The Sender: decides what goes to which broker and what every answer means.
+
+    run_once(now)    expire ─> metadata due? ─> producer id? ─> ready nodes ─> drain ─> number ─> Produce requests
+    handle(answers)  acknowledge ─> receipts;  retry ─> requeue, backoff;  too large ─> split;  anything else ─> fail
+
+A batch is answered for once: acknowledged, or failed with the error that its write raises. A failure ends the producer:
+its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
+for going on after a hole is needed here, and none can be wrong.
+
+A producer id is valid while the cluster stays the same. A cluster that is restored from a snapshot gives ids out again,
+and takes the first batch under a used id for the batch of another producer: it acknowledges the batch and drops it. A
+restored cluster has closed every connection. So after a moment without connections nothing more is numbered: batches
+that have numbers are sent until they are answered, and the rest gets another id. Its leader epochs are lower than
+those of before, and would be taken for those of a broker that lags behind: so epochs are not compared across the
+beginning of a connection. Then a connection that only looks open hides nothing.
+
+Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
+(accumulator, metadata, receipts) it touches under `lock`.
+
+Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KIP-580 (backoff).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from kafka_sink.errors import (
+    DeliveryTimeout,
+    KafkaSinkError,
+    ProduceRejected,
+    ProducerIdRefused,
+    QuotaOutlastsTransaction,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TopicRecreated,
+)
+from kafka_sink.kafka.backoff import backoff_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer import error_policy
+from kafka_sink.kafka.producer.accumulator import RecordAccumulator
+from kafka_sink.kafka.producer.batch_split import half_bytes, rest, split
+from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.producer.error_policy import Action
+from kafka_sink.kafka.producer.metadata import Metadata, MetadataSnapshot
+from kafka_sink.kafka.producer.network import LONGEST_POLL_MS, Network
+from kafka_sink.kafka.producer.probe import Probe
+from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
+from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
+from kafka_sink.kafka.producer.sequences import Sequences
+from kafka_sink.kafka.producer.throttling import WINDOW_MS, Throttled, Throttling
+from kafka_sink.kafka.producer.topic_check import TopicCheck
+from kafka_sink.kafka.producer.transaction_manager import (
+    ADDS_PARTITIONS_ITSELF,
+    OF_TRANSACTION,
+    Transaction,
+    TransactionManager,
+    transaction_refused,
+)
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import (
+    UNKNOWN_OFFSET,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+)
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.record_batch import HEADER_BYTES
+from kafka_sink.records.record_runs import records_at
+from kafka_sink.records.sent_rows import key_bytes_of
+
+# The option's value -> what a Produce request says.
+ACKS = {"all": -1, "1": 1, "0": 0}
+# To look for an old batch is to look at all of them, which thousands of partitions make thousands.
+EXPIRY_GRAIN_MS = 100
+# For a broker that throttles waits what goes within this part of `delivery.timeout.ms`; the rest waits in Spark.
+ROOM_PART = 4
+# The part of a transaction's time that is for its marker and its commit.
+COMMIT_PART = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Produced:
+    """The token of a Produce request: the batches it carries."""
+
+    batches: dict[TopicPartition, ProducerBatch]
+
+
+class Sender:
+    def __init__(
+        self,
+        *,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        metadata: Metadata,
+        network: Network,
+        codec: Codec,
+        lock: AbstractContextManager[object],
+        metrics: Metrics,
+        rng: random.Random,
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._network = network
+        self._codec = codec
+        self._lock = lock
+        self._metrics = metrics
+        self._rng = rng
+        self._acks = ACKS[config.acks]
+        # Of the producer id that it has now.
+        self.sequences = Sequences(idempotent=config.enable_idempotence)
+        # None: to be asked for.
+        self._producer: ProducerIdAndEpoch | None = None if config.enable_idempotence else NO_PRODUCER
+        self._coordinators = Coordinators(
+            network=network,
+            rng=rng,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
+        self._transactions = TransactionManager(self._coordinators, delivery_timeout_ms=config.delivery_timeout_ms)
+        # Out of their queues and not yet on the wire: nobody else knows of them.
+        self._drained: list[ProducerBatch] = []
+        self._asking_producer_id = False
+        self._producer_id_attempts = 0
+        self._producer_id_not_before_ms = 0
+        # Why there is none yet, as the cluster said last; no batch has been sent then that would have an error itself.
+        self._producer_id_error = ""
+        # The network's interruptions when the id was asked for.
+        self._interruptions = 0
+        # The network's handshakes when leader epochs were last forgotten.
+        self._handshakes = 0
+        self._next_expiry_ms = 0
+        self._throttling = Throttling()
+        # How long each node had throttled when batches were last credited with it.
+        self._credited_ms: dict[int, int] = {}
+        self._write_began_ms = 0
+        # A leader has answered for a topic by its name: it cannot tell one from another of the same name (KIP-516).
+        self.produces_by_name = False
+        # That of the write which is about to end; set by its writer, under the lock.
+        self.topic_check: TopicCheck | None = None
+        # Before a write; set by whoever is about to write, under the lock.
+        self.probe: Probe | None = None
+        self.failure: KafkaSinkError | None = None
+
+    # --- writes, begun and ended by a writer under the lock -----------------------------------------------------------
+
+    def begin_write(self, now_ms: int) -> None:
+        """Throttling is counted for this write from now on."""
+        self._write_began_ms = now_ms
+        self._throttling.began(self._network.throttled_ms(now_ms))
+
+    def begin_transaction(self, transaction: Transaction) -> None:
+        """The next write's batches are in `transaction`, whose partitions know nothing of it yet."""
+        self._producer = self._transactions.begin(transaction)
+        # By name as well: a write in which a topic is made again fails when it ends, whatever was written to which.
+        self.sequences = Sequences()
+
+    def end_transaction(self) -> None:
+        """The write is over; without another transaction a new producer id is asked for."""
+        self._transactions.end()
+        self._ask_for_another_producer_id()
+
+    def _ask_for_another_producer_id(self) -> None:
+        """Everything numbered has its answer."""
+        self._producer = None
+        self.sequences = Sequences()
+        self.sequences.by_name = self.produces_by_name
+
+    # --- what goes out ------------------------------------------------------------------------------------------------
+
+    def run_once(self, now_ms: int) -> int:
+        """Hands the network all that should go now. Returns how long (ms) a poll may wait for something to happen."""
+        with self._lock:
+            self._look_at_throttles(now_ms)
+            self._expire(now_ms)
+            if self._network.handshakes != self._handshakes:
+                # Nothing was asked over the new connection yet.
+                self._handshakes = self._network.handshakes
+                self._metadata.forget_leader_epochs()
+            if self._id_may_be_taken():
+                self.sequences.used_up = True
+            if self.sequences.used_up and next(self.sequences.unanswered(), None) is None:
+                self._ask_for_another_producer_id()
+            metadata_wait_ms = self._metadata.next_request_delay_ms(now_ms)
+        if self.failure is not None:
+            return LONGEST_POLL_MS
+        if metadata_wait_ms == 0:
+            metadata_wait_ms = self._send_metadata_request(now_ms)
+        if self.topic_check is not None:
+            self._send_topic_check(self.topic_check, now_ms)
+        if self.probe is not None and not self.probe.is_sent:
+            self._send_probe(self.probe, now_ms)
+        send_wait_ms = self._send_init_producer_id(now_ms) if self._producer is None else self._send_batches(now_ms)
+        return min(LONGEST_POLL_MS if metadata_wait_ms is None else metadata_wait_ms, send_wait_ms, LONGEST_POLL_MS)
+
+    def _id_may_be_taken(self) -> bool:
+        """By a producer of a cluster that was restored since. A transaction's ids are for its coordinator to judge."""
+        if self._producer in (None, NO_PRODUCER) or self._transactions.transaction is not None:
+            return False
+        return self._network.interruptions != self._interruptions
+
+    def _send_probe(self, probe: Probe, now_ms: int) -> None:
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is not None:
+            probe.is_sent = True
+            self._network.send(node_id, probe.request, now_ms, probe)
+
+    def _send_metadata_request(self, now_ms: int) -> int:
+        # Without the lock: choosing a node may connect to it, which may ask a slow name server.
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is None:
+            return LONGEST_POLL_MS
+        with self._lock:
+            # The lock was free in between: the write may be over, and nothing be wanted any more.
+            if self._metadata.next_request_delay_ms(now_ms) != 0:
+                return LONGEST_POLL_MS
+            batches = [*self._accumulator.queued(), *self.sequences.unanswered()]
+            request = self._metadata.request({batch.topic_partition.topic for batch in batches}, now_ms)
+        self._network.send(node_id, request, now_ms)
+        return LONGEST_POLL_MS
+
+    def _send_topic_check(self, check: TopicCheck, now_ms: int) -> None:
+        for node_id in check.to_ask():
+            if self._network.ready(node_id, now_ms):
+                self._ask_which_topics(check, node_id, now_ms)
+            elif self._network.is_down(node_id):
+                with self._lock:
+                    check.gone(node_id)
+        if check.wants_another and (another := self._network.least_loaded_node(now_ms)) is not None:
+            self._ask_which_topics(check, another, now_ms)
+
+    def _ask_which_topics(self, check: TopicCheck, node_id: int, now_ms: int) -> None:
+        with self._lock:
+            check.asked(node_id)
+        self._network.send(node_id, check.request, now_ms, check)
+
+    def _send_init_producer_id(self, now_ms: int) -> int:
+        """Any broker hands out ids to a producer without transactions. Asked for once there is something to send."""
+        with self._lock:
+            wanted = next(iter(self._accumulator.queued()), None) is not None
+        if not wanted or self._asking_producer_id:
+            return LONGEST_POLL_MS
+        if now_ms < self._producer_id_not_before_ms:
+            return self._producer_id_not_before_ms - now_ms
+        node_id = self._network.least_loaded_node(now_ms)
+        if node_id is None:
+            return LONGEST_POLL_MS
+        self._asking_producer_id = True
+        self._interruptions = self._network.interruptions
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=self._config.request_timeout_ms)
+        self._network.send(node_id, request, now_ms)
+        return LONGEST_POLL_MS
+
+    def _send_batches(self, now_ms: int) -> int:
+        with self._lock:
+            snapshot = self._metadata.snapshot
+            ready = self._accumulator.ready(snapshot, now_ms)
+            if ready.leaderless:
+                # Wanted anew: a topic may have been forgotten between a writer's want and its first batch.
+                self._metadata.want(ready.leaderless, now_ms)
+                self._metadata.request_update()
+            try:
+                may_write = self._transactions.admit(ready.led, now_ms)
+            except KafkaSinkError as refused:
+                self._fail(refused)
+                return LONGEST_POLL_MS
+        coordinators_wait_ms = self._coordinators.run_once(now_ms)
+        wait_ms = min(coordinators_wait_ms, LONGEST_POLL_MS if ready.next_check_ms is None else ready.next_check_ms)
+        for node_id, led in sorted(may_write.items()):
+            if self._acks == 0 and self._network.is_down(node_id):
+                # All that a broker can do about a batch it refuses and is to give no answer to is to hang up
+                # (KafkaApis.handleProduceRequest); it may lead no more. `ready` would connect again and hide it.
+                with self._lock:
+                    self._metadata.request_update()
+            # More than one request may fit: a node takes up to max.in.flight of them before the first answer.
+            while self._network.ready(node_id, now_ms):
+                with self._lock:
+                    self._drained = self._accumulator.drain(
+                        led, self.sequences, self._config.max_in_flight_requests_per_connection, now_ms
+                    )
+                if not self._drained or not self._send_produce(node_id, self._drained, snapshot, now_ms):
+                    break
+                self._drained = []
+            else:
+                if self._network.is_down(node_id):
+                    # Nothing is on its way to come back with an error, and the partition may have another leader by
+                    # now.
+                    with self._lock:
+                        self._metadata.request_update()
+        return wait_ms
+
+    def _send_produce(
+        self, node_id: int, batches: list[ProducerBatch], snapshot: MetadataSnapshot, now_ms: int
+    ) -> bool:
+        """Whether they went out; else the producer has failed."""
+        assert self._producer is not None
+        recreated = next((batch for batch in batches if _was_recreated(batch, snapshot)), None)
+        if recreated is not None:
+            with self._lock:
+                self._fail(_topic_recreated(recreated, snapshot))
+            return False
+        for batch in batches:
+            if batch.state is BatchState.OPEN:
+                batch.close(self._codec)
+            if batch.base_sequence == NO_SEQUENCE:
+                batch.number(self._producer, self.sequences.number(batch))
+            batch.attempts += 1
+            batch.last_attempt_ms = now_ms
+            batch.node_id = node_id
+            batch.step("send")
+            self._metrics.batch_sent(
+                batch.topic_partition.topic,
+                size_bytes=batch.size_bytes,
+                uncompressed_bytes=HEADER_BYTES + batch.records_bytes,
+                record_count=batch.record_count,
+                queue_time_ms=now_ms - batch.created_ms,
+            )
+        transaction = self._transactions.transaction
+        request = ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._config.request_timeout_ms,
+            partitions=tuple(
+                ProducePartition(*batch.topic_partition, topic_id=batch.topic_id, records=batch.wire_bytes)
+                for batch in batches
+            ),
+            transactional_id=transaction.transactional_id if transaction else None,
+            transaction_version=transaction.version if transaction else ADDS_PARTITIONS_ITSELF,
+        )
+        token = _Produced({batch.topic_partition: batch for batch in batches})
+        self._network.send(node_id, request, now_ms, token, expect_response=self._acks != 0)
+        self._metrics.produce_request_sent()
+        return True
+
+    # --- what comes back ----------------------------------------------------------------------------------------------
+
+    def handle(self, answers: Iterable[ClientResponse], now_ms: int) -> None:
+        """Takes the answers of one poll."""
+        with self._lock:
+            self._look_at_throttles(now_ms)
+            for answer in answers:
+                if self._coordinators.handle(answer, now_ms):
+                    continue
+                if isinstance(answer.token, TopicCheck):
+                    answer.token.answered(answer.node_id, answer.response)
+                elif isinstance(answer.token, Probe):
+                    answer.token.answered(answer.response)
+                elif isinstance(answer.request, MetadataRequest):
+                    self._on_metadata(answer, now_ms)
+                elif isinstance(answer.request, InitProducerIdRequest):
+                    self._on_init_producer_id(answer, now_ms)
+                else:
+                    self._on_produce(answer, now_ms)
+
+    def _on_metadata(self, answer: ClientResponse, now_ms: int) -> None:
+        if not isinstance(answer.response, MetadataResponse):
+            self._metadata.failed(now_ms)
+            return
+        self._metadata.update(answer.response, now_ms)
+        self._metrics.metadata_updated(now_ms)
+        snapshot = self._metadata.snapshot
+        self._network.update_brokers(snapshot.brokers)
+        for batch in [*self._accumulator.queued(), *self.sequences.unanswered()]:
+            if _was_recreated(batch, snapshot):
+                self._fail(_topic_recreated(batch, snapshot))
+                return
+
+    def _on_init_producer_id(self, answer: ClientResponse, now_ms: int) -> None:
+        self._producer_id_error = ""
+        self._asking_producer_id = False
+        response = answer.response
+        action = Action.RETRY
+        if isinstance(response, InitProducerIdResponse):
+            action = error_policy.on_init_producer_id_error(response.error_code)
+            if action is Action.ACKNOWLEDGE:
+                self._producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+                return
+            code = response.error_code
+            if action is Action.FAIL:
+                self._fail(ProducerIdRefused(code=code, name=error_name(code)))
+                return
+            self._producer_id_error = f"InitProducerId: {error_name(code)} (error {code})"
+        self._producer_id_attempts += 1
+        self._producer_id_not_before_ms = now_ms + self._backoff_ms(self._producer_id_attempts)
+
+    def _on_produce(self, answer: ClientResponse, now_ms: int) -> None:
+        token = answer.token
+        assert isinstance(token, _Produced)
+        if isinstance(answer.response, ProduceResponse):
+            names = {batch.topic_id: batch.topic_partition.topic for batch in token.batches.values()}
+            for result in answer.response.partitions:
+                self.produces_by_name |= result.topic is not None
+                self.sequences.by_name = self.produces_by_name and self._transactions.transaction is None
+                topic = names[result.topic_id] if result.topic is None else result.topic
+                batch = token.batches[TopicPartition(topic, result.partition)]
+                if result.topic is not None:
+                    batch.receipts.takers_by_name.add(answer.node_id)
+                self._on_result(batch, result, now_ms)
+        elif self._acks == 0 and answer.error is None:
+            # All is in the socket, and nobody will say what becomes of it.
+            for batch in token.batches.values():
+                self._acknowledge(batch, None, now_ms)
+        else:
+            # No answer: the leader may have the batches or not, and may not be the leader any more.
+            self._metadata.request_update()
+            for batch in token.batches.values():
+                batch.may_be_written = True
+                self._retry(batch, answer.error or "the connection was lost", now_ms)
+
+    def _on_result(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
+        if self._release_if_failed(batch):
+            return
+        action = error_policy.on_produce_error(result.error_code)
+        if action is Action.CHECK_SEQUENCE:
+            action = Action.RETRY if self.sequences.gap_may_heal(batch) else Action.FAIL
+        if action is Action.SPLIT and batch.record_count == 1:
+            action = Action.FAIL
+        if action is Action.LEAVE_OUT:
+            action = self._how_to_leave_out(batch, result)
+        batch.may_be_written |= result.error_code not in error_policy.NOT_WRITTEN
+        if action is Action.REFRESH_AND_RETRY:
+            self._metadata.request_update()
+        reason = f"{error_name(result.error_code)} (error {result.error_code})"
+        if action in (Action.RETRY, Action.REFRESH_AND_RETRY):
+            self._retry(batch, reason, now_ms)
+        elif action is Action.SPLIT:
+            self._split(batch, reason)
+        elif action is Action.LEAVE_OUT:
+            self._leave_out(batch, result)
+        elif action is Action.FAIL:
+            self._fail(self._rejection(batch, result))
+            self._accumulator.deallocate(batch)
+        else:
+            is_told = action is Action.ACKNOWLEDGE and result.base_offset != UNKNOWN_OFFSET
+            self._acknowledge(batch, result.base_offset if is_told else None, now_ms)
+
+    def _how_to_leave_out(self, batch: ProducerBatch, result: ProduceResult) -> Action:
+        """LEAVE_OUT, FAIL, or RETRY: when it is the oldest, it is refused again."""
+        places = {each.place for each in result.refused}
+        if not places or not places <= set(range(batch.record_count)):
+            return Action.FAIL
+        if not batch.receipts.leaves_out(batch.topic_partition.topic) or batch.may_be_written:
+            return Action.FAIL
+        if not self.sequences.is_oldest(batch) or self.sequences.renumbering(batch) is not None:
+            return Action.RETRY
+        return Action.LEAVE_OUT if self.sequences.may_leave_out(batch) else Action.FAIL
+
+    def _leave_out(self, batch: ProducerBatch, result: ProduceResult) -> None:
+        """Puts what is left of `batch` in its place, without the records that its leader has named."""
+        assert self._producer is not None
+        why = self._rejection(batch, result)
+        places = {each.place for each in result.refused}
+        parts, refused = rest(
+            batch, places=places, producer=self._producer, codec=self._codec, pool=self._accumulator.pool
+        )
+        batch.step("split")
+        self._metrics.records_failed(batch.topic_partition.topic, len(refused))
+        self.sequences.leave_out(batch, parts, why)
+        batch.receipts.leave_out(refused)
+        batch.receipts.split(len(parts))
+        for part in parts:
+            self._accumulator.requeue(part)
+
+    def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
+        transaction = self._transactions.transaction
+        if transaction is not None and result.error_code in OF_TRANSACTION:
+            return transaction_refused(transaction.transactional_id, "Produce", result.error_code)
+        return _refusal(batch, result, self.sequences.former_topic_id(batch), self._codec)
+
+    def _acknowledge(self, batch: ProducerBatch, base_offset: int | None, now_ms: int) -> None:
+        if self._release_if_failed(batch) or self._ends_renumbering(batch):
+            return
+        self.sequences.acknowledged(batch, now_ms)
+        self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
+        batch.step("acknowledge")
+        batch.receipts.acknowledged(batch, base_offset)
+        self._accumulator.deallocate(batch)
+
+    def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
+        if self._release_if_failed(batch):
+            return
+        if batch.may_be_written and self._ends_renumbering(batch):
+            return
+        batch.last_error = reason
+        if batch.attempts > self._config.retries:
+            self._fail(self._undelivered(batch, now_ms))
+            self._accumulator.deallocate(batch)
+            return
+        batch.step("retry")
+        self._metrics.records_retried(batch.topic_partition.topic, batch.record_count)
+        batch.retry_at_ms = now_ms + self._backoff_ms(batch.attempts)
+        self._accumulator.requeue(batch)
+
+    def _split(self, batch: ProducerBatch, reason: str) -> None:
+        """Puts parts of `batch` in its place: halves, or as small as the topic's batches have had to become since."""
+        assert self._producer is not None
+        batch.last_error = reason
+        limit_bytes = self._accumulator.limit_batches(batch.topic_partition.topic, HEADER_BYTES + half_bytes(batch))
+        parts = split(
+            batch,
+            part_bytes=limit_bytes - HEADER_BYTES,
+            producer=self._producer,
+            codec=self._codec,
+            pool=self._accumulator.pool,
+        )
+        batch.step("split")
+        self._metrics.batch_split()
+        self.sequences.split(batch, parts)
+        batch.receipts.split(len(parts))
+        for part in parts:
+            self._accumulator.requeue(part)
+
+    def _release_if_failed(self, batch: ProducerBatch) -> bool:
+        """Whether the write of `batch` had failed already, and only its memory was still waiting for this answer."""
+        if batch.state is not BatchState.DONE:
+            return False
+        self._accumulator.deallocate(batch)
+        return True
+
+    def _ends_renumbering(self, batch: ProducerBatch) -> bool:
+        """Whether `batch`, which may be written, was to get another number: then the write has failed."""
+        why = self.sequences.renumbering(batch)
+        if why is not None:
+            self._fail(why)
+            self._accumulator.deallocate(batch)
+        return why is not None
+
+    def _backoff_ms(self, attempts: int) -> int:
+        return backoff_ms(attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._rng)
+
+    # --- throttling, by brokers whose quota is exceeded ---------------------------------------------------------------
+
+    def _look_at_throttles(self, now_ms: int) -> None:
+        throttles = self._network.throttles(now_ms)
+        if throttles:
+            until_ms = {node_id: until_ms for node_id, (_, until_ms) in throttles.items()}
+            self._throttling.looked(now_ms, self._network.throttled_ms(now_ms), until_ms)
+
+    def _credit(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        """Time in which a batch's leader throttles, or the node at which one of its partition is, is no waiting."""
+        throttled_ms = {node_id: passed_ms for node_id, (passed_ms, _) in self._network.throttles(now_ms).items()}
+        new_ms = {
+            node_id: more_ms
+            for node_id, passed_ms in throttled_ms.items()
+            if (more_ms := passed_ms - self._credited_ms.get(node_id, 0)) > 0
+        }
+        self._credited_ms = throttled_ms
+        if not new_ms:
+            return
+        of_partition: defaultdict[TopicPartition, int] = defaultdict(int)
+        for batch in batches:
+            more_ms = max(new_ms.get(node_id, 0) for node_id in self._nodes_of(batch))
+            of_partition[batch.topic_partition] = max(more_ms, of_partition[batch.topic_partition])
+        for batch in batches:
+            more_ms = min(of_partition[batch.topic_partition], batch.waited_ms(now_ms))
+            batch.throttled_ms += more_ms
+
+    def _nodes_of(self, batch: ProducerBatch) -> Sequence[int]:
+        """Whom it waits for: who leads its partition, and who has it."""
+        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        return (leader, batch.node_id) if batch.in_flight else (leader,)
+
+    def _waiting(self, batches: Iterable[ProducerBatch]) -> Mapping[int, int]:
+        """Bytes, by the node that has them or will get them."""
+        waiting: defaultdict[int, int] = defaultdict(int)
+        for batch in batches:
+            waiting[self._nodes_of(batch)[-1]] += batch.size_bytes
+        return waiting
+
+    def _all_batches(self) -> list[ProducerBatch]:
+        """Those that were sent first: they know why they are not acknowledged."""
+        return [*self.sequences.unanswered(), *self._accumulator.queued()]
+
+    def has_room(self, now_ms: int) -> bool:
+        """Whether a writer may hand over more rows; else they would grow old in the queue of a broker that throttles.
+        Under the lock."""
+        if not self._throttling.is_felt:
+            return True
+        part_ms = self._config.delivery_timeout_ms // ROOM_PART
+        return self._throttling.has_room(self._waiting(self._all_batches()), now_ms, part_ms)
+
+    def to_tell(self, now_ms: int) -> Throttled | None:
+        """What the log should say now of a write that is throttled; None: nothing."""
+        with self._lock:
+            if not self._throttling.is_to_be_told():
+                return None
+            return self._throttling.tell(self._waiting(self._all_batches()), now_ms)
+
+    def _foresee(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+        """Fails a write that brokers throttle for longer than they leave its transaction open: they would abort it."""
+        transaction = self._transactions.transaction
+        if transaction is None or transaction.timeout_ms is None or not self._throttling.is_felt:
+            return
+        timeout_ms = transaction.timeout_ms
+        left_ms = self._write_began_ms + timeout_ms - now_ms
+        known = self._throttling.outlasts(
+            left_ms - timeout_ms // COMMIT_PART, self._waiting(batches), now_ms, min(WINDOW_MS, timeout_ms // 4)
+        )
+        if known is not None:
+            self._fail(
+                QuotaOutlastsTransaction(
+                    transactional_id=transaction.transactional_id,
+                    timeout_ms=timeout_ms,
+                    left_ms=max(0, left_ms),
+                    client_id=self._config.client_id,
+                    bytes_per_s=round(known.bytes_per_s or 0),
+                    waiting_bytes=known.waiting_bytes,
+                    rest_ms=known.rest_ms,
+                )
+            )
+
+    # --- how it ends --------------------------------------------------------------------------------------------------
+
+    def _expire(self, now_ms: int) -> None:
+        """A batch that has waited for `delivery.timeout.ms`, wherever it is, fails its write (KIP-91)."""
+        if now_ms < self._next_expiry_ms:
+            return
+        self._next_expiry_ms = now_ms + EXPIRY_GRAIN_MS
+        batches = self._all_batches()
+        self._credit(batches, now_ms)
+        for batch in batches:
+            if batch.waited_ms(now_ms) >= self._config.delivery_timeout_ms and not batch.checked_out:
+                batch.settle()
+                self._fail(self._undelivered(batch, now_ms))
+                return
+        self._foresee(batches, now_ms)
+
+    def _undelivered(self, batch: ProducerBatch, now_ms: int) -> DeliveryTimeout:
+        return DeliveryTimeout(
+            topic=batch.topic_partition.topic,
+            partition=batch.topic_partition.partition,
+            records=batch.record_count,
+            elapsed_ms=batch.waited_ms(now_ms),
+            throttled_ms=max(batch.throttled_ms, self._throttling.throttled_ms),
+            attempts=batch.attempts,
+            was_sent=batch.attempts > 0 or batch.base_sequence != NO_SEQUENCE,
+            last_error=self._why_undelivered(batch),
+        )
+
+    def _why_undelivered(self, batch: ProducerBatch) -> str:
+        """How its last attempt ended; where its leader has not been reached since, why not, too."""
+        reason, trouble = batch.last_error or self._producer_id_error, self._network.last_error
+        if not reason or reason == trouble:
+            return trouble
+        leader = self._metadata.snapshot.leader(*batch.topic_partition)
+        return f"{reason}; since then: {trouble}" if trouble and self._network.is_down(leader) else reason
+
+    def fail(self, error: KafkaSinkError) -> None:
+        """Ends the producer from outside: `close`, or a defect of the thread that runs it."""
+        with self._lock:
+            self._fail(error)
+
+    def _fail(self, error: KafkaSinkError) -> None:
+        """No batch is answered after this. Those on the wire keep their memory until their request comes back."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        queued = list(self._accumulator.queued())
+        self._accumulator.fail(error)
+        for batch in queued:
+            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
+        for batch in [*self._drained, *self.sequences.unanswered()]:
+            if batch.state is BatchState.DONE:
+                continue
+            on_the_wire = batch.in_flight
+            batch.step("fail")
+            batch.receipts.failed(error)
+            self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
+            if not on_the_wire:
+                self._accumulator.deallocate(batch)
+
+
+def _was_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> bool:
+    found = snapshot.topics.get(batch.topic_partition.topic)
+    return found is not None and found.topic_id != batch.topic_id
+
+
+def _topic_recreated(batch: ProducerBatch, snapshot: MetadataSnapshot) -> TopicRecreated:
+    topic = batch.topic_partition.topic
+    return TopicRecreated(
+        topic=topic, old_topic_id=str(batch.topic_id), new_topic_id=str(snapshot.topics[topic].topic_id)
+    )
+
+
+def _refusal(
+    batch: ProducerBatch, result: ProduceResult, former_topic_id: uuid.UUID | None, codec: Codec
+) -> KafkaSinkError:
+    """What the leader's final error about `batch` means. `former_topic_id`: `Sequences.former_topic_id`."""
+    topic, partition = batch.topic_partition
+    if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and former_topic_id is not None:
+        return TopicRecreated(topic=topic, old_topic_id=str(former_topic_id), new_topic_id=str(batch.topic_id))
+    if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationFailed(topic=topic)
+    if result.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+        # Alone, as a batch of several is split.
+        ((timestamp_ms, body),) = records_at(batch.records(codec), batch.base_timestamp, [0])
+        return RecordTooLarge(
+            topic=topic,
+            size_bytes=batch.size_bytes,
+            max_bytes=None,
+            limit="the topic's max.message.bytes (where it has none, the brokers' message.max.bytes)",
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            key_bytes=key_bytes_of(body),
+        )
+    first = next((each for each in result.refused if 0 <= each.place < batch.record_count), None)
+    return ProduceRejected(
+        topic=topic,
+        partition=partition,
+        code=result.error_code,
+        name=error_name(result.error_code),
+        records=batch.record_count,
+        size_bytes=batch.size_bytes,
+        detail=result.error_message or "",
+        acl=error_policy.missing_acl(result.error_code),
+        advice=error_policy.advice(result.error_code),
+        refused=0 if first is None else len(result.refused),
+        place=None if first is None else first.place,
+        timestamp_ms=None
+        if first is None
+        else records_at(batch.records(codec), batch.base_timestamp, [first.place])[0][0],
+        reason="" if first is None else first.message,
+    )

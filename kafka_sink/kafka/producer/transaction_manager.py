@@ -1,0 +1,151 @@
+"""Which transaction a producer's batches are in, and which partitions its coordinator knows of.
+
+    IDLE ──begin──> OPEN ──end──> IDLE
+
+Others begin and end a transaction in Kafka (`commit/`): InitProducerId comes before `begin`, the marker and EndTxn
+after the last acknowledgement, from other processes even. What is left for the producer is to number its batches by the
+transaction's ids, to say in each Produce request which transaction it is, and, on brokers of transaction version 1, to
+have each partition added before anything is written to it; version 2 adds them with the first batch (KIP-890).
+
+A refused batch or partition fails the write, as without transactions; the next attempt's InitProducerId aborts what was
+written. So there is no state in which a transaction can go on after an error, and nothing to recover here.
+
+Pure, and the Sender's alone but for `begin` and `end`, which a writer calls under the lock while nothing is queued.
+
+Source: Kafka's TransactionManager (addPartitionsToTransaction, AddPartitionsToTxnHandler); KIP-98, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
+from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
+from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
+from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    CoordinatorKind,
+)
+
+# Brokers of version 2 add partitions by themselves.
+ADDS_PARTITIONS_ITSELF = 2
+# What leaders answer that is about the transaction, and not about the batch.
+OF_TRANSACTION = FENCED | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One run of a transactional id, opened by somebody else. `version`: 1 or 2, the brokers' `transaction.version`.
+    `timeout_ms`: after which brokers abort it; None: long after the write."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+    timeout_ms: int | None = None
+
+
+class State(Enum):
+    IDLE = auto()
+    OPEN = auto()
+
+
+TRANSITIONS: dict[tuple[State, str], State] = {
+    (State.IDLE, "begin"): State.OPEN,
+    (State.OPEN, "end"): State.IDLE,
+}
+
+
+class TransactionManager:
+    """`delivery_timeout_ms` bounds how long adding partitions may take, as it bounds a batch."""
+
+    def __init__(self, coordinators: Coordinators, *, delivery_timeout_ms: int) -> None:
+        self._coordinators = coordinators
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._state = State.IDLE
+        self._transaction: Transaction | None = None
+        self._added: set[TopicPartition] = set()
+        self._wanted: dict[TopicPartition, None] = {}
+        self._adding: Ask | None = None
+
+    def begin(self, transaction: Transaction) -> ProducerIdAndEpoch:
+        """From now on batches are in `transaction`; who they are from."""
+        self._step("begin")
+        self._transaction = transaction
+        return ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch, is_transactional=True)
+
+    def end(self) -> None:
+        """No batch of the transaction will be sent any more."""
+        self._step("end")
+        self._transaction = self._adding = None
+        self._added.clear()
+        self._wanted.clear()
+
+    def _step(self, event: str) -> None:
+        """Moves to the state that the table gives; a pair that is not in it is a bug of the caller's."""
+        self._state = TRANSITIONS[self._state, event]
+
+    @property
+    def transaction(self) -> Transaction | None:
+        return self._transaction
+
+    def admit(self, led: Mapping[int, deque[TopicPartition]], now_ms: int) -> Mapping[int, deque[TopicPartition]]:
+        """Of the partitions `led`, by node, those that may be written to now; the coordinator is told of the others.
+
+        Raises the error that ends the write where it refused one: AttemptFenced, TopicAuthorizationFailed,
+        TransactionRefused.
+        """
+        transaction = self._transaction
+        if transaction is None or transaction.version >= ADDS_PARTITIONS_ITSELF:
+            return led
+        if self._adding is not None and self._adding.done:
+            adding, self._adding = self._adding, None
+            self._take(adding)
+        for partitions in led.values():
+            self._wanted.update((each, None) for each in partitions if each not in self._added)
+        if self._adding is None and self._wanted:
+            request = AddPartitionsToTxnRequest(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                partitions=tuple(self._wanted),
+            )
+            self._adding = self._coordinators.ask(
+                CoordinatorKind.TRANSACTION,
+                transaction.transactional_id,
+                request,
+                now_ms=now_ms,
+                deadline_ms=now_ms + self._delivery_timeout_ms,
+            )
+        return {node: deque(each for each in partitions if each in self._added) for node, partitions in led.items()}
+
+    def _take(self, adding: Ask) -> None:
+        """The coordinator's answer about each partition, or why there is none."""
+        assert self._transaction is not None
+        transactional_id = self._transaction.transactional_id
+        if not isinstance(adding.response, AddPartitionsToTxnResponse):
+            code = adding.refused or ErrorCode.REQUEST_TIMED_OUT
+            name = error_name(adding.refused) if adding.refused else adding.error
+            raise TransactionRefused(transactional_id=transactional_id, api="AddPartitionsToTxn", code=code, name=name)
+        for result in adding.response.results:
+            if result.error_code == ErrorCode.NONE:
+                partition = TopicPartition(result.topic, result.partition)
+                self._added.add(partition)
+                del self._wanted[partition]
+            elif result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicAuthorizationFailed(topic=result.topic)
+            elif result.error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                raise transaction_refused(transactional_id, "AddPartitionsToTxn", result.error_code)
+
+
+def transaction_refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
+    """What the final error of a request in a transaction means for that."""
+    if code in FENCED:
+        return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
+    return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

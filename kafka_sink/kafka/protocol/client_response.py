@@ -1,0 +1,25 @@
+"""What became of a request, as whoever sent it is told: once for each.
+
+Source: org.apache.kafka.clients.ClientResponse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka_sink.kafka.protocol.requests import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class ClientResponse:
+    """What became of a request: `response`, or `error`, the reason why there is none.
+
+    Both are None for a request that was sent and expects no response (acks=0). `latency_ms` counts from `send`.
+    """
+
+    node_id: int
+    request: Request
+    token: object
+    response: Response | None
+    error: str | None
+    latency_ms: int

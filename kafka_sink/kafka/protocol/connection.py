@@ -1,0 +1,436 @@
+"""One connection to a broker without its socket: bytes in, answers out.
+
+    IDLE ── start ──> NEGOTIATING ── versions ──> AUTHENTICATING ── authenticated ──> IDENTIFYING ── identified ──> OPEN
+    OPEN ── reauthenticate ──> AUTHENTICATING ── reauthenticated ──> OPEN        send, receive
+    any ── error, close ──> CLOSED
+
+A connection opens with ApiVersions (KIP-35, KIP-511). Where they are asked for, SaslHandshake and SaslAuthenticate
+follow (KIP-43, KIP-152), and then a Metadata request without topics, whose answer holds the id of the cluster. States
+that are not asked for are left out. After that the connection carries requests.
+
+A broker answers the requests of a connection in their order, so an answer belongs to the oldest request that waits for
+one, and must carry its correlation id.
+
+The session of an authenticated connection may end (KIP-368), and is then authenticated anew, by the same requests:
+what is under way is answered before, nothing else is sent until that is over. What the connection has to say itself,
+`own_request` gives.
+
+Whatever breaks the protocol raises ProtocolError and closes the connection: after a byte that is not understood, no
+later byte can be. `close` hands back what was under way.
+
+Non-obvious: an answer to a request that is not wholly sent is an error, too. Its buffers are free for reuse once the
+request is answered, and the rest of them would go out with other rows in them.
+
+No sockets, no clock. Source: https://kafka.apache.org/protocol (network, preliminaries);
+org.apache.kafka.clients.InFlightRequests, org.apache.kafka.common.network.NetworkReceive.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from kafka_sink.errors import ProtocolError, TlsExpected
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Buffer,
+    MetadataRequest,
+    MetadataResponse,
+    Request,
+    Response,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    api_of,
+    decode_response,
+    encode_request,
+    select_version,
+)
+from kafka_sink.kafka.protocol.sasl import Authentication, Computation
+
+# A partition takes about 45 bytes of a Metadata answer, the largest we ask for: this is room for 350,000 of them. A
+# frame's bytes are kept until it is whole, so this also bounds what a hostile peer can make us hold.
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+_SIZE_BYTES = 4
+# Every response header begins with the correlation id, in every version.
+_CORRELATION_ID_BYTES = 4
+CORRELATION_IDS = 2**31
+_API_VERSIONS_VERSION = 3
+_BROKERS = MetadataRequest((), allow_auto_topic_creation=False)
+
+
+# What a peer may say before it is known who it is: ApiVersions takes 1 KB, a challenge less, 1,000 brokers 100 KB. As
+# brokers have it for clients (sasl.server.max.receive.size).
+MAX_HANDSHAKE_FRAME_BYTES = 512 * 1024
+
+
+class State(enum.Enum):
+    IDLE = enum.auto()
+    NEGOTIATING = enum.auto()
+    AUTHENTICATING = enum.auto()
+    IDENTIFYING = enum.auto()
+    OPEN = enum.auto()
+    CLOSED = enum.auto()
+
+
+class Input(enum.Enum):
+    START = enum.auto()
+    SEND = enum.auto()
+    SENT = enum.auto()
+    RECEIVE = enum.auto()
+    VERSIONS = enum.auto()
+    SECURED = enum.auto()
+    AUTHENTICATED = enum.auto()
+    IDENTIFY = enum.auto()
+    IDENTIFIED = enum.auto()
+    REAUTHENTICATE = enum.auto()
+    ERROR = enum.auto()
+    CLOSE = enum.auto()
+
+
+# An input that is absent for a state is a mistake of the caller: RuntimeError, and the state stays.
+TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
+    State.IDLE: {
+        Input.START: State.NEGOTIATING,
+        Input.RECEIVE: State.IDLE,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.NEGOTIATING: {
+        Input.SENT: State.NEGOTIATING,
+        Input.RECEIVE: State.NEGOTIATING,
+        Input.VERSIONS: State.OPEN,
+        Input.SECURED: State.AUTHENTICATING,
+        Input.IDENTIFY: State.IDENTIFYING,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.AUTHENTICATING: {
+        Input.SENT: State.AUTHENTICATING,
+        Input.RECEIVE: State.AUTHENTICATING,
+        Input.AUTHENTICATED: State.OPEN,
+        Input.IDENTIFY: State.IDENTIFYING,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.IDENTIFYING: {
+        Input.SENT: State.IDENTIFYING,
+        Input.RECEIVE: State.IDENTIFYING,
+        Input.IDENTIFIED: State.OPEN,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.OPEN: {
+        Input.SEND: State.OPEN,
+        Input.SENT: State.OPEN,
+        Input.RECEIVE: State.OPEN,
+        Input.REAUTHENTICATE: State.AUTHENTICATING,
+        Input.ERROR: State.CLOSED,
+        Input.CLOSE: State.CLOSED,
+    },
+    State.CLOSED: {Input.CLOSE: State.CLOSED},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`token` as given to `send`. `response` is None for a request that gets none and is wholly sent."""
+
+    token: Any
+    request: Request
+    response: Response | None
+
+
+@dataclass(slots=True, eq=False)
+class _InFlight:
+    correlation_id: int
+    version: int
+    request: Request
+    token: Any
+    expect_response: bool
+    # Of the connection itself: nobody else hears of its answer.
+    own: bool = False
+    sent: bool = False
+
+
+class Connection:
+    """`client_id` goes with every request; `max_frame_bytes` is the largest answer that is not an attack. With
+    `authentication` the connection is authenticated by it before it is open. With `identify` the broker has said by
+    then which cluster it belongs to."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        software: ApiVersionsRequest,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        authentication: Authentication | None = None,
+        identify: bool = False,
+    ) -> None:
+        self.state = State.IDLE
+        # None: not asked for, or the broker does not know it.
+        self.cluster_id: str | None = None
+        # What the broker asked for when it said so.
+        self.throttle_time_ms = 0
+        self._identify = identify
+        # Counted from the last authentication; 0: for ever.
+        self.session_lifetime_ms = 0
+        self._authentication = authentication
+        self._own_request: Request | None = None
+        # To be run by whoever drives the connection, and its result given to `computed`; None: nothing is.
+        self.computation: Computation | None = None
+        self._was_open = False
+        # API key -> (lowest, highest) version, and feature -> level, as the broker said.
+        self.ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
+        self.finalized_features: Mapping[str, int] = MappingProxyType({})
+        self._client_id = client_id
+        self._software = software
+        self._max_frame_bytes = max_frame_bytes
+        self._next_correlation_id = 0
+        self._in_flight: deque[_InFlight] = deque()
+        self._unsent: deque[_InFlight] = deque()
+        self._received = bytearray()
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def start(self, token: object = None) -> list[Buffer]:
+        """The first request: which versions the broker speaks. Its answer is for the connection itself."""
+        self._step(Input.START)
+        return self._enqueue(self._software, _API_VERSIONS_VERSION, token, expect_response=True, own=True)
+
+    def own_request(self, token: object = None) -> list[Buffer]:
+        """The bytes that the connection itself has to send now, if any; otherwise as those of `send`."""
+        request, self._own_request = self._own_request, None
+        if request is None:
+            return []
+        version = self.version_for(request)
+        assert version is not None, "looked at before it was made"
+        return self._enqueue(request, version, token, expect_response=True, own=True)
+
+    def reauthenticate(self, authentication: Authentication, token: object = None) -> list[Buffer]:
+        """Begins a new session. The bytes to send, as those of `send`; nothing else can be sent until it is `OPEN`."""
+        self._step(Input.REAUTHENTICATE)
+        self._authentication = authentication
+        self._own_request = SaslHandshakeRequest(authentication.mechanism)
+        return self.own_request(token)
+
+    def version_for(self, request: Request) -> int | None:
+        """The version in which `send` would send `request`; None if the broker and we share none."""
+        return select_version(request, self.ranges)
+
+    def send(self, request: Request, token: object = None, *, expect_response: bool = True) -> list[Buffer]:
+        """The bytes of `request`, to be written in this order and followed by `sent` once they are.
+
+        Raises ValueError if the broker and we share no version for it.
+        """
+        self._step(Input.SEND)
+        version = self.version_for(request)
+        if version is None:
+            raise ValueError(f"no version of {api_of(request).name} in common")
+        return self._enqueue(request, version, token, expect_response)
+
+    def _enqueue(
+        self, request: Request, version: int, token: object, expect_response: bool, own: bool = False
+    ) -> list[Buffer]:
+        correlation_id = self._next_correlation_id
+        buffers = encode_request(request, version=version, correlation_id=correlation_id, client_id=self._client_id)
+        self._next_correlation_id = (correlation_id + 1) % CORRELATION_IDS
+        entry = _InFlight(correlation_id, version, request, token, expect_response, own)
+        self._in_flight.append(entry)
+        self._unsent.append(entry)
+        return buffers
+
+    def sent(self) -> Answer | None:
+        """The oldest request not yet wholly written now is. Its Answer, if no response is expected to it."""
+        self._step(Input.SENT)
+        entry = self._unsent.popleft()
+        entry.sent = True
+        if entry.expect_response:
+            return None
+        self._in_flight.remove(entry)
+        return Answer(entry.token, entry.request, None)
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def oldest_token(self) -> Any:
+        """The token of the request that is under way longest; None when none is."""
+        return self._in_flight[0].token if self._in_flight else None
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Takes bytes from the broker, cut anywhere. `next_answer` says what they mean."""
+        self._step(Input.RECEIVE)
+        self._received += data
+
+    def next_answer(self) -> Answer | None:
+        """The next answer in what was received, in order; None when more bytes are needed.
+
+        Raises ProtocolError, after which the connection is closed.
+        """
+        try:
+            while (frame := self._next_frame()) is not None:
+                answer = self._answer(frame)
+                if answer is not None:
+                    return answer
+        except ProtocolError:
+            self._step(Input.ERROR)
+            raise
+        return None
+
+    def _next_frame(self) -> bytes | None:
+        if self.state is State.CLOSED or len(self._received) < _SIZE_BYTES:
+            return None
+        size = int.from_bytes(self._received[:_SIZE_BYTES], "big", signed=True)
+        limit = self._max_frame_bytes if self._was_open else min(self._max_frame_bytes, MAX_HANDSHAKE_FRAME_BYTES)
+        if not _CORRELATION_ID_BYTES <= size <= limit:
+            raise _not_a_size(size, bytes(self._received[:_SIZE_BYTES]))
+        if not self._in_flight:
+            raise ProtocolError(f"{size} bytes that nobody asked for")
+        end = _SIZE_BYTES + size
+        if len(self._received) < end:
+            return None
+        frame = bytes(self._received[_SIZE_BYTES:end])
+        del self._received[:end]
+        return frame
+
+    def _answer(self, frame: bytes) -> Answer | None:
+        entry = next((entry for entry in self._in_flight if entry.expect_response), None)
+        if entry is None or not entry.sent:
+            raise ProtocolError("an answer to a request that was not sent yet")
+        correlation_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
+        if correlation_id != entry.correlation_id:
+            raise ProtocolError(f"correlation id {correlation_id} where {entry.correlation_id} is due")
+        response = decode_response(entry.request, entry.version, frame)
+        self._in_flight.remove(entry)
+        if entry.own:
+            self._on_own_answer(response)
+            return None
+        return Answer(entry.token, entry.request, response)
+
+    def _on_own_answer(self, response: Response) -> None:
+        match response:
+            case ApiVersionsResponse():
+                self._negotiated(response)
+            case SaslHandshakeResponse():
+                self._mechanism_agreed(response)
+            case SaslAuthenticateResponse():
+                self._challenged(response)
+            case MetadataResponse():
+                self.cluster_id, self.throttle_time_ms = response.cluster_id, response.throttle_time_ms
+                self._step(Input.IDENTIFIED)
+        if self.state is State.OPEN:
+            self._was_open = True
+
+    def _negotiated(self, response: Response) -> None:
+        assert isinstance(response, ApiVersionsResponse)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise ProtocolError(
+                f"the broker does not speak ApiVersions {_API_VERSIONS_VERSION}; Kafka 3.3 or later is needed"
+            )
+        if response.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"the broker refused ApiVersions: {error_name(response.error_code)}")
+        self.ranges = MappingProxyType(dict(response.ranges))
+        self.finalized_features = MappingProxyType(dict(response.finalized_features))
+        if self._authentication is None:
+            self._trusted(Input.VERSIONS)
+            return
+        self._step(Input.SECURED)
+        handshake = SaslHandshakeRequest(self._authentication.mechanism)
+        if self.version_for(handshake) is None or self.version_for(SaslAuthenticateRequest(b"")) is None:
+            raise self._authentication.refused("the broker has no SASL that can be spoken with it")
+        self._own_request = handshake
+
+    def _trusted(self, happened: Input) -> None:
+        """The connection is open, unless the cluster's id is to be asked for, which is done once."""
+        if not self._identify or self._was_open:
+            self._step(happened)
+            return
+        if self.version_for(_BROKERS) is None:
+            raise ProtocolError("the broker takes no version of Metadata that this client speaks")
+        self._step(Input.IDENTIFY)
+        self._own_request = _BROKERS
+
+    # --- authentication -----------------------------------------------------------------------------------------------
+
+    def _mechanism_agreed(self, response: SaslHandshakeResponse) -> None:
+        assert self._authentication is not None
+        match response.error_code:
+            case ErrorCode.NONE:
+                self._respond(None)
+            case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                offered = self._authentication.shown(", ".join(response.mechanisms))
+                raise self._authentication.refused(f"the broker does not offer it here; it offers: {offered or 'none'}")
+            case ErrorCode.ILLEGAL_SASL_STATE if not self._was_open:
+                raise self._authentication.refused(
+                    "the broker expects no authentication here; set kafka.security.protocol to SSL or PLAINTEXT, or "
+                    "use the port of its SASL listener"
+                )
+            case code:
+                raise ProtocolError(f"the broker refused SaslHandshake: {error_name(code)}")
+
+    def _challenged(self, response: SaslAuthenticateResponse) -> None:
+        assert self._authentication is not None
+        if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            said = self._authentication.shown(response.error_message)
+            raise self._authentication.refused(f"the broker refused ({said or error_name(response.error_code)})")
+        if response.error_code != ErrorCode.NONE:
+            raise ProtocolError(f"the broker refused SaslAuthenticate: {error_name(response.error_code)}")
+        self.session_lifetime_ms = response.session_lifetime_ms
+        self._respond(response.auth_bytes)
+
+    def _respond(self, challenge: bytes | None) -> None:
+        assert self._authentication is not None
+        response = self._authentication.exchange.respond(challenge)
+        if isinstance(response, bytes):
+            self._own_request = SaslAuthenticateRequest(response)
+            return
+        if response is not None:
+            self.computation = response
+            return
+        # Nothing of it is needed any more.
+        self._authentication = None
+        self._trusted(Input.AUTHENTICATED)
+
+    def computed(self, response: bytes) -> None:
+        """What `computation` gave, which `own_request` sends."""
+        self.computation = None
+        self._own_request = SaslAuthenticateRequest(response)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> list[Answer]:
+        """Ends the connection. What was under way, oldest first, each without a response; the second time nothing."""
+        self._step(Input.CLOSE)
+        lost = [Answer(entry.token, entry.request, None) for entry in self._in_flight if not entry.own]
+        self._in_flight.clear()
+        self._unsent.clear()
+        self._received.clear()
+        return lost
+
+    def _step(self, happened: Input) -> None:
+        after = TRANSITIONS[self.state].get(happened)
+        if after is None:
+            raise RuntimeError(f"{happened.name} on a connection that is {self.state.name}")
+        self.state = after
+
+
+def _not_a_size(size: int, start: bytes) -> ProtocolError:
+    """What a peer most likely is whose first four bytes cannot be the size of an answer."""
+    if start == b"HTTP":
+        return ProtocolError("the peer speaks HTTP; check the port")
+    # A TLS record: its type (alert, handshake), then version 3.x (RFC 8446, section 5.1).
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return TlsExpected("the peer speaks TLS and this connection is plaintext")
+    return ProtocolError(f"a frame of {size} bytes")

@@ -1,0 +1,261 @@
+"""SASL mechanisms without a connection: challenges in, responses out.
+
+    exchange = MECHANISMS["SCRAM-SHA-512"](PasswordLogin("alice", password), nonce)
+    first = exchange.respond(None)          # then, for each challenge of the broker,
+    more = exchange.respond(challenge)      # what to answer; None: the broker has proved itself, and all is said
+
+A mechanism is an entry of the table: its name and what makes one exchange of it. Whatever a broker says that it should
+not raises SaslRefused.
+
+Non-obvious:
+
+* Names and passwords go through no SASLprep: Kafka's own client and `kafka-configs.sh` take their UTF-8 as it is
+  (ScramFormatter.normalize), so that a prepared password would be another one.
+* A broker may ask for many iterations to keep a client busy, or for few to learn its password: both are bounded, before
+  anything is computed. What takes longer than Kafka's own is left to the caller, who has other connections: it runs the
+  `Computation` beside them, for as long as it has time.
+
+Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-84, KIP-255, KIP-342;
+org.apache.kafka.common.security.scram.internals.ScramSaslClient.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kafka_sink.errors import SaslRefused
+from kafka_sink.text.quoting import quoted
+
+# RFC 7677, section 4; Kafka's ScramMechanism has the same.
+MIN_ITERATIONS = 4096
+# One to two seconds of one core, and more of a busy one.
+MAX_ITERATIONS = 1_000_000
+# What Kafka hands out at most (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
+MAX_ITERATIONS_AT_ONCE = 16_384
+TOO_SLOW = (
+    f"the password was not hashed in time, as the broker asks for so many iterations of SCRAM: Kafka's own ask for "
+    f"{MAX_ITERATIONS_AT_ONCE} at most"
+)
+# A broker's nonce and salt have some 30 bytes. What it says is kept, hashed and compared; this much of it.
+MAX_CHALLENGE_BYTES = 8 * 1024
+_MAX_REASON_CHARACTERS = 300
+
+Nonce = Callable[[], str]
+# What to answer, once it is computed.
+Computation = Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordLogin:
+    username: str
+    password: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Who logs in, as messages may show it."""
+        return self.username
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may show."""
+        return (self.password,)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """`extensions` go to the broker with the token (KIP-342). `name`: the client id, or what the token says."""
+
+    name: str
+    token: str = field(repr=False)
+    extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return (self.token,)
+
+
+Login = PasswordLogin | TokenLogin
+
+
+class Exchange(Protocol):
+    def respond(self, challenge: bytes | None) -> bytes | Computation | None:
+        """What to send, or what computes it: at first (`challenge` None), then for each challenge. None: nothing more,
+        the broker has said all that it must. Raises SaslRefused."""
+
+
+# --- PLAIN ------------------------------------------------------------------------------------------------------------
+
+
+class _Plain:
+    def __init__(self, login: PasswordLogin) -> None:
+        self._login = login
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        if challenge is not None:
+            return None
+        return f"\0{self._login.username}\0{self._login.password}".encode()
+
+
+# --- SCRAM ------------------------------------------------------------------------------------------------------------
+
+_SERVER_FIRST = re.compile(rb"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
+_SERVER_FINAL = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,.*)?", re.DOTALL)
+# No channel binding ("n"), no other identity to act as.
+_GS2_HEADER = b"n,,"
+
+
+class _Scram:
+    """Client first -> server first -> client final -> server final."""
+
+    def __init__(self, mechanism: str, digest: str, login: PasswordLogin, nonce: Nonce) -> None:
+        self._mechanism = mechanism
+        self._digest = digest
+        self._login = login
+        self._nonce = nonce().encode()
+        username = login.username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = b"n=" + username.encode() + b",r=" + self._nonce
+        self._answer_to: Callable[[bytes], bytes | Computation | None] = self._on_server_first
+        self._server_signature = b""
+
+    def respond(self, challenge: bytes | None) -> bytes | Computation | None:
+        if challenge is None:
+            return _GS2_HEADER + self._first_bare
+        if len(challenge) > MAX_CHALLENGE_BYTES:
+            raise self._refused(f"it sends a challenge of {len(challenge)} bytes")
+        return self._answer_to(challenge)
+
+    def _on_server_first(self, challenge: bytes) -> bytes | Computation:
+        match = _SERVER_FIRST.fullmatch(challenge)
+        if match is None:
+            raise self._refused("its first message is not SCRAM's")
+        nonce, iterations = match[1], int(match[3])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise self._refused("its nonce does not continue the client's")
+        if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+            raise self._refused(f"it asks for {iterations} iterations, not {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+        salt = self._decoded(match[2])
+        self._answer_to = self._on_server_final
+
+        def computation() -> bytes:
+            return self._final(challenge, nonce, salt, iterations)
+
+        return computation() if iterations <= MAX_ITERATIONS_AT_ONCE else computation
+
+    def _final(self, server_first: bytes, nonce: bytes, salt: bytes, iterations: int) -> bytes:
+        salted = hashlib.pbkdf2_hmac(self._digest, self._login.password.encode(), salt, iterations)
+        client_key = self._hmac(salted, b"Client Key")
+        final_bare = b"c=" + base64.b64encode(_GS2_HEADER) + b",r=" + nonce
+        message = b",".join((self._first_bare, server_first, final_bare))
+        signature = self._hmac(hashlib.new(self._digest, client_key).digest(), message)
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), message)
+        return final_bare + b",p=" + base64.b64encode(proof)
+
+    def _on_server_final(self, challenge: bytes) -> None:
+        match = _SERVER_FINAL.fullmatch(challenge)
+        if match is None:
+            raise self._refused("its last message is not SCRAM's")
+        if not hmac.compare_digest(self._decoded(match[1]), self._server_signature):
+            raise self._refused("its signature is wrong: it does not know the password and is not the broker")
+        self._answer_to = self._on_more
+
+    def _on_more(self, challenge: bytes) -> None:
+        raise self._refused("it goes on after its last message")
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._digest)
+
+    def _decoded(self, text: bytes) -> bytes:
+        try:
+            return base64.b64decode(text, validate=True)
+        except binascii.Error:
+            raise self._refused("what should be Base64 is not") from None
+
+    def _refused(self, what: str) -> SaslRefused:
+        reason = f"the peer breaks the exchange: {what}"
+        return SaslRefused(mechanism=self._mechanism, user=self._login.name, reason=reason)
+
+
+# --- OAUTHBEARER ------------------------------------------------------------------------------------------------------
+
+_SEPARATOR = "\x01"
+
+
+class _OAuthBearer:
+    """A broker that refuses the token says why in a challenge, which has to be answered before it says so in a code."""
+
+    def __init__(self, login: TokenLogin) -> None:
+        self._login = login
+        self._was_refused = False
+
+    def respond(self, challenge: bytes | None) -> bytes | None:
+        if challenge is None:
+            pairs = [("auth", f"Bearer {self._login.token}"), *self._login.extensions]
+            said = "".join(f"{key}={value}{_SEPARATOR}" for key, value in pairs)
+            return f"n,,{_SEPARATOR}{said}{_SEPARATOR}".encode()
+        if self._was_refused:
+            reason = "the peer breaks the exchange: it goes on after it has refused the token"
+            raise SaslRefused(mechanism="OAUTHBEARER", user=self._login.name, reason=reason)
+        self._was_refused = bool(challenge)
+        return _SEPARATOR.encode() if challenge else None
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def _plain(login: Login, nonce: Nonce) -> Exchange:
+    assert isinstance(login, PasswordLogin)
+    return _Plain(login)
+
+
+def _scram(mechanism: str, digest: str) -> Callable[[Login, Nonce], Exchange]:
+    def begin(login: Login, nonce: Nonce) -> Exchange:
+        assert isinstance(login, PasswordLogin)
+        return _Scram(mechanism, digest, login, nonce)
+
+    return begin
+
+
+def _oauthbearer(login: Login, nonce: Nonce) -> Exchange:
+    assert isinstance(login, TokenLogin)
+    return _OAuthBearer(login)
+
+
+# `nonce` gives printable ASCII without commas that cannot be guessed, other each time.
+MECHANISMS: Mapping[str, Callable[[Login, Nonce], Exchange]] = {
+    "PLAIN": _plain,
+    "SCRAM-SHA-256": _scram("SCRAM-SHA-256", "sha256"),
+    "SCRAM-SHA-512": _scram("SCRAM-SHA-512", "sha512"),
+    "OAUTHBEARER": _oauthbearer,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """One exchange on its way: what a connection needs to know of it."""
+
+    mechanism: str
+    login: Login
+    exchange: Exchange
+
+    def refused(self, reason: str) -> SaslRefused:
+        return SaslRefused(mechanism=self.mechanism, user=self.login.name, reason=reason)
+
+    def shown(self, text: str | None) -> str:
+        """What a broker said, as a message may show it: printable, short, and without what it was told."""
+        shown = text or ""
+        for secret in filter(None, self.login.secrets):
+            shown = shown.replace(secret, "...")
+        return quoted(shown, _MAX_REASON_CHARACTERS)
+
+
+def authentication(mechanism: str, login: Login, nonce: Nonce) -> Authentication:
+    """The beginning of an exchange. `mechanism` is one of the table's."""
+    return Authentication(mechanism, login, MECHANISMS[mechanism](login, nonce))

@@ -1,0 +1,126 @@
+"""The security options as what the network is given: a TLS context, and what begins an authentication.
+
+Read where connections are made, as files are the executors'. Source: org.apache.kafka.common.network.ChannelBuilders.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.jaas import EXTENSION
+from kafka_sink.kafka.net.network_client import Authenticate
+from kafka_sink.kafka.net.tls import Contexts, TlsSettings
+from kafka_sink.kafka.oauth import Fetch, TokenEndpoint, Tokens, fetched_by, subject_of
+from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, TokenLogin, authentication
+from kafka_sink.text.redaction import Secret
+
+NONCE_BYTES = 24
+
+
+def tls_contexts(security: SecurityConfig) -> Contexts | None:
+    """None where connections are not encrypted. Raises ConfigError for certificates that cannot be used."""
+    if not security.is_encrypted:
+        return None
+    return Contexts(
+        TlsSettings(
+            truststore_location=security.ssl_truststore_location,
+            truststore_certificates=security.ssl_truststore_certificates,
+            keystore_location=security.ssl_keystore_location,
+            keystore_certificate_chain=security.ssl_keystore_certificate_chain,
+            keystore_key=_revealed(security.ssl_keystore_key),
+            key_password=_revealed(security.ssl_key_password),
+            verify_host_name=security.ssl_endpoint_identification_algorithm == "https",
+            protocols=tuple(security.ssl_enabled_protocols.split(",")),
+        )
+    )
+
+
+def authenticator(security: SecurityConfig) -> Authenticate | None:
+    """None where brokers ask for no SASL."""
+    if not security.is_authenticated:
+        return None
+    mechanism = security.sasl_mechanism
+    assert mechanism is not None, "a rule of config says so"
+    login = _token_login(security) if mechanism == "OAUTHBEARER" else _password_login(security)
+
+    def begin() -> Authentication:
+        return authentication(mechanism, login(), _nonce)
+
+    return begin
+
+
+def _password_login(security: SecurityConfig) -> Callable[[], PasswordLogin]:
+    username, password = security.credential("username"), security.credential("password")
+    assert username is not None and password is not None, "a rule of config says so"
+    login = PasswordLogin(username, password)
+    return lambda: login
+
+
+def _token_login(security: SecurityConfig) -> Callable[[], TokenLogin]:
+    tokens = _tokens_of(security)
+    options = () if security.jaas is None else security.jaas.options
+    extensions = tuple((name.removeprefix(EXTENSION), value) for name, value in options if name.startswith(EXTENSION))
+
+    def login() -> TokenLogin:
+        token = tokens.current()
+        return TokenLogin(security.credential("clientId") or subject_of(token) or "of the token", token, extensions)
+
+    return login
+
+
+# --- the tokens this process keeps ------------------------------------------------------------------------------------
+
+_kept: dict[SecurityConfig, Tokens] = {}
+_kept_lock = threading.Lock()
+
+
+def _tokens_of(security: SecurityConfig) -> Tokens:
+    """Shared by all connections with the same credentials."""
+    with _kept_lock:
+        if security not in _kept:
+            _kept[security] = Tokens(_fetch(security), clock_s=time.monotonic)
+        return _kept[security]
+
+
+def _fetch(security: SecurityConfig) -> Fetch:
+    if security.token_callable is not None:
+        return fetched_by(pickle.loads(security.token_callable.value))
+    url = security.sasl_oauthbearer_token_endpoint_url
+    client_id, client_secret = security.credential("clientId"), security.credential("clientSecret")
+    assert url is not None and client_id is not None and client_secret is not None, "rules of config say so"
+    endpoint = TokenEndpoint(
+        url=url,
+        client_id=client_id,
+        client_secret=client_secret,
+        scope=security.credential("scope"),
+        header_urlencode=security.sasl_oauthbearer_header_urlencode,
+        contexts=_endpoint_contexts(security),
+    )
+    return lambda: endpoint.fetch(time.time)
+
+
+def _endpoint_contexts(security: SecurityConfig) -> Contexts | None:
+    """The brokers' CAs and the system's: identity providers mostly have a certificate of a public one."""
+    url = security.sasl_oauthbearer_token_endpoint_url or ""
+    if not url.lower().startswith("https:"):
+        return None
+    return Contexts(
+        TlsSettings(
+            truststore_location=security.ssl_truststore_location,
+            truststore_certificates=security.ssl_truststore_certificates,
+        ),
+        and_system=True,
+    )
+
+
+def _nonce() -> str:
+    return secrets.token_urlsafe(NONCE_BYTES)
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else str(secret.value)

@@ -1,0 +1,395 @@
+"""The rows of one task on their way through a producer: in slices, to their topics and partitions, the bad ones apart.
+
+A slice is checked, routed and placed as a whole: one call each, whatever its rows. Where one of its rows is bad it is
+judged row by row, and the good ones go on (`_append_sorted`).
+
+What a write saw first of a topic holds to its end: another id is another topic, and its rows are not for that one. The
+producer is a `RunningProducer`, and all waiting is its own (`client.py`).
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_sink.errors import (
+    BadRow,
+    DeadLetterTopicNamed,
+    KafkaSinkError,
+    PartitionOutOfRange,
+    RecordTooLarge,
+    TopicRecreated,
+)
+from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.metrics import Figures, Metrics
+from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRowTally
+from kafka_sink.kafka.producer.core import codec_of
+from kafka_sink.kafka.producer.judgement import TopicLimits, TopicRules
+from kafka_sink.kafka.producer.metadata import TopicSnapshot
+from kafka_sink.kafka.producer.rate_limit import RateLimit
+from kafka_sink.kafka.producer.receipts import PartitionReceipt, Receipts
+from kafka_sink.kafka.producer.routed_rows import RoutedRows
+from kafka_sink.kafka.producer.router import Router, RowTopics
+from kafka_sink.kafka.producer.runs import PackedRuns, Runs
+from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.records.bad_rows import (
+    GOOD,
+    Reason,
+    Reasons,
+    columns_for_fingerprint,
+    judge_values,
+    key_bytes,
+    named_topics,
+    plain,
+    topic_of,
+)
+from kafka_sink.records.columns import RecordColumns, content_bytes, plain_bytes
+from kafka_sink.records.compression import Codec
+from kafka_sink.records.dead_letters import NO_NUMBER, BadRows, LeftOut, Origin, dead_letters
+from kafka_sink.records.fingerprint import Fingerprint
+from kafka_sink.records.row_identity import NAMES, RowIdentity
+from kafka_sink.records.sent_rows import SentRow, rows_before
+
+Int64s = npt.NDArray[np.int64]
+
+# An Arrow batch is routed and encoded in slices of about this many bytes: the copy that encoding makes stays in the
+# processor's cache and out of the memory bound, while a slice still fills several batches.
+SLICE_BYTES = 4 * 1024 * 1024
+
+
+class RunningProducer(Protocol):
+    """What a write needs of its producer (`client.Producer`), which says what each of them raises."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    def await_topics(
+        self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]: ...
+
+    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None: ...
+
+    def flush(self, receipts: Receipts) -> None: ...
+
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None: ...
+
+    def pause(self, until_ms: int) -> None: ...
+
+    def waiting_clock_ms(self) -> int: ...
+
+    def throttled_ms(self) -> int: ...
+
+
+class Write:
+    """`client.Producer.begin` makes one. `finish` is the last call."""
+
+    def __init__(
+        self,
+        producer: RunningProducer,
+        *,
+        topic: str | None,
+        partitioner: str,
+        fingerprint: Fingerprint | None,
+        bad_rows: BadRowPolicy | None = None,
+        rate_limit: RateLimit | None = None,
+        row_identity: RowIdentity | None = None,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._bad_rows = bad_rows
+        self._tally = None if bad_rows is None else BadRowTally(bad_rows)
+        self._limits = TopicLimits(
+            producer.config.max_request_size, None if bad_rows is None else bad_rows.dead_letter_topic
+        )
+        self._fingerprint = fingerprint
+        self._rate_limit = rate_limit
+        self._row_identity = row_identity
+        self._codec = codec_of(producer.config)
+        self._router = Router(
+            topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
+        )
+        # Of the rows that were appended so far.
+        self.receipts = Receipts()
+        if bad_rows is not None:
+            self.receipts.refused = deque()
+            self.receipts.dead_letter_topic = bad_rows.dead_letter_topic
+        # The id under which this write saw each topic first.
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._may_ask_again = True
+        self._began = producer.metrics.begin_task(monotonic_ms())
+        self._throttled_before_ms = producer.throttled_ms()
+        self.record_count = 0
+
+    def keep_runs(self) -> None:
+        """From its first row on, which must come later, `runs` has where each record batch went."""
+        self.receipts.runs = Runs()
+
+    def append(self, arrow_batch: pa.RecordBatch) -> None:
+        """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
+
+        Raises BadRow, ClusterError, or the DeliveryError of an earlier row.
+        """
+        self._account_for_refused()
+        # Once an Arrow batch: rows that go on naming a partition which does not exist must not become a storm.
+        self._may_ask_again = True
+        rows_a_slice = max(1, SLICE_BYTES * arrow_batch.num_rows // max(1, plain_bytes(arrow_batch)))
+        if self._rate_limit is not None:
+            fit = self._rate_limit.rows_at_once(arrow_batch.num_rows, content_bytes(arrow_batch))
+            rows_a_slice = min(rows_a_slice, fit)
+        for start in range(0, arrow_batch.num_rows, rows_a_slice):
+            part = arrow_batch.slice(start, rows_a_slice)
+            if self._rate_limit is not None:
+                # Before max.block.ms begins for them, and any time-out of theirs.
+                self._producer.pause(self._rate_limit.take(part.num_rows, content_bytes(part), monotonic_ms()))
+            self._append_slice(part)
+
+    def _append_slice(self, arrow_batch: pa.RecordBatch) -> None:
+        started_ms = self._producer.waiting_clock_ms()
+        try:
+            columns = RecordColumns.from_arrow(arrow_batch, now_ms=wall_clock_ms())
+            topics = self._topics_of(columns)
+            rows = self._route(self._identified(columns), topics, started_ms)
+            self._check_sizes(rows, self._limits.least)
+            # Nothing is known of topics where a bad row ends the write.
+            is_refused = self._limits.refuses_any(columns, topics.names, topics.index, wall_clock_ms())
+        except BadRow as error:
+            if self._bad_rows is None:
+                self._locate(error, arrow_batch, started_ms)
+                raise
+            is_refused = True
+        if is_refused and self._bad_rows is not None:
+            self._append_sorted(arrow_batch, self._bad_rows, started_ms)
+            return
+        self._producer.place(rows, self.receipts, self._codec, started_ms)
+        if self._fingerprint is not None:
+            self._fingerprint.update(columns)
+        self.record_count += columns.num_rows
+
+    def _identified(self, columns: RecordColumns, place: Int64s | None = None) -> RecordColumns:
+        """The rows as they are to be written. `place`: int64[n], where they are in their slice; None: they are it."""
+        if self._row_identity is None:
+            return columns
+        numbers = np.arange(columns.num_rows) if place is None else place
+        return self._row_identity.added_to(columns, self.record_count + numbers)
+
+    def _route(self, columns: RecordColumns, topics: RowTopics, started_ms: int) -> RoutedRows:
+        names = frozenset(topics.names)
+        try:
+            return self._router.route(columns, topics, self._resolve(names, started_ms))
+        except PartitionOutOfRange as out_of_range:
+            if out_of_range.partition < 0 or not self._may_ask_again:
+                raise
+        # The topic may have grown since the last answer.
+        self._may_ask_again = False
+        return self._router.route(columns, topics, self._resolve(names, started_ms, ask_again=True))
+
+    def _topics_of(self, columns: RecordColumns) -> RowTopics:
+        topics = self._router.topics_of(columns)
+        if self._bad_rows is not None and self._bad_rows.dead_letter_topic in topics.names:
+            raise DeadLetterTopicNamed(topic=self._bad_rows.dead_letter_topic or "")
+        return topics
+
+    def _resolve(
+        self, names: frozenset[str], started_ms: int, *, ask_again: bool = False
+    ) -> Mapping[str, TopicSnapshot]:
+        policy = self._bad_rows
+        if policy is not None and policy.dead_letter_topic is not None:
+            # Also before there is a dead letter: that the topic is missing is to be known on the first day.
+            names |= {policy.dead_letter_topic}
+        states = self._producer.await_topics(names, self._topic_ids, started_ms, ask_again=ask_again)
+        if policy is not None and (unknown := self._limits.unknown(names)):
+            self._limits.learn(policy.rules(unknown))
+        for name, state in states.items():
+            first_id = self._topic_ids.setdefault(name, state.topic_id)
+            if first_id != state.topic_id:
+                raise TopicRecreated(topic=name, old_topic_id=str(first_id), new_topic_id=str(state.topic_id))
+        return states
+
+    def _check_sizes(self, rows: RoutedRows, max_bytes: int) -> None:
+        largest = rows.largest()
+        if largest is None:
+            return
+        topic_partition, size_bytes = largest
+        self._producer.metrics.largest_record(size_bytes)
+        if size_bytes > max_bytes:
+            raise RecordTooLarge(
+                topic=topic_partition.topic,
+                size_bytes=size_bytes,
+                max_bytes=max_bytes,
+                limit="kafka.max.request.size",
+            )
+
+    def _locate(self, error: BadRow, arrow_batch: pa.RecordBatch, started_ms: int) -> None:
+        """Says in `error`, which ends the write, which row of the slice it is about."""
+        batch, reason = plain(arrow_batch), Reason[type(error).__name__]
+        reasons, sizes = judge_values(batch, topic_option=self._topic is not None), None
+        try:
+            if reason not in reasons:
+                names = named_topics(arrow_batch) if self._topic is None else {self._topic}
+                # Of topics' own limits nothing is known here.
+                self._limits.learn(dict.fromkeys(self._limits.unknown(names), TopicRules()))
+                reasons, sizes = self._judge(batch, started_ms)
+        except KafkaSinkError:
+            # The cluster's; the row's came first.
+            return
+        bad = np.flatnonzero(reasons == reason)
+        if not bad.size:
+            return
+        # The error about sizes is of the largest row, any other of the first.
+        place = int(bad[0] if sizes is None or reason != Reason.RecordTooLarge else bad[sizes[bad].argmax()])
+        error.located(
+            row=self.record_count + place,
+            topic=self._topic or topic_of(batch, place),
+            key_bytes=key_bytes(batch, place),
+        )
+
+    # --- bad rows -----------------------------------------------------------------------------------------------------
+
+    def _append_sorted(self, arrow_batch: pa.RecordBatch, policy: BadRowPolicy, started_ms: int) -> None:
+        """`_append_slice` where rows are bad, or may be: the others go on, these as the policy has it."""
+        batch = plain(arrow_batch)
+        reasons, sizes = self._judge(batch, started_ms)
+        bad = np.flatnonzero(reasons)
+        if bad.size and self._tally is not None:
+            self._tally.add(reasons[bad], self.record_count + bad)
+        good = np.flatnonzero(reasons == GOOD)
+        columns = RecordColumns.from_arrow(batch.take(pa.array(good)), now_ms=wall_clock_ms())
+        self._place(self._identified(columns, good), self._topics_of, started_ms)
+        if bad.size and policy.dead_letter_topic is not None:
+            rows = BadRows(batch.take(pa.array(bad)), reasons[bad], self.record_count + bad, sizes[bad])
+            self._place_letters(rows, policy.origin, policy.dead_letter_topic, started_ms)
+        if self._fingerprint is not None:
+            self._fingerprint.update(columns_for_fingerprint(arrow_batch, now_ms=wall_clock_ms()))
+        self.record_count += arrow_batch.num_rows
+
+    def _judge(self, batch: pa.RecordBatch, started_ms: int) -> tuple[Reasons, Int64s]:
+        """uint8[n]: which rows of a `plain` batch are bad; int64[n]: the bytes of those that are too large.
+
+        Raises ClusterError: a topic that is not known is the cluster's matter.
+        """
+        reasons = judge_values(batch, topic_option=self._topic is not None)
+        sizes = np.zeros(batch.num_rows, np.int64)
+        place = np.flatnonzero(reasons == GOOD)
+        columns = RecordColumns.from_arrow(batch.take(pa.array(place)), now_ms=wall_clock_ms())
+        columns = self._identified(columns, place)
+        topics = self._topics_of(columns)
+        states = self._resolve(frozenset(topics.names), started_ms)
+        outside = self._router.out_of_range(columns, topics, states)
+        if self._may_ask_again and columns.partition is not None and (columns.partition[outside] >= 0).any():
+            # As `_route` does.
+            self._may_ask_again = False
+            states = self._resolve(frozenset(topics.names), started_ms, ask_again=True)
+            outside = self._router.out_of_range(columns, topics, states)
+        too_large, sizes[place] = self._limits.too_large(columns, topics.names, topics.index, self._codec)
+        reasons[place[too_large]] = Reason.RecordTooLarge
+        refused = self._limits.refused(columns, topics.names, topics.index, wall_clock_ms())
+        reasons[place[refused != GOOD]] = refused[refused != GOOD]
+        reasons[place[outside]] = Reason.PartitionOutOfRange
+        return reasons, sizes
+
+    def _account_for_refused(self) -> bool:
+        """Counts rows that leaders have refused since the last call, or writes them as dead letters; whether there were
+        any. Raises TooManyBadRows, and what placing raises."""
+        waiting, policy = self.receipts.refused, self._bad_rows
+        if not waiting or policy is None or self._tally is None:
+            return False
+        sent = []
+        while waiting:
+            (topic, partition), timestamp_ms, body = waiting.popleft()
+            sent.append(SentRow(topic, partition, timestamp_ms, body))
+        self._tally.add_refused(len(sent), self.record_count)
+        if policy.dead_letter_topic is not None:
+            added = 0 if self._row_identity is None else len(NAMES)
+            rows = rows_before(sent, added_headers=added)
+            reasons = np.full(len(sent), Reason.RefusedByLeader, np.uint8)
+            bad = BadRows(rows, reasons, np.full(len(sent), NO_NUMBER), np.zeros(len(sent), np.int64))
+            self._place_letters(bad, policy.origin, policy.dead_letter_topic, monotonic_ms())
+        return True
+
+    def _place_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> None:
+        letters = self._fitting_letters(bad, origin, topic, started_ms)
+        columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
+        self._place(columns, lambda _: RowTopics((topic,), None), started_ms)
+
+    def _fitting_letters(self, bad: BadRows, origin: Origin, topic: str, started_ms: int) -> pa.RecordBatch:
+        """The dead letters, without what makes them too large for `topic`. Raises RecordTooLarge where that does not
+        take what they have to say."""
+        self._resolve(frozenset(), started_ms)
+        left_out = np.full(bad.rows.num_rows, LeftOut.NOTHING, np.uint8)
+        for leave_out in (LeftOut.VALUE, LeftOut.ALL, None):
+            letters = dead_letters(bad, origin, left_out)
+            columns = RecordColumns.from_arrow(letters, now_ms=wall_clock_ms())
+            too_large, sizes = self._limits.too_large(columns, (topic,), None, self._codec)
+            if not too_large.any():
+                break
+            if leave_out is None:
+                limit = "kafka.max.request.size or max.message.bytes of deadLetterTopic"
+                size_bytes, max_bytes = int(sizes[too_large].max()), self._limits.of(topic)
+                raise RecordTooLarge(topic=topic, size_bytes=size_bytes, max_bytes=max_bytes, limit=limit)
+            left_out[too_large] = leave_out
+        return letters
+
+    def _place(
+        self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
+    ) -> None:
+        """Rows that were judged."""
+        if not columns.num_rows:
+            return
+        topics = topics_of(columns)
+        rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
+        self._check_sizes(rows, self._limits.max_request_size)
+        self._producer.place(rows, self.receipts, self._codec, started_ms)
+
+    @property
+    def bad_rows(self) -> BadRowReceipt:
+        """What became of them so far; with badRows=fail nothing."""
+        return BadRowReceipt() if self._tally is None else self._tally.receipt()
+
+    def figures(self) -> Figures:
+        """What the producer did since the write began, under Kafka's metric names."""
+        return self._producer.metrics.snapshot(monotonic_ms()).since(self._began)
+
+    def statistics(self) -> WriteStatistics:
+        """What the write took so far."""
+        retried = {topic: int(each["record-retry-total"]) for topic, each in self.figures().topics.items()}
+        bad = self.bad_rows
+        return WriteStatistics(
+            retried={topic: count for topic, count in retried.items() if count},
+            throttled_ms=self._producer.throttled_ms() - self._throttled_before_ms,
+            dropped=bad.dropped,
+            dead_lettered=bad.dead_lettered,
+        )
+
+    def finish(self) -> tuple[PartitionReceipt, ...]:
+        """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError, and with
+        rows that leaders refuse what `append` raises.
+
+        Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
+        took the first ones away with the old one: so they are asked which topic it is, after the last row.
+        """
+        self._producer.flush(self.receipts)
+        while self._account_for_refused():
+            self._producer.flush(self.receipts)
+        self._producer.check_topics(self._topic_ids, self.receipts)
+        return self.receipts.partitions()
+
+    @property
+    def runs(self) -> PackedRuns | None:
+        """Of the rows that are acknowledged; None where they were not to be kept."""
+        return None if self.receipts.runs is None else self.receipts.runs.packed()
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        """Topic -> its id; None where the brokers have none."""
+        return {topic: None if topic_id is None else str(topic_id) for topic, topic_id in self._topic_ids.items()}

@@ -1,0 +1,471 @@
+"""The frozen configuration of a write, from the option, else Spark's conf, else the default.
+
+    option `kafka.acks`  >  Spark conf `spark.pykafka.kafka.acks`  >  the default in `options.OPTIONS`
+
+Where a write is planned there are only the options: Spark tells its conf to tasks and to no other Python process. So
+what options say is read and checked first, by `given_options` and `check_given`, and a task lays it over the conf
+(`sink_config`). Between the two travel parsed values, by field, never the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from kafka_sink.errors import MissingOption, RefusedOption
+from kafka_sink.kafka.config import (
+    AUTHENTICATED,
+    BARE_MECHANISMS,
+    CREDENTIALS,
+    ENCRYPTED,
+    IDEMPOTENT_IN_FLIGHT,
+    ProducerConfig,
+    SecurityConfig,
+    even_batch_size,
+)
+from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.options.table import OPTIONS, REQUIRED, option_named
+from kafka_sink.text.quoting import shell_command
+from kafka_sink.text.redaction import Discreet, Secret
+
+CONF_PREFIX = "spark.pykafka."
+EXACTLY_ONCE = "exactly-once"
+# One for markers and decisions, one for barriers.
+COMMIT_TOPIC_PARTITIONS = 2
+# Of badRows.
+FAIL, DEAD_LETTER = "fail", "deadLetter"
+
+# Parsed values by field; what is not in it was not given.
+GivenOptions = Mapping[str, Any]
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SinkConfig(Discreet):
+    """A whole write: the producer's configuration and what the connector itself does."""
+
+    producer: ProducerConfig
+    topic: str | None
+    create_topics: NewTopic | Literal[False]
+    delivery_guarantee: str
+    receipts_path: str | None
+    receipt_name: str | None
+    partitioner: str
+    transactional_id_prefix: str | None
+    txn_app_id: str | None
+    txn_version: int | None
+    commit_topic: str
+    allow_lost_state: bool
+    transaction_timeout_ms: int
+    bad_rows: str
+    dead_letter_topic: str | None
+    max_bad_rows: int | None
+    max_bad_row_fraction: float | None
+    row_identity: bool
+    max_rows_per_second: int | None
+    max_bytes_per_second: int | None
+    rate_tasks: int | None
+
+
+SECURITY_FIELDS = frozenset(field.name for field in fields(SecurityConfig))
+_PRODUCER_FIELDS = frozenset(field.name for field in fields(ProducerConfig)) - {"security"}
+OPTION_OF = {option.field: option for option in OPTIONS if option.field is not None}
+
+
+def given_options(texts: Mapping[str, str], *, prefix: str = "") -> GivenOptions:
+    """What `texts` (as Spark hands them over: any case) set. `prefix`: what stood before their names, for messages.
+
+    Raises UnknownOption, RefusedOption, InvalidOption.
+    """
+    given = {}
+    for key, text in texts.items():
+        option = option_named(key, prefix=prefix)
+        if option is not None:
+            value = option.read(text, prefix=prefix)
+            if option.field is not None:
+                given[option.field] = value
+    return given
+
+
+def given_conf(conf: Mapping[str, str]) -> GivenOptions:
+    """What Spark's `conf` sets: of all its keys, those that begin with `spark.pykafka.`. Raises as `given_options`."""
+    ours = {key.removeprefix(CONF_PREFIX): text for key, text in conf.items() if key.startswith(CONF_PREFIX)}
+    return given_options(ours, prefix=CONF_PREFIX)
+
+
+def check_given(given: GivenOptions) -> None:
+    """Raises InvalidOption for a contradiction among values that no conf and no default can change any more."""
+    for rule in RULES:
+        if rule in VERSION_RULES or all(field in given for field in rule.fields):
+            rule.check(given)
+
+
+def check_stream(given: GivenOptions) -> None:
+    """Raises RefusedOption for what only batch writes can have."""
+    for field in ("txn_app_id", "txn_version"):
+        if field in given:
+            raise RefusedOption(
+                option=OPTION_OF[field].name,
+                instead="a stream numbers its micro-batches itself, and transactionalIdPrefix or its "
+                "checkpointLocation names it. In foreachBatch, set it on the batch write.",
+            )
+    if "receipt_name" in given:
+        raise RefusedOption(
+            option=OPTION_OF["receipt_name"].name,
+            instead="a stream's receipts have its query's id. In foreachBatch, set it on the batch write.",
+        )
+
+
+def over_conf(given: GivenOptions, conf: Mapping[str, str]) -> GivenOptions:
+    """`given` over what Spark's `conf` says. Where the write names its security protocol, what the conf has for other
+    protocols does not count: certificates in a cluster's conf are for the writes that use them. Raises as
+    `given_options`."""
+    both = {**given_conf(conf), **given}
+    if "security_protocol" not in given:
+        return both
+    return {field: value for field, value in both.items() if field in given or not _is_unused(both, field)}
+
+
+def complete(given: GivenOptions) -> SinkConfig:
+    """The configuration, with defaults where nothing is given. Raises MissingOption, InvalidOption."""
+    values = {"token_callable": None} | {field: option.default for field, option in OPTION_OF.items()} | dict(given)
+    for field, value in values.items():
+        if value is REQUIRED:
+            option = OPTION_OF[field]
+            raise MissingOption(option=option.name, hint=f"{option.kind.values}: {option.doc}.")
+    _check_protocol_is_named(given)
+    # As in Kafka's producer (KIP-679): who did not ask for sequence numbers does without where they cannot be had.
+    if "enable_idempotence" not in given and not all(rule.holds(values) for rule in IDEMPOTENCE_RULES):
+        values["enable_idempotence"] = False
+    for rule in RULES:
+        rule.check(values)
+    security = SecurityConfig(**{field: values.pop(field) for field in SECURITY_FIELDS})
+    producer = ProducerConfig(**{field: values.pop(field) for field in _PRODUCER_FIELDS}, security=security)
+    return SinkConfig(producer=producer, **values)
+
+
+def sink_config(options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SinkConfig:
+    """The configuration that `options` ask for where Spark's conf is `conf`. Raises ConfigError."""
+    return complete(over_conf(given_options(options), conf or {}))
+
+
+# --- values that exclude each other -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What must hold among the values of `fields`; the value of the first is the one to change to `expected`."""
+
+    fields: tuple[str, ...]
+    holds: Callable[[Mapping[str, Any]], bool]
+    expected: Callable[[Mapping[str, Any]], str]
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        if not self.holds(values):
+            field = self.fields[0]
+            text = "" if values[field] is None else str(values[field])
+            raise OPTION_OF[field].invalid(text, self.expected(values))
+
+
+def commit_topic_command(what: str, topic: str, producer: ProducerConfig) -> str:
+    """What an administrator types to `--create` or `--alter` a commit topic."""
+    return topics_command(producer, {what: None, "--topic": topic, "--partitions": str(COMMIT_TOPIC_PARTITIONS)})
+
+
+def topics_command(producer: ProducerConfig, options: Mapping[str, str | None]) -> str:
+    return shell_command("kafka-topics.sh", {"--bootstrap-server": producer.bootstrap_servers_text, **options})
+
+
+def _whole_batches(values: Mapping[str, Any]) -> int:
+    batch_size = even_batch_size(values["batch_size"])
+    return int(values["buffer_memory"] // batch_size * batch_size)
+
+
+# Sequence numbers need answers, retries and a leader that remembers what is in flight.
+# Source: ProducerConfig.postProcessAndValidateIdempotenceConfigs (KIP-679).
+IDEMPOTENCE_RULES = (
+    Rule(
+        ("retries", "enable_idempotence"),
+        lambda values: not values["enable_idempotence"] or values["retries"] > 0,
+        lambda values: "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
+        "it (kafka.enable.idempotence is true)",
+    ),
+    Rule(
+        ("acks", "enable_idempotence"),
+        lambda values: not values["enable_idempotence"] or values["acks"] == "all",
+        lambda values: "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
+        "(kafka.enable.idempotence is true)",
+    ),
+    Rule(
+        ("max_in_flight_requests_per_connection", "enable_idempotence"),
+        lambda values: (
+            not values["enable_idempotence"] or values["max_in_flight_requests_per_connection"] <= IDEMPOTENT_IN_FLIGHT
+        ),
+        lambda values: f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
+        "producer (kafka.enable.idempotence is true)",
+    ),
+)
+
+# Planning goes by the options of the write alone: what is missing among them no conf can bring.
+VERSION_RULES = (
+    Rule(
+        ("txn_app_id", "txn_version"),
+        lambda values: values.get("txn_app_id") is None or values.get("txn_version") is not None,
+        lambda values: "txnVersion beside it, as an option of the write: only both together say which write this is",
+    ),
+    Rule(
+        ("txn_version", "txn_app_id"),
+        lambda values: values.get("txn_version") is None or values.get("txn_app_id") is not None,
+        lambda values: "txnAppId beside it, as an option of the write: only both together say which write this is",
+    ),
+    Rule(
+        ("txn_app_id", "delivery_guarantee"),
+        lambda values: values.get("txn_app_id") is None or values.get("delivery_guarantee") == EXACTLY_ONCE,
+        lambda values: "deliveryGuarantee=exactly-once beside it, as an option of the write: without transactions "
+        "nothing tells whether a write was whole",
+    ),
+    Rule(
+        ("transactional_id_prefix", "txn_app_id"),
+        lambda values: values.get("transactional_id_prefix") is None or values.get("txn_app_id") is None,
+        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is what the transactional ids begin with",
+    ),
+    Rule(
+        ("receipt_name", "txn_app_id"),
+        lambda values: values.get("receipt_name") is None or values.get("txn_app_id") is None,
+        lambda values: f"none beside txnAppId: {values['txn_app_id']!r} is the name in the receipts",
+    ),
+)
+
+BAD_ROW_RULES = (
+    Rule(
+        ("dead_letter_topic", "bad_rows"),
+        lambda values: (values["dead_letter_topic"] is not None) == (values["bad_rows"] == DEAD_LETTER),
+        lambda values: (
+            "a topic, for badRows=deadLetter"
+            if values["bad_rows"] == DEAD_LETTER
+            else f"badRows=deadLetter beside it, not {values['bad_rows']}"
+        ),
+    ),
+    Rule(
+        ("dead_letter_topic", "topic"),
+        lambda values: values["dead_letter_topic"] is None or values["dead_letter_topic"] != values["topic"],
+        lambda values: "another topic than that of the rows",
+    ),
+    *(
+        Rule(
+            (field, "bad_rows"),
+            lambda values, field=field: values[field] is None or values["bad_rows"] != FAIL,  # type: ignore[misc]
+            lambda values: "badRows=drop or badRows=deadLetter beside it: with badRows=fail the first one is too many",
+        )
+        for field in ("max_bad_rows", "max_bad_row_fraction")
+    ),
+)
+
+RATE_RULES = tuple(
+    Rule(
+        (field, "rate_tasks"),
+        lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
+        lambda values: "rateTasks beside it, by how many tasks it is to be divided: Spark does not tell how many tasks "
+        "a write has",
+    )
+    for field in ("max_rows_per_second", "max_bytes_per_second")
+)
+
+
+def _is_authenticated(values: Mapping[str, Any]) -> bool:
+    return values["security_protocol"] in AUTHENTICATED
+
+
+# Who gives one of these wants rows encrypted; the other options of TLS only say how.
+CERTIFICATES = (
+    "ssl_truststore_location",
+    "ssl_truststore_certificates",
+    "ssl_keystore_location",
+    "ssl_keystore_certificate_chain",
+    "ssl_keystore_key",
+    "ssl_key_password",
+)
+
+
+def is_set(values: Mapping[str, Any], field: str) -> bool:
+    """Whether the value is more than the default's or an empty text."""
+    value = values[field].value if isinstance(values[field], Secret) else values[field]
+    return field in OPTION_OF and bool(value) and value != OPTION_OF[field].default
+
+
+def _is_unused(values: Mapping[str, Any], field: str) -> bool:
+    """Whether the security protocol has no use for it. A token endpoint is asked with the truststore under
+    SASL_PLAINTEXT too; a mechanism that is not given may still come from Spark's conf."""
+    protocol = values["security_protocol"]
+    if field.startswith("sasl_"):
+        return protocol not in AUTHENTICATED
+    asks_for_tokens = protocol in AUTHENTICATED and values.get("sasl_mechanism", "OAUTHBEARER") == "OAUTHBEARER"
+    is_for_endpoint = field.startswith("ssl_truststore_") and asks_for_tokens
+    return field.startswith("ssl_") and protocol not in ENCRYPTED and not is_for_endpoint
+
+
+def _check_protocol_is_named(given: GivenOptions) -> None:
+    """Raises MissingOption for options of TLS or SASL without a protocol: its default would send rows in plaintext."""
+    said = [field for field in OPTION_OF if field.startswith(("ssl_", "sasl_")) and field in given]
+    said = [field for field in said if is_set(given, field)]
+    if "security_protocol" in given or not said:
+        return
+    meant = "SASL_SSL" if any(field.startswith("sasl_") for field in said) else "SSL"
+    names = ", ".join(OPTION_OF[field].name for field in said)
+    planned = " as an option of the write" if given.get("delivery_guarantee") == EXACTLY_ONCE else ""
+    raise MissingOption(
+        option=OPTION_OF["security_protocol"].name,
+        hint=f"{names} given without it, so rows would go to the brokers in plaintext. {meant} is meant{planned}.",
+    )
+
+
+SECURITY_RULES = (
+    *(
+        Rule(
+            (field, "security_protocol"),
+            lambda values, field=field: not (is_set(values, field) and _is_unused(values, field)),  # type: ignore[misc]
+            lambda values: (
+                f"kafka.security.protocol={'SASL_SSL' if _is_authenticated(values) else 'SSL or SASL_SSL'} beside it "
+                f"(under {values['security_protocol']} rows would go to the brokers in plaintext), or none of it"
+            ),
+        )
+        for field in CERTIFICATES
+    ),
+    Rule(
+        ("security_protocol", "sasl_mechanism"),
+        lambda values: not _is_authenticated(values) or values["sasl_mechanism"] is not None,
+        lambda values: "SSL or PLAINTEXT without kafka.sasl.mechanism, or that option with it",
+    ),
+    Rule(
+        ("allow_plaintext_credentials", "security_protocol", "sasl_mechanism"),
+        lambda values: (
+            values["security_protocol"] != "SASL_PLAINTEXT"
+            or values["sasl_mechanism"] not in BARE_MECHANISMS
+            or values["allow_plaintext_credentials"]
+        ),
+        lambda values: f"true, as {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
+        "the way; better use kafka.security.protocol=SASL_SSL",
+    ),
+    Rule(
+        ("sasl_jaas_config", "sasl_mechanism"),
+        lambda values: (
+            values["sasl_mechanism"] is None
+            or values["sasl_jaas_config"] is None
+            or values["sasl_mechanism"] in values["sasl_jaas_config"].value.mechanisms
+        ),
+        lambda values: f"a login module of kafka.sasl.mechanism = {values['sasl_mechanism']}",
+    ),
+    Rule(
+        ("sasl_jaas_config", "sasl_username", "sasl_password"),
+        lambda values: (
+            values["sasl_jaas_config"] is None or (values["sasl_username"] is None and values["sasl_password"] is None)
+        ),
+        lambda values: "either it, or kafka.sasl.username and kafka.sasl.password",
+    ),
+    Rule(
+        ("sasl_mechanism", "security_protocol", "token_callable", "sasl_jaas_config", *CREDENTIALS.values()),
+        lambda values: (
+            not _is_authenticated(values)
+            or values["sasl_mechanism"] == "OAUTHBEARER"
+            or _has(values, "username", "password")
+        ),
+        lambda values: "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
+        "or kafka.sasl.username and kafka.sasl.password",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
+        lambda values: (
+            values["sasl_mechanism"] != "OAUTHBEARER"
+            or (values["sasl_oauthbearer_token_endpoint_url"] is None) != (values["token_callable"] is None)
+        ),
+        lambda values: "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
+        "kafka_sink.register(spark, token=...), not both",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
+        lambda values: (
+            values["sasl_oauthbearer_token_endpoint_url"] is None or _has(values, "clientId", "clientSecret")
+        ),
+        lambda values: "it with clientId and clientSecret in kafka.sasl.jaas.config, or with "
+        "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret",
+    ),
+    Rule(
+        ("sasl_oauthbearer_token_endpoint_url", "allowed_token_urls"),
+        lambda values: (
+            values["sasl_oauthbearer_token_endpoint_url"] is None
+            or values["sasl_oauthbearer_token_endpoint_url"].lower().startswith("https:")
+            or values["sasl_oauthbearer_token_endpoint_url"] in (values["allowed_token_urls"] or ())
+        ),
+        lambda values: "https, or the option allowedTokenUrls with this URL in it",
+    ),
+    Rule(
+        ("ssl_truststore_location", "ssl_truststore_certificates"),
+        lambda values: values["ssl_truststore_location"] is None or values["ssl_truststore_certificates"] is None,
+        lambda values: "either it or kafka.ssl.truststore.certificates",
+    ),
+    Rule(
+        ("ssl_keystore_location", "ssl_keystore_certificate_chain", "ssl_keystore_key"),
+        lambda values: (
+            values["ssl_keystore_location"] is None
+            or (values["ssl_keystore_certificate_chain"] is None and values["ssl_keystore_key"] is None)
+        ),
+        lambda values: "either it, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
+    ),
+    Rule(
+        ("ssl_keystore_key", "ssl_keystore_certificate_chain"),
+        lambda values: (values["ssl_keystore_key"] is None) == (values["ssl_keystore_certificate_chain"] is None),
+        lambda values: "both kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain, or neither",
+    ),
+)
+
+
+def _has(values: Mapping[str, Any], *credentials: str) -> bool:
+    """Whether each is given, in the JAAS text or by its option."""
+    jaas = values["sasl_jaas_config"]
+    return all(
+        values[CREDENTIALS[name]] is not None or (jaas is not None and jaas.value.get(name) is not None)
+        for name in credentials
+    )
+
+
+RULES = (
+    *IDEMPOTENCE_RULES,
+    *SECURITY_RULES,
+    *VERSION_RULES,
+    *BAD_ROW_RULES,
+    *RATE_RULES,
+    Rule(
+        ("delivery_guarantee", "enable_idempotence"),
+        lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],
+        lambda values: "at-least-once where kafka.enable.idempotence is false, or was switched off by kafka.acks, "
+        "kafka.retries or kafka.max.in.flight.requests.per.connection",
+    ),
+    Rule(
+        ("transaction_timeout_ms", "delivery_timeout_ms", "delivery_guarantee"),
+        lambda values: (
+            values["delivery_guarantee"] != EXACTLY_ONCE
+            or values["transaction_timeout_ms"] >= values["delivery_timeout_ms"]
+        ),
+        lambda values: f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
+        "outlive its slowest batch",
+    ),
+    # Java's rule (ProducerConfig): a batch needs time to linger and for one request before its deadline.
+    Rule(
+        ("delivery_timeout_ms", "linger_ms", "request_timeout_ms"),
+        lambda values: values["delivery_timeout_ms"] >= values["linger_ms"] + values["request_timeout_ms"],
+        lambda values: "at least kafka.linger.ms + kafka.request.timeout.ms = "
+        f"{values['linger_ms'] + values['request_timeout_ms']}",
+    ),
+    # A batch being filled and one on the wire: with less memory than two buffers, filling and sending take turns.
+    Rule(
+        ("buffer_memory", "batch_size"),
+        lambda values: values["buffer_memory"] >= 2 * values["batch_size"],
+        lambda values: f"at least twice kafka.batch.size = {2 * values['batch_size']}",
+    ),
+    # A row that is larger than a batch takes neighbouring buffers, of which memory has a whole number.
+    Rule(
+        ("max_request_size", "batch_size", "buffer_memory"),
+        lambda values: values["max_request_size"] <= _whole_batches(values),
+        lambda values: "at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = "
+        f"{_whole_batches(values)}",
+    ),
+)

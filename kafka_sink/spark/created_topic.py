@@ -1,0 +1,82 @@
+"""The topic that createTopics asks for: made before a write begins, and judged in the doctor's words.
+
+No other write imports it: it takes a moment in a worker.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kafka_sink.doctor import judging
+from kafka_sink.doctor.report import Finding, Status
+from kafka_sink.errors import ClusterError, TopicNotCreated
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.topics import await_leaders, create_topic
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import TopicMetadata
+from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest
+from kafka_sink.kept import once
+from kafka_sink.options.config import SinkConfig
+
+# For how long a task looks for the topic, before its write waits for brokers by itself.
+LOOK_MS = 8_000
+# A new topic needs a moment until its partitions have leaders; the write waits for those that have none then.
+PATIENCE_MS = 4_000
+# What is known to be there, for the life of the process: (process id, where, topic). A child forked from it looks anew.
+_there: set[tuple[int, str, str]] = set()
+
+
+def ensure_topic(config: SinkConfig) -> None:
+    """With createTopics, makes the topic of the options if it is missing; once in the life of a process. Brokers that
+    are not reached are left to the write, which waits for them. Raises TopicNotCreated, ClusterError."""
+    if not _is_to_be_there(config):
+        return
+    # Once in a process, so that no connection is kept for it.
+    with once(AdminClient, config.producer) as client:
+        try:
+            with client.within(LOOK_MS):
+                said = _look(client, config)
+        except ClusterError:
+            return
+        _ensure(client, config, said)
+
+
+def ensure_topic_by(client: AdminClient, config: SinkConfig) -> None:
+    """The same for who has a client, and needs the brokers anyway."""
+    if _is_to_be_there(config):
+        _ensure(client, config, _look(client, config))
+
+
+def _is_to_be_there(config: SinkConfig) -> bool:
+    return bool(config.create_topics) and config.topic is not None and _key(config) not in _there
+
+
+def _key(config: SinkConfig) -> tuple[int, str, str]:
+    return os.getpid(), config.producer.bootstrap_servers_text, config.topic or ""
+
+
+def _look(client: AdminClient, config: SinkConfig) -> TopicMetadata:
+    assert config.topic is not None, "rows that name their topics themselves ask for none"
+    return client.topics((config.topic,))[config.topic]
+
+
+def _ensure(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> None:
+    finding = _make(client, config, said)
+    if finding.status is Status.FAILED:
+        raise TopicNotCreated(topic=said.name, reason=finding.found, remedy=finding.remedy)
+    _there.add(_key(config))
+
+
+def _make(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Finding:
+    if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return judging.topic(said, config)
+    wanted, timeout_ms = config.create_topics, config.producer.request_timeout_ms
+    assert wanted, "asked for by createTopics"
+    request = CreateTopicsRequest(
+        said.name, wanted.partitions, timeout_ms, replication_factor=wanted.replicas, settings=wanted.settings
+    )
+    finding = judging.created(create_topic(client, request), said.name, wanted, config)
+    if finding.status is Status.FAILED:
+        return finding
+    said = await_leaders(client, said.name, PATIENCE_MS)
+    return finding if said.partitions else judging.topic(said, config)

@@ -1,0 +1,61 @@
+"""What is read of a checkpoint's folder, and what both logs together say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
+from kafka_sink.commit.markers import Decision, Ids
+
+QUERY = "7e1c"
+
+
+def checkpoint_in(folder: Path, offsets: list[str], commits: list[str]) -> Path:
+    for log, names in (("offsets", offsets), ("commits", commits)):
+        (folder / log).mkdir(parents=True)
+        for name in names:
+            (folder / log / name).write_text("v1")
+    (folder / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+    return folder
+
+
+def decided(micro_batch_id: int, query_id: str = QUERY) -> Decision:
+    return Decision(micro_batch_id, query_id, Ids(1, 0), 2, 0, (Ids(2, 0),))
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_the_last_of_each_log_counts_by_number(tmp_path: Path, scheme: str) -> None:
+    folder = checkpoint_in(tmp_path, ["8", "9", "10", ".10.crc", "11.tmp"], ["8", "9", "notes"])
+    (folder / "offsets" / "12").mkdir()
+    assert read_checkpoint(f"{scheme}{folder}") == Checkpoint(QUERY, planned=10, recorded=9)
+
+
+def test_a_query_that_has_just_begun_has_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+    monkeypatch.chdir(tmp_path)
+    assert read_checkpoint("c") == Checkpoint(QUERY, planned=None, recorded=None)
+
+
+def test_no_checkpoint_is_an_oserror(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        read_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("planned", "recorded", "decision", "words"),
+    [
+        (None, None, None, "nothing was planned yet"),
+        (0, None, None, "micro-batch 0 planned, none recorded; nothing was decided. Micro-batch 0 is being written"),
+        (0, None, decided(9, "another"), "another query's micro-batch was decided. Micro-batch 0 is being written"),
+        (7, 7, decided(7), "in step with the sink"),
+        (7, 6, decided(7), "decided and not recorded yet. A start finds its rows visible"),
+        (8, 7, decided(7), "being written, or was when the query ended: a start writes it"),
+        (5, 5, decided(7), "behind the sink by 2: an older copy. A start from it stops with CheckpointBehind"),
+        (9, 9, decided(7), "ahead of the sink by 2"),
+    ],
+)
+def test_both_together(planned: int | None, recorded: int | None, decision: Decision | None, words: str) -> None:
+    assert words in compared(Checkpoint(QUERY, planned, recorded), decision)

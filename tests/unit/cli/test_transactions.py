@@ -1,0 +1,590 @@
+"""The command's line, statuses and words. What it does to a Kafka: `unit/commit/test_survey.py`, `integration`."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafka_sink.cli import transactions
+from kafka_sink.cli.transactions import at, configuration, main, parser
+from kafka_sink.commit import survey
+from kafka_sink.commit.effects import Steps
+from kafka_sink.commit.hanging import Hanging
+from kafka_sink.commit.markers import Decision, Ids, Marker, Names
+from kafka_sink.commit.sink import Sink
+from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
+from kafka_sink.commit.survey import Held, OpenTransaction, Survey
+from kafka_sink.errors import BrokersUnreachable, UnreadableState
+from kafka_sink.kafka.protocol.transactions import TransactionDescription
+from kafka_sink.verification import receipt_file
+from model.logical_kafka import LogicalKafka
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
+
+DONE, FAILED, WRONG_USAGE, REFUSED = 0, 1, 2, 3
+SINK = Sink(Names("orders", "commits"), 60_000, 2, bootstrap_servers="b:9092")
+AT_MS = 1_760_000_000_000
+SERVERS = ("--bootstrap-servers", "b:9092")
+SAME = "--bootstrap-servers b:9092 --prefix orders --commit-topic commits"
+DENIED = "WriteTxnMarkers was refused: CLUSTER_AUTHORIZATION_FAILED"
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_help_has_examples_of_each_and_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    for subcommand in ("list", "describe", "status", "repair", "abort"):
+        assert f"pykafka transactions {subcommand} " in said
+    assert "exit status: 0 done" in said
+
+
+@pytest.mark.parametrize("subcommand", ["list", "describe", "status", "repair", "abort"])
+def test_help_of_a_subcommand_says_what_it_changes(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([subcommand, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert any(words in said for words in ("Changes nothing", "Does not disturb", "Takes the sink over"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["list", "--take-over"], ["abort", "--topic", "t"], ["list", "--option", "x"], ["list", "--preset", "none"]],
+)
+def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list", "--prefix", "p"], "kafka.bootstrap.servers"),
+        (["describe", *SERVERS], "--prefix, or --checkpoint, says whose"),
+        (["abort", *SERVERS, "--prefix", "p q"], "transactionalIdPrefix"),
+        (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
+    ],
+)
+def test_a_wrong_option_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == WRONG_USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_options_come_from_the_preset_then_from_options_then_from_the_line(tmp_path: Path) -> None:
+    preset = tmp_path / "some.conf"
+    preset.write_text(
+        "kafka.bootstrap.servers = a:1\ntransactionalIdPrefix = preset\nkafka.linger.ms = 7\nkafka.max.block.ms = 5\n"
+    )
+    line = ["describe", "--preset", str(preset), "--option", "KAFKA.MAX.BLOCK.MS=6", "--commit-topic", "mine"]
+    config = configuration(parser().parse_args(line))
+    assert config.producer.bootstrap_servers_text == "a:1"
+    assert (config.transactional_id_prefix, config.commit_topic) == ("preset", "mine")
+    assert (config.producer.linger_ms, config.producer.max_block_ms) == (7, 6)
+    over = configuration(parser().parse_args([*line, *SERVERS, "--prefix", "line"]))
+    assert (over.producer.bootstrap_servers_text, over.transactional_id_prefix) == ("b:9092", "line")
+
+
+def test_a_checkpoint_tells_the_sinks_name(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+
+    def name(*arguments: str) -> str | None:
+        return configuration(parser().parse_args(["describe", *SERVERS, *arguments])).transactional_id_prefix
+
+    location = str(tmp_path)
+    # Of a query that an earlier build ran last, or whose checkpoint is elsewhere.
+    assert name("--checkpoint", location) == spelled_name(location)
+    assert name("--checkpoint", "s3://bucket/checkpoint") == spelled_name("s3://bucket/checkpoint")
+    LocalCheckpoint(tmp_path, "q").give("orders")
+    assert name("--checkpoint", f"file:{location}") == "orders"
+    assert name("--checkpoint", location, "--prefix", "another") == "another"
+
+
+# --- what it does -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    """It has topic t with a partition that has no leader, topic u, the commit topic, and nothing else."""
+    made = ScriptedKafka(transactions=LogicalKafka(2))
+    made.leaders = {("t", 0): 1, ("t", 1): -1, ("u", 0): 1, ("pykafka-commits", 0): 1, ("pykafka-commits", 1): 1}
+    made.topic_ids = {"t": uuid.UUID(int=2), "u": uuid.UUID(int=1)}
+    return made
+
+
+@pytest.fixture
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    return connect_clients(ScriptedNetwork(kafka), monkeypatch)
+
+
+@pytest.fixture
+def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What looking, surveying, finishing and aborting come to; of a deque each time the next. Exceptions are raised."""
+    answers: dict[str, Any] = {"look": transactions.Seen({}, (), {})}
+
+    def answering(name: str) -> Callable[..., Steps[Any]]:
+        def steps(*arguments: object) -> Steps[Any]:
+            yield from ()
+            answer = answers[name]
+            if isinstance(answer, deque):
+                answer = answer.popleft()
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return steps
+
+    for name in ("look", "survey", "finish_by_hand", "abort_by_hand"):
+        monkeypatch.setattr(survey, name, answering(name))
+    return answers
+
+
+def opened(slot: int | None, *, is_decided: bool, state: str = "Ongoing") -> OpenTransaction:
+    name = "orders.driver" if slot is None else f"orders.{slot}"
+    holds = (Held("__consumer_offsets", 3, None), Held("t", slot or 0, 40 + (slot or 0)), Held("u", 0, None))
+    return OpenTransaction(name, slot, Ids(100, 7), state, AT_MS, 60_000, holds, is_decided)
+
+
+def found(
+    *open_ones: OpenTransaction, hanging: tuple[Hanging, ...] = (), unknown: tuple[Hanging, ...] = (),
+    markers: Mapping[int, Marker] = {}, decided: bool = True,
+) -> Survey:  # fmt: skip
+    decision = Decision(4, "q", Ids(9, 1), 2, AT_MS, (Ids(100, 7), None)) if decided else None
+    return Survey(SINK, {}, decision, markers, open_ones, hanging, unknown, {})
+
+
+WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
+HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
+
+
+def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
+    ran: dict[str, Any], network: ScriptedNetwork, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["look"] = BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=5, last_error="refused")
+    assert main(["list", *SERVERS, "--prefix", "orders"]) == FAILED
+    assert capsys.readouterr().err.startswith("error: no broker of b:9092 answered")
+    assert network.closed
+
+
+def test_a_table_for_who_is_on_call(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    assert capsys.readouterr().out.splitlines() == [
+        "Not looked at, as they have no leader now: t-1.",
+        "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
+        "orders  q      4            2025-10-09 08:53:20  2      no",
+        "",
+        "TRANSACTION  STATE              SINCE (UTC)          FOR    DECIDED        READERS SEE NOTHING OF",
+        "orders.0     Ongoing, prepared  2025-10-09 08:53:20  8 min  micro-batch 4  t-0 from offset 40, u-0",
+        "orders.12    Ongoing, prepared  2025-10-09 08:53:20  8 min  no             t-12 from offset 52, u-0",
+        "orders.1     hangs                                          committed      t-2 from offset 17",
+        "",
+        "orders: decided, and not all of it is there for readers. A query that runs or starts carries it out; so does",
+        f"    pykafka transactions repair {SAME}",
+        "",
+        "orders: open and not decided, as while a query writes a micro-batch. If none runs, its next start ends them, "
+        "or the brokers do, 60 s after they began. To end them now:",
+        f"    pykafka transactions abort {SAME}",
+    ]
+
+
+FORGED = "ord$(touch x)\norders: \x1b[2J\u202e"
+
+
+def test_sinks_that_are_well_are_listed(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "sinks", lambda seen: ["orders"])
+    ran["survey"] = found(markers=WHOLE)
+    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
+        "orders  q      4            2025-10-09 08:53:20  2      yes",
+        "",
+        "No transaction is open.",
+    ]
+    # A batch write that is over, or another program's.
+    ran["survey"] = found(decided=False)
+    assert main(["list", *SERVERS, "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[-1:] == ["No transaction is open."]
+
+
+def test_names_of_others_are_shown_as_they_print_and_get_no_command(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
+    theirs = replace(opened(0, is_decided=True), transactional_id=f"{FORGED}.0")
+    hanging = replace(HANGING, transactional_id=f"{FORGED}.1", topic="t\r")
+    ran["survey"] = replace(found(theirs, unknown=(hanging,)), sink=replace(SINK, names=Names(FORGED, "commits")))
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    said = capsys.readouterr().out
+    assert said.replace("\n", "").isprintable()
+    shown = r"ord$(touch x)\norders: \x1b[2J\u202e"
+    assert [line.split("  ")[0] for line in said.split("\n")[5:7]] == [f"{shown}.0", f"{shown}.1"]
+    assert said.endswith(
+        f"\n{shown}: another program's, as no transactionalIdPrefix can be that. No command here ends it.\n"
+    )
+    assert "pykafka" not in said
+
+
+def test_a_name_of_any_length_leaves_room_for_the_others(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    theirs = replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0")
+    ran["survey"] = found(theirs)
+    assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 1_200
+
+
+def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may commit an offset for a group of some name can write into it what nobody reads."""
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
+    unreadable = UnreadableState(group="orders.decision", found="?")
+    ran["survey"] = deque([unreadable, found(opened(0, is_decided=False))])
+    assert main(["list", *SERVERS, "--prefix", "or"]) == FAILED
+    said = capsys.readouterr()
+    assert "orders.0  " in said.out
+    assert "'orders.decision' holds '?'" in said.err
+
+
+def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ran["survey"] = found(markers={1: Marker(4, "q", "f"), 0: Marker(3, "q", "f")})
+    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Sink orders, commit topic commits, transactions of version 2",
+        "Decision: micro-batch 4 of query q, 2 slots, made 2025-10-09 08:53:20 UTC by generation 9:1",
+        "          not carried out: slot 0 not visible",
+        "",
+        "SLOT  PINNED          VISIBLE  MARKER         TRANSACTION NOW",
+        "0     100:7           no       micro-batch 3  forgotten",
+        "1     visible before  yes      micro-batch 4  forgotten",
+        "",
+        "No transaction is open.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "line"),
+    [
+        (("CompleteCommit", "CompleteCommit"), "that were committed: 2 of 2"),
+        (("CompleteCommit", "CompleteAbort"), "that were committed: 1 of 2; not orders.1 (CompleteAbort)"),
+    ],
+)
+def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], states: tuple[str, str], line: str
+) -> None:
+    names = ("orders.driver", "orders.0", "orders.1")
+    described = {
+        name: TransactionDescription(name, 0, state, 60_000, -1, 100, 8, ())
+        for name, state in zip(names, ("CompleteCommit", *states), strict=True)
+    }
+    ran["survey"] = replace(found(decided=False), transactions=described)
+    ran["finish_by_hand"] = (ran["survey"], {})
+    for subcommand in ("describe", "repair"):
+        assert main([subcommand, *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+        said = capsys.readouterr().out
+        assert "Decision: was made, and is deleted" in said
+        assert line in said.splitlines()[3]
+        assert "none; nothing" not in said and "Nothing was decided" not in said
+
+
+def test_topics_that_took_rows_of_the_decision_with_them_are_told(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    survey = found(markers=WHOLE)
+    assert survey.decision is not None
+    old = str(uuid.UUID(int=1))
+    decision = replace(survey.decision, topics=("t", "u", "v"), topic_ids=dict.fromkeys(("t", "u", "v"), old))
+    ran["survey"] = replace(survey, decision=decision)
+    assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
+    assert capsys.readouterr().out.splitlines()[4:6] == [
+        f"Topic t was deleted and created again since (topic id {old} is now {uuid.UUID(int=2)}): rows that were in "
+        "the old topic are gone, and a restart does not write them again where it finds them visible.",
+        f"Topic v (topic id {old}) is not there any more, nor are its rows.",
+    ]
+
+
+def test_status_holds_the_decision_against_the_checkpoint(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
+    assert main(line) == FAILED
+    assert f"{tmp_path} is no checkpoint that can be read" in capsys.readouterr().err
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "5").write_text("v1")
+    assert main(line) == DONE
+    said = capsys.readouterr().out.splitlines()
+    assert said[4:6] == [
+        "Checkpoint of query q: micro-batch 5 planned, none recorded; being written, or was when the query ended: a "
+        "start writes it",
+        "",
+    ]
+    assert said[6].startswith("SLOT") and said[-1] == "No transaction is open."
+
+
+def test_status_tells_of_the_last_receipt(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
+    line += ["--receipts", f"{tmp_path}/receipts"]
+
+    def said() -> str:
+        assert main(line) == DONE
+        return capsys.readouterr().out
+
+    assert f"Receipts: none of this query in {tmp_path}/receipts" in said()
+    for batch_id in (9, 10):
+        path = tmp_path / "receipts" / receipt_file.relative_path("q", batch_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        constants = {"batch_id": batch_id, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
+        runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+        pq.write_table(receipt_file.columns_of(runs), path)
+    assert (
+        "Receipts: the last is of micro-batch 10, 1,234 rows in 1 record batches of 2,000 bytes, acknowledged "
+        "2025-10-09 08:53:25 UTC" in said()
+    )
+    path.write_bytes(b"no parquet")
+    assert f"Receipts: {tmp_path}/receipts cannot be read" in said()
+
+
+# --- for scripts ------------------------------------------------------------------------------------------------------
+
+
+OPEN_JSON = {
+    "transactional_id": "orders.0", "slot": 0, "producer_id": 100, "producer_epoch": 7, "state": "Ongoing",
+    "prepared": True, "decided": True, "start_time_ms": AT_MS, "timeout_ms": 60_000,
+    "holds": [
+        {"topic": "t", "partition": 0, "start_offset": 40}, {"topic": "u", "partition": 0, "start_offset": None},
+    ],
+}  # fmt: skip
+HANGING_JSON = {
+    "transactional_id": "orders.1", "producer_id": 101, "producer_epoch": 3, "topic": "t", "partition": 2,
+    "start_offset": 17, "committed": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """The one line that a command prints, and its status."""
+
+    def run(subcommand: str, *arguments: str) -> Any:
+        status = main([subcommand, *SERVERS, "--prefix", "orders", "--json", *arguments])
+        (line,) = capsys.readouterr().out.splitlines()
+        return status, json.loads(line)
+
+    return run
+
+
+def test_list_as_a_document(
+    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    status, listed = document("list")
+    assert status == DONE
+    assert listed["not_looked_at"] == [{"topic": "t", "partition": 1, "why": "NO_LEADER"}]
+    (sink,) = listed["sinks"]
+    assert (sink["sink"], sink["open"], sink["hanging"]) == ("orders", [OPEN_JSON], [HANGING_JSON])
+
+
+def test_a_sink_that_cannot_be_read_is_in_the_document(
+    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
+    ran["survey"] = UnreadableState(group="orders.decision", found="?")
+    status, listed = document("list")
+    assert (status, listed["sinks"]) == (FAILED, [])
+    assert "'orders.decision' holds '?'" in listed["unreadable"][0]
+
+
+def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+    survey = found(markers={1: Marker(4, "q", "f")})
+    assert survey.decision is not None
+    old = str(uuid.UUID(int=1))
+    decision = replace(survey.decision, topics=("t", "v"), topic_ids=dict.fromkeys(("t", "v"), old))
+    now = TransactionDescription("orders.0", 0, "CompleteCommit", 60_000, -1, 100, 8, ())
+    ran["survey"] = replace(survey, decision=decision, transactions={"orders.0": now}, refused={("u", 3): "DENIED"})
+    assert document("describe") == (
+        DONE,
+        {
+            "sink": "orders",
+            "commit_topic": "commits",
+            "transaction_version": 2,
+            "decision": {
+                "micro_batch_id": 4,
+                "query_id": "q",
+                "decided_ms": AT_MS,
+                "generation": {"producer_id": 9, "producer_epoch": 1},
+                "slots": 2,
+                "carried_out": False,
+            },
+            "decision_forgotten": False,
+            "slots": [
+                {
+                    "slot": 0,
+                    "pinned": {"producer_id": 100, "producer_epoch": 7},
+                    "visible": None,
+                    "marker_micro_batch_id": None,
+                    "transaction": {"state": "CompleteCommit", "producer_id": 100, "producer_epoch": 8},
+                },
+                {"slot": 1, "pinned": None, "visible": True, "marker_micro_batch_id": 4, "transaction": None},
+            ],
+            "open": [],
+            "hanging": [],
+            "topics_gone": ["v"],
+            "topics_created_again": [{"topic": "t", "old_id": old, "new_id": str(uuid.UUID(int=2))}],
+            "not_looked_at": [
+                {"topic": "t", "partition": 1, "why": "NO_LEADER"}, {"topic": "u", "partition": 3, "why": "DENIED"},
+            ],
+        },
+    )  # fmt: skip
+
+
+def test_names_of_others_stay_in_one_line_of_json(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
+    ran["survey"] = replace(found(), sink=replace(SINK, names=Names(FORGED, "commits")))
+    assert main(["list", *SERVERS, "--prefix", "ord", "--json"]) == DONE
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.isprintable()
+    assert json.loads(line)["sinks"][0]["sink"] == FORGED
+
+
+def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any], tmp_path: Path) -> None:
+    ran["survey"] = found(markers=WHOLE)
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
+    _, told = document(*line)
+    assert told["checkpoint"] == {
+        "query_id": "q", "planned": None, "recorded": None, "compared": "nothing was planned yet",
+    }  # fmt: skip
+    assert (told["decision"]["carried_out"], told["receipt"]) == (True, None)
+    path = tmp_path / "receipts" / receipt_file.relative_path("q", 10)
+    path.parent.mkdir(parents=True)
+    constants = {"batch_id": 10, "rows": 1_234, "started_at": AT_MS * 1_000, "duration_ms": 5_000}
+    runs = [{**constants, "topic": topic, "batch_bytes": size} for topic, size in (("t", 2_000), (None, None))]
+    pq.write_table(receipt_file.columns_of(runs), path)
+    _, told = document(*line)
+    assert told["receipt"] == {
+        "micro_batch_id": 10, "rows": 1_234, "record_batches": 1, "bytes": 2_000, "acknowledged_ms": AT_MS + 5_000,
+    }  # fmt: skip
+    path.write_bytes(b"no parquet")
+    assert "error" in document(*line)[1]["receipt"]
+
+
+def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    status, would = document("repair", "--dry-run")
+    assert (status, would["dry_run"], would["commit"], would["end"]) == (DONE, True, [OPEN_JSON], [HANGING_JSON])
+    ran["finish_by_hand"] = found(markers=WHOLE), {}
+    status, done = document("repair")
+    assert (status, done["dry_run"], done["commit"], done["end"]) == (DONE, False, [OPEN_JSON], [HANGING_JSON])
+    assert (done["after"]["decision"]["carried_out"], done["after"]["open"]) == (True, [])
+    ran["finish_by_hand"] = found(markers={}, hanging=(HANGING,)), {HANGING: DENIED}
+    status, left = document("repair")
+    assert (status, left["commit"], left["end"]) == (FAILED, [], [])
+    assert left["refused"] == [HANGING_JSON | {"why": DENIED}]
+
+
+def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
+    ran["survey"] = found()
+    assert document("abort") == (DONE, {"sink": "orders", "took_over": False, "aborted": []})
+    ran["survey"] = found(opened(0, is_decided=False))
+    status, refused = document("abort")
+    assert (status, refused["refused"], refused["open"]) == (REFUSED, True, [OPEN_JSON | {"decided": False}])
+    ran["abort_by_hand"] = [TransactionDescription("orders.0", 0, "Ongoing", 60_000, AT_MS, 100, 7, ())]
+    ids = {"transactional_id": "orders.0", "producer_id": 100, "producer_epoch": 7, "start_time_ms": AT_MS}
+    assert document("abort", "--take-over") == (DONE, {"sink": "orders", "took_over": True, "aborted": [ids]})
+
+
+@pytest.mark.parametrize(
+    ("after", "refused", "status", "words"),
+    [
+        (found(markers=WHOLE), {}, DONE, "What was decided is visible."),
+        (found(decided=False), {}, DONE, "Nothing was decided."),
+        (found(opened(3, is_decided=False), markers=WHOLE), {}, DONE, "1 open and not decided: see\n    pykafka"),
+        (found(markers={0: Marker(3, "q", "e")}), {}, FAILED, "not to be committed any more: slot 0."),
+        (found(markers={}), {}, FAILED, "Not known whether visible: slot 0."),
+        (found(markers=WHOLE, unknown=(HANGING,)), {}, FAILED, "Left alone"),
+        (found(markers=WHOLE, hanging=(HANGING,)), {}, FAILED, "Still hangs, though its leader took a marker"),
+        (
+            found(markers=WHOLE, hanging=(HANGING,)), {HANGING: DENIED}, FAILED,
+            f"orders.1 (101:3) on t-2 from offset 17: {DENIED}. It takes the ACL CLUSTER ALTER.",
+        ),
+    ],
+)  # fmt: skip
+def test_repair_tells_what_is_left(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], after: Survey, refused: dict[Hanging, str], status: int,
+    words: str,
+) -> None:  # fmt: skip
+    ran["survey"] = found(opened(0, is_decided=True))
+    ran["finish_by_hand"] = after, refused
+    assert main(["repair", *SERVERS, "--prefix", "orders"]) == status
+    assert words in capsys.readouterr().out
+
+
+def test_a_dry_run_only_tells(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
+    said = capsys.readouterr().out
+    assert "Would commit orders.0 (100:7).\nWould end with COMMIT orders.1 (101:3) on t-2 from offset 17.\n" in said
+    ran["survey"] = found(markers=WHOLE)
+    assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
+    assert capsys.readouterr().out.endswith("Nothing to do.\n")
+
+
+def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran["survey"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
+    assert main(["abort", *SERVERS, "--prefix", "orders", "--take-over"]) == REFUSED
+    assert "repair --bootstrap-servers b:9092 --prefix orders" in capsys.readouterr().err
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "words"),
+    [(-5, "0 s"), (1_999, "1 s"), (119_000, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")],
+)
+def test_how_long(elapsed_ms: int, words: str) -> None:
+    assert transactions.lasted(1_000, 1_000 + elapsed_ms) == words
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "words"),
+    [(1_760_000_000_123, "2025-10-09 08:53:20"), (2**63 - 1, f"{2**63 - 1} ms"), (-(2**63), f"{-(2**63)} ms")],
+)
+def test_when(time_ms: int, words: str) -> None:
+    """Found by fuzzing: a coordinator may tell a time that no calendar has."""
+    assert at(time_ms) == words
+
+
+def test_the_first_of_many_are_shown() -> None:
+    assert transactions.shown(map(str, range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
+    assert transactions.shown(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"

@@ -1,0 +1,214 @@
+"""Words and statuses, over scripted brokers and lists of records. Real brokers: tests/integration/test_receipts.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from kafka_sink.cli import verify
+from kafka_sink.verification import receipt_file
+from kafka_sink.verification.checking import Log, Record
+from kafka_sink.verification.encoding import RunChecksum
+from kafka_sink.verification.receipts import Receipts
+from scripted_kafka import ScriptedKafka
+from scripted_kafka.reading import ReadableCluster, ReadablePartition
+
+
+def records(partition: int, *offsets: int) -> list[Record]:
+    return [Record(offset, None, b"%d" % partition, (), 1_000, False) for offset in offsets]
+
+
+WHOLE = Log(0, 100, 100, False)
+TOPIC_ID = uuid.UUID(int=1)
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    made = ScriptedKafka(brokers=[1])
+    made.leaders = {("t", 0): 1, ("t", 1): 1}
+    made.topic_ids = {"t": TOPIC_ID}
+    return made
+
+
+@pytest.fixture
+def cluster(kafka: ScriptedKafka) -> ReadableCluster:
+    """Offsets 0 to 99 have a record each, unless a test takes them away."""
+    numbers = (0, 1)
+    return ReadableCluster(
+        kafka, {("t", number): ReadablePartition(records(number, *range(100)), WHOLE) for number in numbers}
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two micro-batches with two runs of 10 records each."""
+    for batch_id in (0, 1):
+        rows: list[dict[str, Any]] = []
+        for partition in (0, 1):
+            base_offset = 40 * batch_id
+            checksum = RunChecksum(1_000)
+            for record in records(partition, *range(base_offset, base_offset + 10)):
+                checksum.add(record.key, record.value, record.headers, record.timestamp_ms)
+            rows.append({
+                "query_id": "q", "batch_id": batch_id, "kind": "stream", "guarantee": "at-least-once", "rows": 20,
+                "slot": 0, "topic": "t", "topic_id": str(TOPIC_ID), "partition": partition, "base_offset": base_offset,
+                "record_count": 10, "checksum": checksum.crc, "base_timestamp": 1_000,
+            })  # fmt: skip
+        file = tmp_path / receipt_file.relative_path("q", batch_id)
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(receipt_file.columns_of(rows), file)
+    return tmp_path
+
+
+def run(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster)  # type: ignore[arg-type]
+    return status, capsys.readouterr().out.splitlines()
+
+
+def test_all_is_there(folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = run(folder, cluster, capsys)
+    assert status == verify.EQUAL
+    assert said == [
+        "2 receipts, 40 rows in 4 runs: 40 EQUAL.", "EQUAL: every record is there, and as it was sent.",
+    ]  # fmt: skip
+    assert cluster.partitions["t", 0].asked == [(0, 9), (40, 49)]
+    assert cluster.committed == [False, False]
+
+
+def test_what_is_missing_and_what_is_altered_is_named_with_its_receipt(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del cluster.partitions["t", 0].there[43:45]
+    cluster.partitions["t", 1].there[5] = cluster.partitions["t", 1].there[5]._replace(value=b"other")
+    status, said = run(folder, cluster, capsys)
+    assert status == verify.DIFFERENT
+    missing, altered, total, last = said
+    assert missing.startswith("MISSING  t-0 offsets 43-44 (2 of the run's 10 records): the log goes from 0 to 99")
+    assert missing.endswith(f"Batch 1 of query q, {folder / receipt_file.relative_path('q', 1)}")
+    assert altered.startswith("ALTERED  t-1 offsets 0-9 (10 of the run's 10 records): checksum")
+    assert total == "2 receipts, 40 rows in 4 runs: 20 EQUAL, 2 MISSING, 8 COUNTED, 10 ALTERED."
+    assert last.startswith("DIFFERENT")
+
+
+def test_what_cannot_be_compared_has_a_status_of_its_own(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partition = cluster.partitions["t", 0]
+    partition.log_now = replace(partition.log_now, start=5)
+    status, said = run(folder, cluster, capsys)
+    assert status == verify.NOT_COMPARED
+    assert said[0].startswith("DELETED  t-0 offsets 0-4 (5 of the run's 10 records): the log begins at offset 5")
+    # What the log has no more is not asked for.
+    assert (0, 9) not in partition.asked
+
+
+def test_a_log_that_grew_is_looked_at_again(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([Log(0, 45, 45, False), Log(0, 100, 100, False)])
+    cluster.partitions["t", 0].log = lambda: next(looks)  # type: ignore[method-assign]
+    assert run(folder, cluster, capsys)[0] == verify.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("partitions", "topic_id", "missing", "why"),
+    [
+        (0, TOPIC_ID, 4, "there is no such topic"),
+        (1, TOPIC_ID, 2, "no such partition"),
+        (2, uuid.UUID(int=2), 4, "made again"),
+    ],
+)
+def test_a_topic_that_is_another_has_none_of_them(
+    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, partitions: int, topic_id: uuid.UUID, missing: int,
+    why: str, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    kafka.leaders = {("t", number): 1 for number in range(partitions)}
+    kafka.topic_ids = {"t": topic_id}
+    status, said = run(folder, cluster, capsys)
+    assert status == verify.DIFFERENT
+    assert sum(line.startswith("MISSING") and why in line for line in said) == missing
+
+
+def test_a_topic_whose_id_is_not_told_is_compared(
+    folder: Path, cluster: ReadableCluster, kafka: ScriptedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.topic_ids = {}
+    assert run(folder, cluster, capsys)[0] == verify.EQUAL
+
+
+def test_a_micro_batch_without_a_receipt_and_a_file_that_is_none(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = receipt_file.paths_in(LocalFileSystem(), str(folder))
+    Path(files[1]).rename(folder / receipt_file.relative_path("q", 4))
+    table = pq.ParquetFile(folder / receipt_file.relative_path("q", 4)).read()
+    position = table.schema.get_field_index("batch_id")
+    pq.write_table(table.set_column(position, "batch_id", [[4, 4]]), folder / receipt_file.relative_path("q", 4))
+    status, said = run(folder, cluster, capsys)
+    assert (status, said[0][:44]) == (verify.DIFFERENT, "NO RECEIPT  of micro-batches 1 to 3 of query")
+    Path(files[0]).write_bytes(b"none")
+    status, said = run(folder, cluster, capsys)
+    assert (status, said[0].startswith(f"NOT A RECEIPT  {files[0]}: ")) == (verify.DIFFERENT, True)
+
+
+def test_findings_and_the_sum_as_a_document_a_line(
+    folder: Path, cluster: ReadableCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def documents(cluster: ReadableCluster) -> tuple[int, list[Any]]:
+        status = verify.verify(Receipts(LocalFileSystem(), str(folder)), cluster, verify.for_scripts)  # type: ignore[arg-type]
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    status, (total,) = documents(cluster)
+    assert status == verify.EQUAL
+    sums = {"found": "SUM", "receipts": 2, "rows": 40, "runs": 4, "dropped": 0}
+    assert total == sums | {"result": "EQUAL", "records": {"EQUAL": 40}}
+    del cluster.partitions["t", 0].there[43:45]
+    Path(files := receipt_file.paths_in(LocalFileSystem(), str(folder))[0]).write_bytes(b"none")
+    status, (unreadable, missing, total) = documents(cluster)
+    assert status == verify.DIFFERENT
+    assert (unreadable["found"], unreadable["file"]) == ("NOT_A_RECEIPT", files)
+    assert (missing.pop("why")[:23], missing.pop("file")[-7:]) == ("the log goes from 0 to ", "parquet")
+    assert missing == {
+        "found": "MISSING", "topic": "t", "partition": 0, "offsets": [[43, 44]], "records": 2, "run_records": 10,
+        "micro_batch_id": 1, "query_id": "q",
+    }  # fmt: skip
+    assert (total["result"], total["records"]) == ("DIFFERENT", {"MISSING": 2, "COUNTED": 8, "EQUAL": 10})
+
+
+def test_without_the_client_the_extra_is_named(
+    folder: Path, cluster: ReadableCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.delitem(sys.modules, "kafka_sink.verification.cluster", raising=False)
+    arguments = ["--receipts", str(folder), "--bootstrap-servers", "localhost:1"]
+    assert verify.main(arguments) == verify.WRONG_USAGE
+    assert 'pip install "pyspark-pykafka[verify]"' in capsys.readouterr().err
+
+
+def test_brokers_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--receipts", str(folder), "--bootstrap-servers", "localhost:1", "--option", "kafka.max.block.ms=500"]
+    assert verify.main(arguments) == verify.NOT_COMPARED
+    assert "localhost:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--receipts", "{folder}"], "kafka.bootstrap.servers"),
+        (["--receipts", "{folder}/nowhere", "--bootstrap-servers", "h:1"], "cannot be read"),
+        (["--receipts", "{folder}", "--bootstrap-servers", "h:1", "--option", "kafka.ack=1"], "kafka.acks"),
+    ],
+)
+def test_wrong_usage(
+    folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify.main([argument.format(folder=folder) for argument in arguments]) == verify.WRONG_USAGE
+    assert says in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Names of streams' sinks, and the file in a checkpoint that keeps one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafka_sink.commit.stream_name import FILE_NAME, LocalCheckpoint, local_folder, query_name, spelled_name
+from kafka_sink.errors import CheckpointUnusable
+
+QUERY = "3e0a1c1e-8a2b-4c57-9d5e-0d4f5ad0b0d1"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint, as Spark begins one."""
+    made = tmp_path / "checkpoint"
+    made.mkdir()
+    begin(made, QUERY)
+    return made
+
+
+def begin(folder: Path, query_id: str) -> None:
+    (folder / "metadata").write_text(json.dumps({"id": query_id}))
+
+
+def at(location: object) -> LocalCheckpoint:
+    found = LocalCheckpoint.at(str(location))
+    assert found is not None
+    return found
+
+
+def test_names_are_kept_for_ever() -> None:
+    """A release that derives another name loses the state of every stream."""
+    assert query_name(QUERY) == f"pykafka-{QUERY}"
+    assert spelled_name("s3://bucket/checkpoint") == "pykafka-fed0669422493087"
+    assert spelled_name("s3://bucket/another") != spelled_name("s3://bucket/checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("/data/checkpoint", "/data/checkpoint"),
+        ("checkpoint", "checkpoint"),
+        ("file:/data/checkpoint", "/data/checkpoint"),
+        ("file:///data/checkpoint", "/data/checkpoint"),
+        ("s3a://bucket/checkpoint", None),
+        ("hdfs:///checkpoint", None),
+        ("dbfs:/checkpoint", None),
+    ],
+)
+def test_a_location_without_another_scheme_is_a_folder_of_this_host(location: str, folder: str | None) -> None:
+    assert local_folder(location) == (None if folder is None else Path(folder))
+
+
+def test_a_checkpoint_is_the_same_however_its_path_is_spelled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    at("checkpoint").give("orders")
+    for spelling in ("checkpoint", "./checkpoint/", folder, f"file:{folder}", f"file://{folder}"):
+        assert (at(spelling).query_id, at(spelling).name()) == (QUERY, "orders")
+
+
+def test_a_name_moves_with_its_checkpoint(folder: Path) -> None:
+    at(folder).give("orders")
+    shutil.copytree(folder, folder.parent / "copy")
+    folder.rename(folder.parent / "moved")
+    assert at(folder.parent / "copy").name() == at(folder.parent / "moved").name() == "orders"
+
+
+def test_a_checkpoint_has_no_name_before_it_is_given_one(folder: Path) -> None:
+    assert at(folder).name() is None
+
+
+def test_a_name_can_be_given_again(folder: Path) -> None:
+    at(folder).give("one")
+    at(folder).give("other")
+    assert at(folder).name() == "other"
+    assert sorted(file.name for file in folder.iterdir()) == ["metadata", FILE_NAME]
+
+
+def test_a_query_that_begins_in_the_folder_of_another_does_not_inherit_its_name(folder: Path) -> None:
+    at(folder).give("orders")
+    begin(folder, "another")
+    assert at(folder).name() is None
+
+
+@pytest.mark.parametrize("location", ["nowhere", "nowhere/checkpoint", "s3://bucket/checkpoint"])
+def test_where_there_is_no_checkpoint_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    (tmp_path / "nowhere").write_text("a file")
+    monkeypatch.chdir(tmp_path)
+    assert LocalCheckpoint.at(location) is None
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", "7"])
+@pytest.mark.parametrize("file", ["metadata", FILE_NAME])
+def test_a_file_that_is_not_what_was_written_is_no_missing_one(folder: Path, file: str, text: str) -> None:
+    """Taken for one, the stream would get another name, and write again what it has written."""
+    (folder / file).write_text(text)
+    with pytest.raises(CheckpointUnusable, match="not what was written there") as raised:
+        at(folder).name()
+    assert raised.value.file == str(folder / file)
+
+
+def test_a_name_of_a_later_release_is_refused(folder: Path) -> None:
+    (folder / FILE_NAME).write_text(json.dumps({"version": 2, "queryId": QUERY, "transactionalIdPrefix": "x"}))
+    with pytest.raises(CheckpointUnusable, match="its version is 2"):
+        at(folder).name()
+
+
+def test_a_name_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    checkpoint = at(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(CheckpointUnusable, match="No such file or directory"):
+        checkpoint.give("orders")

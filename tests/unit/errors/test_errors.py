@@ -1,0 +1,294 @@
+"""The drawn trees are the tree; every error survives pickling, and says the three things to every kind of write."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+import traceback
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from kafka_sink import errors
+from kafka_sink.broker import errors as broker_errors
+from kafka_sink.broker.errors import LocalKafkaError
+from kafka_sink.errors import DataState, KafkaSinkError, ProtocolError, StateExpired, WriteKind
+from kafka_sink.errors.wording import words
+
+
+def tree(base: type[KafkaSinkError]) -> Iterator[type[KafkaSinkError]]:
+    yield base
+    for cls in base.__subclasses__():
+        yield from tree(cls)
+
+
+# Tests elsewhere have errors of their own.
+CLASSES = [cls for cls in tree(KafkaSinkError) if cls.__module__.startswith("kafka_sink.")]
+# Raised as they are, with facts of their own; abstract ones are only caught.
+LEAVES = [cls for cls in CLASSES if not any(each in CLASSES for each in cls.__subclasses__())]
+RAISED = [cls for cls in LEAVES if not issubclass(cls, LocalKafkaError | ProtocolError)]
+
+
+MADE_UP = {
+    "Mapping[str, int]": {"HeaderKeyNull": 7}, "Sequence[tuple[int, int]]": [(3, 4)], "float": 0.25, "bool": True,
+}  # fmt: skip
+
+
+def example(cls: type[KafkaSinkError]) -> KafkaSinkError:
+    """An instance with made-up facts of the right types, from the signature; what has a default, with that."""
+    facts = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if parameter.annotation == "bool" and parameter.default is not parameter.empty:
+            continue
+        annotation = str(parameter.annotation)
+        if annotation in MADE_UP:
+            facts[name] = MADE_UP[annotation]
+            continue
+        text = [f"<{name}>"] if annotation == "Sequence[str]" else f"<{name}>"
+        facts[name] = 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else text
+    return cls(**facts)
+
+
+@pytest.mark.parametrize(("module", "root"), [(errors, KafkaSinkError), (broker_errors, LocalKafkaError)])
+def test_the_drawing_is_the_tree(module: ModuleType, root: type[KafkaSinkError]) -> None:
+    drawn: dict[str, str] = {}
+    parents: dict[int, str] = {}
+    for line in (module.__doc__ or "").splitlines():
+        match = re.match(r"^( {4}[│ ├└─]*)([A-Z]\w+)", line)
+        if match:
+            depth = len(match[1])
+            parents[depth] = match[2]
+            above = [parents[d] for d in parents if d < depth]
+            drawn[match[2]] = above[-1] if depth > 4 else ""
+            parents = {d: name for d, name in parents.items() if d <= depth}
+    of_module = [cls for cls in tree(root) if cls.__module__ == module.__name__]
+    assert drawn == {cls.__name__: cls.__bases__[0].__name__ if cls is not root else "" for cls in of_module}
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_a_stack_trace_names_the_module_that_users_import(cls: type[KafkaSinkError]) -> None:
+    module = broker_errors if issubclass(cls, LocalKafkaError) else errors
+    assert getattr(module, cls.__name__) is cls
+    if cls in LEAVES:
+        (line,) = traceback.format_exception_only(example(cls))[:1]
+        assert line.startswith(f"{module.__name__}.{cls.__name__}: ")
+
+
+def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
+    """Found by fuzzing: the name of a topic that nobody asked for, which may be anything."""
+    error = ProtocolError("topic a\nERROR all is lost\x1b[2J" + "x" * 16_000_000)
+    assert error.detail.startswith(r"topic a\nERROR all is lost\x1b[2Jxxx")
+    assert str(error).isprintable()
+    assert len(str(error)) < 1_100
+
+
+HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e" + "x" * 8_000_000
+
+
+@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
+def test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short(cls: type[KafkaSinkError]) -> None:
+    error = cls(**{name: hostile(parameter) for name, parameter in inspect.signature(cls).parameters.items()})
+    # The end of a program's output is shown in its lines, and there is one of it.
+    assert all(line.isprintable() for line in str(error).split("\n"))
+    assert "\nERROR" not in str(error) or any(name.endswith("_tail") for name in vars(error))
+    assert "\n" not in str(error) or any(name.endswith("_tail") for name in vars(error))
+    assert len(pickle.dumps(error)) < 100_000
+    for name, fact in vars(error).items():
+        for text in (fact if isinstance(fact, tuple | list | dict) else [fact]):
+            assert not isinstance(text, str) or name.endswith("_tail") or text.isprintable()
+
+
+def hostile(parameter: inspect.Parameter) -> object:
+    annotation = str(parameter.annotation)
+    if parameter.name == "command":
+        return "of shell_command"
+    if annotation in MADE_UP:
+        return {HOSTILE: 7} if "Mapping" in annotation else MADE_UP[annotation]
+    return 7 if annotation.startswith("int") else [3] if "Sequence[int]" in annotation else (
+        [HOSTILE] * 3 if "Sequence[str]" in annotation else HOSTILE
+    )
+
+
+def test_help_tells_of_an_error_its_own_facts() -> None:
+    assert list(inspect.signature(errors.BrokersUnreachable).parameters) == [
+        "bootstrap_servers", "waited_ms", "last_error",
+    ]  # fmt: skip
+    with pytest.raises(TypeError):
+        errors.TopicNull(topic="t")  # type: ignore[call-arg]
+
+
+def test_what_an_examination_finds_is_printed_as_it_reads() -> None:
+    error = errors.BrokersUnreachable(bootstrap_servers="b:9092", waited_ms=1, last_error=HOSTILE)
+    error.of_principal(HOSTILE).in_transaction(committing=True, write_kind=WriteKind.BATCH, repair="repair\n")
+    error.examined(step="dns", where=HOSTILE, found=HOSTILE, remedy=HOSTILE, command="again")
+    assert str(error).isprintable()
+    assert len(str(error)) < 20_000
+
+
+@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
+def test_an_error_keeps_its_facts_through_pickling_and_copying(cls: type[KafkaSinkError]) -> None:
+    error = example(cls).of_principal("User:alice")
+    error.in_transaction(committing=True, write_kind=WriteKind.BATCH, repair="<repair>")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(again) is cls
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+
+
+SENT_AGAIN = words(DataState.SENT_AGAIN, None).data
+NOTHING_VISIBLE = words(DataState.NOTHING_VISIBLE, WriteKind.STREAM).data
+UNKNOWN = words(DataState.OUTCOME_UNKNOWN, WriteKind.STREAM).data
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: type[KafkaSinkError]) -> None:
+    was_to_be_sent_again = SENT_AGAIN in str(example(cls))
+    before, amid = (str(example(cls).in_transaction(committing=committing)) for committing in (False, True))
+    assert "in the topic twice" not in before + amid
+    if was_to_be_sent_again:
+        assert NOTHING_VISIBLE in before and UNKNOWN in amid
+    if cls is errors.TransactionRefused:
+        # Refused in mid-commit, it may have been after the decision.
+        assert NOTHING_VISIBLE in before and UNKNOWN in amid
+
+
+def test_what_hangs_of_the_last_run_is_told_from_what_hangs_of_this_one() -> None:
+    before, amid = (
+        str(example(errors.HangingTransaction).in_transaction(committing=committing)) for committing in (False, True)
+    )
+    assert "none of this run was written. " in before and "none of this run was written" not in amid
+    assert "its replay writes nothing again" in amid and "its replay" not in before
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_a_message_that_asks_for_an_acl_says_for_whom(cls: type[KafkaSinkError]) -> None:
+    error = example(cls)
+    before = str(error)
+    assert str(error.of_principal(None)) == before
+    after = str(error.of_principal("User:alice"))
+    assert ("ACL" in before) == ("principal User:alice" in after) == ("this principal" in before)
+    assert "this principal" not in after
+
+
+@pytest.mark.parametrize("name", errors.REFUSALS)
+def test_a_refusal_that_asks_for_an_acl_says_for_whom(name: str) -> None:
+    error = errors.TransactionRefused(transactional_id="orders.0", api="EndTxn", code=7, name=name)
+    assert ("ACL" in str(error)) == ("for this principal" in str(error))
+    assert ("ACL" in str(error)) == ("for principal User:alice" in str(error.of_principal("User:alice")))
+
+
+# What these tell of is known only where a name comes again; a batch write without txnAppId has one of its own.
+NOT_OF_A_NEW_NAME = {
+    errors.TornBatch, errors.NonDeterministicReplay, errors.CommittedDataMissing, errors.CheckpointBehind,
+    errors.StateExpired, errors.MarkersLost, errors.FingerprintsLost, errors.UnreadableState,
+}  # fmt: skip
+# What only `pykafka transactions` raises, or only a stream, or what is only seen before a row moves.
+NEVER_OF_A_BATCH = {
+    errors.DecisionPending, errors.WrittenOtherwise, errors.AnotherCheckpoint, errors.CheckpointUnusable,
+    errors.ContinuousTriggerUnsupported, errors.WriteModeUnsupported,
+}  # fmt: skip
+CONTEXTS = [(None, False), *((kind, committing) for kind in WriteKind for committing in (False, True))]
+
+
+def in_context(cls: type[KafkaSinkError], kind: WriteKind | None, committing: bool) -> KafkaSinkError:
+    error = example(cls)
+    repair = "<repair>" if committing else ""
+    if isinstance(error, errors.CommitRefused) and kind in (WriteKind.VERSION, WriteKind.BATCH):
+        error.micro_batch_id = None
+    return error if kind is None else error.in_transaction(committing=committing, write_kind=kind, repair=repair)
+
+
+@pytest.mark.parametrize(("kind", "committing"), CONTEXTS)
+def test_messages_have_their_three_parts_for_every_kind_of_write(kind: WriteKind | None, committing: bool) -> None:
+    for cls in RAISED:
+        if (cls, kind, committing) == (errors.CommitOutcomeUnknown, WriteKind.BATCH, False):
+            continue  # it is of a commit, and of no other step
+        error = in_context(cls, kind, committing)
+        happened, data, advice = error.parts()
+        assert str(error) == f"{happened} {data} {advice}"
+        assert "No row" in data or "Nothing is lost" in data, cls
+        # Sentences, made whole: no command is missing, no placeholder is left.
+        for part in error.parts():
+            assert re.search(r"([.?]|<\w+>)$", part), part
+            assert not re.search(r"[{}]|``|: ?\.|  ", part), part
+
+
+@pytest.mark.parametrize("committing", [False, True])
+@pytest.mark.parametrize("kind", [WriteKind.VERSION, WriteKind.BATCH])
+def test_a_batch_write_is_told_nothing_of_a_stream(kind: WriteKind, committing: bool) -> None:
+    for cls in RAISED:
+        if cls in NEVER_OF_A_BATCH:
+            continue
+        said = re.sub(r"<\w+>", "", str(in_context(cls, kind, committing)))
+        for word in ("micro-batch", "query", "restart", "checkpoint"):
+            assert word not in said.lower().replace("checkpointlocation", ""), cls
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]) -> None:
+    error = example(cls)
+    for name, value in vars(error).items():
+        if isinstance(value, bool):
+            continue
+        shown = value[0] if isinstance(value, tuple | list) else value
+        shown = next(": ".join(map(str, item)) for item in value.items()) if isinstance(value, dict) else shown
+        assert str(shown) in str(error), f"{name} is not in the message"
+
+
+@pytest.mark.parametrize("committing", [False, True])
+@pytest.mark.parametrize(
+    "cls",
+    [cls for cls in RAISED if issubclass(cls, errors.ExactlyOnceError) and cls not in NEVER_OF_A_BATCH],
+    ids=lambda cls: cls.__name__,
+)
+def test_a_batch_write_is_told_who_runs_it_again_and_as_what(cls: type[KafkaSinkError], committing: bool) -> None:
+    for kind in (WriteKind.VERSION, WriteKind.BATCH):
+        if kind is WriteKind.BATCH and cls in NOT_OF_A_NEW_NAME:
+            continue
+        error = in_context(cls, kind, committing)
+        assert error.write_kind is kind
+        assert "txnAppId" in str(error) or kind is WriteKind.BATCH
+        assert "same txnAppId" not in str(error) or kind is WriteKind.VERSION
+
+
+@pytest.mark.parametrize("cls", [errors.CommitOutcomeUnknown, errors.HangingTransaction, errors.BrokersUnreachable])
+def test_a_batch_write_without_a_name_is_told_what_finishes_it_in_place_of_a_rerun(cls: type[KafkaSinkError]) -> None:
+    message = str(in_context(cls, WriteKind.BATCH, committing=True))
+    assert "`<repair>`" in message
+    assert "Do not run the write again" in message and "another" in message
+    assert "un the write again" not in message.replace("Do not run the write again", "")
+
+
+@pytest.mark.parametrize(
+    "cls", [errors.CoordinatorUnavailable, errors.LeaderUnavailable, errors.TransactionRefused, errors.AttemptFenced]
+)
+def test_before_its_commit_nothing_of_a_batch_write_is_in_doubt(cls: type[KafkaSinkError]) -> None:
+    message = str(in_context(cls, WriteKind.BATCH, committing=False))
+    assert "no row of this attempt is visible" in message and "nothing of this one will be in the topic" in message
+    assert "unknown" not in message
+
+
+def test_state_that_is_another_querys_is_told_from_state_that_is_gone() -> None:
+    of_another = StateExpired(sink="orders", micro_batch_id=7, query_id="one", decided_query_id="other")
+    assert "query other's" in str(of_another) and "query one" in str(of_another)
+    assert "offsets.retention.minutes" not in str(of_another)
+    assert "offsets.retention.minutes" in str(StateExpired(sink="orders", micro_batch_id=7, query_id="one"))
+
+
+def test_a_stream_is_told_of_its_micro_batch() -> None:
+    for cls in (errors.AttemptFenced, errors.TransactionTimedOut, errors.AbortedRowsOpen):
+        assert "the micro-batch runs again" in str(example(cls).in_transaction())
+
+
+OF_A_RUN = [cls for cls in RAISED if {"sink", "micro_batch_id"} <= set(inspect.signature(cls).parameters)]
+
+
+@pytest.mark.parametrize("cls", [cls for cls in OF_A_RUN if cls not in NEVER_OF_A_BATCH], ids=lambda cls: cls.__name__)
+def test_a_batch_write_is_told_of_its_version_and_a_stream_of_its_micro_batch(cls: type[KafkaSinkError]) -> None:
+    of_version, of_stream = (str(in_context(cls, kind, True)) for kind in (WriteKind.VERSION, WriteKind.STREAM))
+    assert "version 7" in of_version and "txnAppId '<sink>'" in of_version
+    assert "micro-batch 7" in of_stream and "txnAppId" not in of_stream
+    assert str(example(cls)).startswith(of_stream.partition(". ")[0])

@@ -1,0 +1,673 @@
+"""The admin client over scripted brokers, in a time that only its polls move."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_sink import kept
+from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokersUnreachable,
+    BrokerUnavailable,
+    ClusterChanged,
+    CommitTopicMissing,
+    CommitTopicTooSmall,
+    CoordinatorRefused,
+    CoordinatorUnavailable,
+    LeaderUnavailable,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+    TopicNotFound,
+)
+from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.requests import MetadataRequest, ProduceRequest
+from kafka_sink.kafka.protocol.transactions import (
+    CoordinatorKind,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    ListTransactionsRequest,
+    PartitionResult,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
+from kafka_sink.kept import lease_admin_client
+from kafka_sink.options.config import sink_config
+from scripted_kafka import HANG_UP, ScriptedKafka, ScriptedNetwork, connect_clients
+
+GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+MAX_BLOCK_MS = 10_000
+UNKNOWN, NOT_LEADER, TIMED_OUT, LOADING, INVALID_TOPIC, DENIED, EXISTS = 3, 6, 7, 14, 17, 29, 36
+
+
+@pytest.fixture
+def kafka() -> ScriptedKafka:
+    return ScriptedKafka()
+
+
+@pytest.fixture
+def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNetwork:
+    """Every client made in the test has it; broker 1 is the bootstrap server."""
+    return connect_clients(ScriptedNetwork(kafka, known={1}), monkeypatch)
+
+
+def config(**options: Any) -> ProducerConfig:
+    made = sink_config({"kafka.bootstrap.servers": "b1:9092,b2:9092"}).producer
+    return replace(made, max_block_ms=MAX_BLOCK_MS, **options)
+
+
+@pytest.fixture
+def client(network: ScriptedNetwork) -> AdminClient:
+    return AdminClient(config())
+
+
+def commit(key: str) -> tuple[CoordinatorKind, str, EndTxnRequest]:
+    return TXN, key, EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+
+
+class TestAskAll:
+    def test_answers_come_in_the_order_of_the_requests(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.script(EndTxnRequest, LOADING, 90)
+        responses = client.ask_all([commit(f"s.{i}") for i in range(3)])
+        assert [response.error_code for response in responses] == [0, 90, 0]  # type: ignore[union-attr]
+
+    def test_all_are_under_way_at_once(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        client.ask_all([commit(f"s.{i}") for i in range(100)])
+        assert len(kafka.asked(FindCoordinatorRequest)) == 1
+        assert len(network.waits) == 2  # the coordinators of all, the answers of all
+        assert kafka.now_ms == 0
+
+    def test_nothing_is_answered_at_once(self, network: ScriptedNetwork, client: AdminClient) -> None:
+        assert client.ask_all([]) == []
+        assert network.waits == []
+
+    def test_gives_up_when_the_time_is_over(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.script(EndTxnRequest, 0, *[LOADING] * 1_000)
+        with pytest.raises(CoordinatorUnavailable) as failure:
+            client.ask_all([commit("s.0"), commit("s.1")])
+        error = failure.value
+        assert (error.kind, error.key, error.waited_ms) == ("transactional id", "s.1", MAX_BLOCK_MS)
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in error.last_error
+        assert kafka.now_ms == MAX_BLOCK_MS
+
+    def test_a_refusal_is_told_once_all_others_are_answered(
+        self, kafka: ScriptedKafka, client: AdminClient
+    ) -> None:
+        client.ask_all([commit("known")])
+        kafka.script(FindCoordinatorRequest, 53)
+        kafka.script(EndTxnRequest, LOADING)
+        with pytest.raises(CoordinatorRefused) as failure:
+            client.ask_all([(GROUP, "g", commit("x")[2]), commit("known")])
+        assert (failure.value.kind, failure.value.key, failure.value.code) == ("group", "g", 53)
+        assert len(kafka.asked(EndTxnRequest)) == 3
+
+    def test_a_coordinator_that_dies_is_replaced(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        client.ask_all([commit("s.0")])
+        kafka.down = {1}
+        kafka.at = [(3_000, lambda: setattr(kafka, "coordinator", 2))]
+        client.ask_all([commit("s.0")])
+        assert [node_id for node_id, _ in kafka.asked(EndTxnRequest)] == [1, 2]
+        assert 3_000 <= kafka.now_ms <= 4_500
+
+    def test_brokers_are_listed_now_and_then(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        """So that a coordinator can be asked for when the bootstrap servers are gone."""
+        client.ask_all([commit("s.0")])
+        client.ask_all([commit("s.0")])
+        assert kafka.asked(MetadataRequest) == [(1, MetadataRequest((), False))]
+        kafka.now_ms += client.config.metadata_max_age_ms
+        client.ask_all([commit("s.0")])
+        assert len(kafka.asked(MetadataRequest)) == 2
+
+    def test_a_list_that_is_lost_is_asked_for_again(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.script(MetadataRequest, *[HANG_UP] * 1)
+        kafka.script(EndTxnRequest, *[LOADING] * 4)
+        client.ask_all([commit("s.0")])
+        assert len(kafka.asked(MetadataRequest)) == 2
+
+
+class TestAskLeaders:
+    PARTITIONS = (("a", 0), ("a", 1), ("b", 0), ("a", 2))
+
+    def test_each_leader_is_asked_once_for_what_it_leads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = dict(zip(self.PARTITIONS, (1, 2, 1, 2), strict=True))
+        found = client.ask_leaders((*self.PARTITIONS, ("a", 0)), DescribeProducersRequest)
+        assert set(found) == set(self.PARTITIONS)
+        assert kafka.asked(DescribeProducersRequest) == [
+            (1, DescribeProducersRequest((("a", 0), ("b", 0)))),
+            (2, DescribeProducersRequest((("a", 1), ("a", 2)))),
+        ]
+        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
+
+    def test_none_is_no_request(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        assert client.ask_leaders((), DescribeProducersRequest) == {}
+        assert kafka.received == []
+
+    def test_those_without_an_answer_are_asked_again_of_whoever_leads_then(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("a", 0): 1, ("a", 1): -1, ("b", 0): 3, ("a", 2): 1}
+        kafka.down = {3}
+
+        def elect() -> None:
+            kafka.leaders |= {("a", 1): 2, ("b", 0): 2}
+
+        kafka.at = [(1_000, elect)]
+        found = client.ask_leaders(self.PARTITIONS, DescribeProducersRequest)
+        assert {result.error_code for result in found.values()} == {0}
+        first, *others = kafka.asked(DescribeProducersRequest)
+        assert first == (1, DescribeProducersRequest((("a", 0), ("a", 2))))
+        assert others == [(2, DescribeProducersRequest((("a", 1), ("b", 0))))]
+
+    def test_a_leader_that_is_down_costs_no_more_than_the_backoff(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders, kafka.down = {("a", 0): 3}, {3}
+        kafka.at = [(0, lambda: kafka.leaders.update({("a", 0): 2}))]
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert kafka.now_ms <= 1.2 * client.config.retry_backoff_ms
+
+    def test_what_was_said_of_leaders_is_good_for_a_second(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("a", 0): 1, ("b", 0): 2}
+        for _ in range(2):
+            client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 1
+        client.ask_leaders([("a", 0), ("b", 0)], DescribeProducersRequest)
+        assert (1, MetadataRequest(("a", "b"), False)) in kafka.received
+        kafka.now_ms += TOPICS_FRESH_MS
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert kafka.received.count((1, MetadataRequest(("a",), False))) == 2
+
+    @pytest.mark.parametrize("is_down", [False, True])
+    def test_who_leads_no_longer_says_so_and_whoever_does_is_asked_at_once(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient, is_down: bool
+    ) -> None:
+        kafka.leaders = {("a", 0): 3}
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        kafka.leaders, kafka.down = {("a", 0): 2}, {3} if is_down else set()
+        found = client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert [result.error_code for result in found.values()] == [0]
+        assert kafka.now_ms == 0
+
+    def test_topics_without_a_leader_are_not_remembered(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {("a", 0): 1, ("a", 1): -1}
+        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
+        kafka.leaders[("a", 1)] = 2
+        assert client.partitions(("a",)) == ((("a", 0), ("a", 1)), ())
+
+    def test_a_leader_that_takes_its_time_is_asked_once(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders, kafka.silent = {("a", 0): 2}, {2}
+        kafka.at = [(5_000, kafka.silent.clear)]
+        client.ask_leaders([("a", 0)], DescribeProducersRequest)
+        assert len(kafka.asked(DescribeProducersRequest)) == 1
+
+    def test_a_leader_that_refuses_is_an_answer(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {("a", 0): 1}
+        kafka.script(WriteTxnMarkersRequest, NOT_LEADER, 31)
+        found = client.ask_leaders([("a", 0)], lambda of: WriteTxnMarkersRequest(7, 0, True, 0, of))
+        assert found == {("a", 0): PartitionResult("a", 0, 31)}
+        assert len(kafka.asked(WriteTxnMarkersRequest)) == 2
+
+    @pytest.mark.parametrize(
+        ("leaders", "topic", "reason"),
+        [
+            ({("a", 0): 1, ("a", 1): -1}, "a", "LEADER_NOT_AVAILABLE (error 5)"),
+            ({("a", 0): 1}, "a", "UNKNOWN_TOPIC_OR_PARTITION (error 3)"),
+            ({("a", 0): 1, ("a", 1): 3}, "a", "broker 9: Connection refused"),
+            ({("a", 0): 1, ("a", 1): 2}, "a", "no answer"),
+        ],
+    )
+    def test_gives_up_when_the_time_is_over(
+        self,
+        kafka: ScriptedKafka,
+        network: ScriptedNetwork,
+        client: AdminClient,
+        leaders: Any,
+        topic: str,
+        reason: str,
+    ) -> None:
+        kafka.leaders, kafka.down, kafka.silent = leaders, {3}, {2}
+        with pytest.raises(LeaderUnavailable) as failure:
+            client.ask_leaders([("a", 0), ("a", 1)], DescribeProducersRequest)
+        error = failure.value
+        assert (error.topic, error.partition, error.waited_ms) == (topic, 1, MAX_BLOCK_MS)
+        assert error.last_error == reason
+        assert kafka.now_ms <= MAX_BLOCK_MS
+
+
+class TestAskBrokers:
+    LIST = ListTransactionsRequest()
+
+    def test_every_broker_is_asked(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        responses = client.ask_brokers(self.LIST)
+        assert sorted(responses) == [1, 2, 3]
+        assert kafka.asked(ListTransactionsRequest) == [(1, self.LIST), (2, self.LIST), (3, self.LIST)]
+
+    def test_all_again_when_one_loads(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.script(ListTransactionsRequest, 0, LOADING)
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3]
+        assert len(kafka.asked(ListTransactionsRequest)) == 6
+
+    def test_all_again_when_one_went(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.down = {2}
+        kafka.at = [(500, lambda: kafka.brokers.discard(2))]
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 3]
+        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)][-2:] == [1, 3]
+        assert len(kafka.asked(ListTransactionsRequest)) >= 4
+
+    def test_all_again_when_one_came(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        """It may be the one to which another's transactions have moved."""
+
+        def come(request: Any) -> int:
+            kafka.brokers.add(4)
+            return 0
+
+        kafka.script(ListTransactionsRequest, 0, come)
+        assert sorted(client.ask_brokers(self.LIST)) == [1, 2, 3, 4]
+        assert [node_id for node_id, _ in kafka.asked(ListTransactionsRequest)] == [1, 2, 3, 1, 2, 3, 4]
+
+    def test_gives_up_when_the_time_is_over(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.down = {3}
+        with pytest.raises(BrokerUnavailable) as failure:
+            client.ask_brokers(self.LIST)
+        assert (failure.value.node_id, failure.value.last_error) == (3, "broker 9: Connection refused")
+        assert kafka.now_ms <= MAX_BLOCK_MS
+
+    def test_says_what_the_broker_said(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.script(ListTransactionsRequest, *[LOADING] * 1_000)
+        with pytest.raises(BrokerUnavailable, match=r"COORDINATOR_LOAD_IN_PROGRESS \(error 14\)"):
+            client.ask_brokers(self.LIST)
+
+
+class TestPartitions:
+    def test_are_asked_for_with_the_commit_topic(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {("t", 0): 1, ("t", 1): 1, ("a", 0): 2}
+        ensure_commit_topic(client, "t", ask_also=("a",))
+        assert client.partitions(("a",)) == ((("a", 0),), ())
+        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest(("t", "a"), False))
+
+    def test_of_topics_or_of_all_those_with_a_leader_and_those_without(
+        self, kafka: ScriptedKafka, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("a", 0): 2, ("a", 1): -1, ("b", 0): 1}
+        assert client.partitions(("a",)) == ((("a", 0),), (("a", 1),))
+        assert client.partitions(None) == ((("a", 0), ("b", 0)), (("a", 1),))
+        assert client.partitions(()) == ((), ())
+        assert kafka.asked(MetadataRequest)[-1] == (1, MetadataRequest((), False))
+
+    @pytest.mark.parametrize(("code", "error"), [(UNKNOWN, TopicNotFound), (DENIED, TopicAuthorizationFailed)])
+    def test_of_a_topic_that_is_not_there(
+        self, kafka: ScriptedKafka, client: AdminClient, code: int, error: type[Exception]
+    ) -> None:
+        kafka.leaders, kafka.topic_codes = {("a", 0): 1}, {"b": code}
+        with pytest.raises(error, match="'b'"):
+            client.partitions(("a", "b"))
+
+    def test_of_a_topic_that_a_broker_which_has_just_started_does_not_know_yet(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders, kafka.topic_codes = {("a", 0): 1, ("b", 0): 1}, {"b": UNKNOWN}
+        kafka.at = [(1, lambda: kafka.topic_codes.clear())]
+        assert client.partitions(("a", "b")) == ((("a", 0), ("b", 0)), ())
+
+
+class TestWithin:
+    def test_all_that_is_asked_has_so_much_time_together(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.script(EndTxnRequest, *[LOADING] * 10_000)
+        began_ms = kafka.now_ms
+        with pytest.raises(CoordinatorUnavailable), client.within(3_000):
+            client.ask_all([commit("s.0")])
+        assert kafka.now_ms - began_ms <= 3_000
+        began_ms = kafka.now_ms
+        with pytest.raises(CoordinatorUnavailable):
+            client.ask_all([commit("s.1")])
+        assert kafka.now_ms - began_ms == client.config.max_block_ms
+
+
+class TestTopicIds:
+    def test_are_known_from_the_answer_that_told_of_partitions(
+        self, kafka: ScriptedKafka, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("a", 0): 2, ("b", 0): 1}
+        kafka.topic_ids = {"a": uuid.UUID(int=7)}
+        client.partitions(("a", "b"))
+        asked = len(kafka.asked(MetadataRequest))
+        # Brokers before 2.8 have none.
+        assert client.topic_ids(("a", "b")) == {"a": str(uuid.UUID(int=7)), "b": None}
+        assert client.topic_ids(()) == {}
+        assert len(kafka.asked(MetadataRequest)) == asked
+
+    def test_are_asked_for_again_after_a_second(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders, kafka.topic_ids = {("a", 0): 2}, {"a": uuid.UUID(int=7)}
+        client.partitions(("a",))
+        kafka.topic_ids = {"a": uuid.UUID(int=8)}
+        kafka.now_ms += TOPICS_FRESH_MS
+        assert client.topic_ids(("a",)) == {"a": str(uuid.UUID(int=8))}
+
+    def test_of_a_topic_that_is_gone(self, network: ScriptedNetwork, client: AdminClient) -> None:
+        assert client.topic_ids(("a",)) == {"a": None}
+        assert client.topics(("a",))["a"].error_code == UNKNOWN
+
+
+class TestBrokerSetting:
+    def test_is_asked_of_the_broker_that_it_is_about(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.settings = {(2, "transaction.max.timeout.ms"): "60000"}
+        kafka.down = {1}
+        kafka.brokers, network.known = {1, 2}, {1, 2}
+        assert client.broker_setting("transaction.max.timeout.ms") == "60000"
+
+    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.script(DescribeConfigsRequest, 31)
+        assert client.broker_setting("transaction.max.timeout.ms") is None
+        assert len(kafka.asked(DescribeConfigsRequest)) == 1
+
+
+NAMES = ("max.message.bytes", "cleanup.policy")
+A_SETTINGS, B_SETTINGS = (dict.fromkeys(NAMES, f"{name}'s") for name in "ab")
+
+
+class TestTopicSettings:
+    def test_is_told_by_any_broker_of_all_topics_at_once(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        assert client.topic_settings(["b", "a"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
+        ((_, request),) = kafka.asked(TopicConfigsRequest)
+        assert request == TopicConfigsRequest(("a", "b"), NAMES)
+
+    def test_that_is_not_told_is_none(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.topic_codes = {"b": DENIED}
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
+        assert len(kafka.asked(TopicConfigsRequest)) == 1
+
+    def test_a_topic_that_the_broker_has_not_heard_of_yet_is_asked_for_again(
+        self, kafka: ScriptedKafka, client: AdminClient
+    ) -> None:
+        b_later = (TopicConfigs("a", 0, A_SETTINGS), TopicConfigs("b", UNKNOWN, {}))
+        kafka.script(TopicConfigsRequest, TopicConfigsResponse(0, b_later))
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": B_SETTINGS}
+        assert [request.topics for _, request in kafka.asked(TopicConfigsRequest)] == [("a", "b"), ("b",)]
+
+    def test_and_is_given_up_after_max_block_ms(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.topic_codes = {"b": UNKNOWN}
+        assert client.topic_settings(["a", "b"], NAMES) == {"a": A_SETTINGS, "b": {}}
+        assert kafka.now_ms <= MAX_BLOCK_MS + 1_000
+
+    def test_no_topics_ask_nobody(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        assert client.topic_settings([], NAMES) == {}
+        assert kafka.received == []
+
+
+class TestThrottled:
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda client: client.ask_all([commit("s.0")]),
+            lambda client: client.ask_brokers(ListTransactionsRequest()),
+            lambda client: client.transaction_version(),
+            lambda client: client.partitions(None),
+        ],
+    )
+    def test_brokers_that_throttle_for_longer_than_max_block_ms_are_waited_for(
+        self,
+        kafka: ScriptedKafka,
+        network: ScriptedNetwork,
+        client: AdminClient,
+        ask: Callable[[AdminClient], Any],
+    ) -> None:
+        kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
+        ask(client)
+        assert 5 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS
+
+    def test_and_the_time_that_was_left_is_left(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.throttled = dict.fromkeys(kafka.brokers, (0, 5 * MAX_BLOCK_MS))
+        kafka.silent = {1, 2, 3}
+        with pytest.raises(CoordinatorUnavailable):
+            client.ask_all([commit("s.0")])
+        assert 6 * MAX_BLOCK_MS <= kafka.now_ms <= 6 * MAX_BLOCK_MS + 1_000
+
+
+class TestUnreachable:
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda client: client.ask_brokers(ListTransactionsRequest()),
+            lambda client: client.ask_leaders([("a", 0)], DescribeProducersRequest),
+            lambda client: client.transaction_version(),
+            lambda client: client.finalized_features(),
+            lambda client: ensure_commit_topic(client, "t"),
+            lambda client: client.partitions(None),
+            lambda client: client.broker_setting("s"),
+        ],
+    )
+    def test_without_any_broker(
+        self,
+        kafka: ScriptedKafka,
+        network: ScriptedNetwork,
+        client: AdminClient,
+        ask: Callable[[AdminClient], Any],
+    ) -> None:
+        kafka.down = {1, 2, 3}
+        with pytest.raises(BrokersUnreachable) as failure:
+            ask(client)
+        assert failure.value.bootstrap_servers == "b1:9092,b2:9092"
+        assert (failure.value.waited_ms, failure.value.last_error) == (MAX_BLOCK_MS, "broker 9: Connection refused")
+        assert kafka.now_ms == MAX_BLOCK_MS
+
+    def test_a_broker_that_hangs_up_is_asked_again(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("t", 0): 2, ("t", 1): 2}
+        kafka.script(MetadataRequest, *[HANG_UP] * 3)
+        ensure_commit_topic(client, "t")
+        assert 0 < kafka.now_ms < 2_000
+
+    def test_what_no_retry_mends_is_told_at_once(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        network.failure = AuthenticationFailed(broker="broker 1", mechanism="PLAIN", user="alice", reason="no")
+        kafka.silent = {1, 2, 3}
+        with pytest.raises(AuthenticationFailed):
+            ensure_commit_topic(client, "t")
+        assert len(network.waits) == 1
+
+    def test_by_any_broker_in_time(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.script(MetadataRequest, *[HANG_UP] * 1_000)
+        with pytest.raises(BrokersUnreachable):
+            ensure_commit_topic(client, "t")
+        assert 0.8 * MAX_BLOCK_MS < kafka.now_ms <= MAX_BLOCK_MS
+
+
+class TestTransactionVersion:
+    @pytest.mark.parametrize(
+        ("level", "produce", "end_txn", "offset_commit", "version"),
+        [
+            (2, 12, 5, 5, 2),
+            (3, 13, 6, 6, 2),
+            (1, 12, 5, 5, 1),
+            (None, 12, 5, 5, 1),
+            (2, 11, 5, 5, 1),
+            (2, None, 5, 5, 1),
+            (2, 12, None, 5, 1),
+            (2, 12, 5, None, 1),
+        ],
+    )
+    def test_is_2_where_all_of_it_is_spoken(
+        self,
+        kafka: ScriptedKafka,
+        client: AdminClient,
+        level: int | None,
+        produce: int | None,
+        end_txn: int | None,
+        offset_commit: int | None,
+        version: int,
+    ) -> None:
+        kafka.features = {"metadata.version": 27} if level is None else {"transaction.version": level}
+        spoken = {ProduceRequest: produce, EndTxnRequest: end_txn, TxnOffsetCommitRequest: offset_commit}
+        kafka.spoken = lambda request: spoken[type(request)]
+        assert client.transaction_version() == version
+        assert client.finalized_features() == kafka.features
+
+
+class TestEnsureTopic:
+    def test_one_that_is_there(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {("t", 0): 2, ("t", 1): -1}
+        ensure_commit_topic(client, "t")
+        assert MetadataRequest(("t",), allow_auto_topic_creation=False) in [request for _, request in kafka.received]
+        assert kafka.asked(CreateTopicsRequest) == []
+
+    @pytest.mark.parametrize("codes", [[0], [EXISTS], [TIMED_OUT, 0], [41, 89, EXISTS]])
+    def test_one_that_is_not_is_made(self, kafka: ScriptedKafka, client: AdminClient, codes: list[int]) -> None:
+        kafka.script(CreateTopicsRequest, *codes)
+        ensure_commit_topic(client, "t")
+        (_, request), *again = kafka.asked(CreateTopicsRequest)
+        assert request == CreateTopicsRequest("t", 2, client.config.request_timeout_ms)
+        assert len(again) == len(codes) - 1
+
+    def test_one_without_a_leader_is_waited_for(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("t", 0): -1, ("t", 1): 1}
+        kafka.at = [(2_000, lambda: kafka.leaders.update({("t", 0): 3}))]
+        ensure_commit_topic(client, "t")
+        assert 2_000 <= kafka.now_ms < 4_000
+        assert kafka.asked(CreateTopicsRequest) == []
+
+    @pytest.mark.parametrize("code", [DENIED, 31, 38, 44, 42])
+    def test_a_refusal_tells_the_command(self, kafka: ScriptedKafka, client: AdminClient, code: int) -> None:
+        kafka.script(CreateTopicsRequest, code)
+        with pytest.raises(CommitTopicMissing) as failure:
+            ensure_commit_topic(client, "t")
+        error = failure.value
+        assert (error.topic, error.reason.endswith(f"(error {code}): the controller says why")) == ("t", True)
+        assert error.command == "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --create --topic t --partitions 2"
+
+    def test_one_without_a_second_partition_is_told_with_the_command(
+        self, kafka: ScriptedKafka, network: ScriptedNetwork, client: AdminClient
+    ) -> None:
+        kafka.leaders = {("t", 0): 1}
+        with pytest.raises(CommitTopicTooSmall, match="has 1 partition and needs two") as failure:
+            ensure_commit_topic(client, "t")
+        command = "kafka-topics.sh --bootstrap-server b1:9092,b2:9092 --alter --topic t --partitions 2"
+        assert (failure.value.command, kafka.now_ms) == (command, 0)
+
+    def test_gives_up_when_the_time_is_over(self, kafka: ScriptedKafka, client: AdminClient) -> None:
+        kafka.leaders = {("t", 0): -1}
+        with pytest.raises(CommitTopicMissing, match="it has no leader"):
+            ensure_commit_topic(client, "t")
+        kafka.leaders = {}
+        kafka.script(CreateTopicsRequest, *[TIMED_OUT] * 100)
+        with pytest.raises(CommitTopicMissing, match="REQUEST_TIMED_OUT"):
+            ensure_commit_topic(client, "t")
+
+    @pytest.mark.parametrize(("code", "error"), [(DENIED, TopicAuthorizationFailed), (INVALID_TOPIC, TopicNameInvalid)])
+    def test_what_waiting_does_not_mend(
+        self,
+        kafka: ScriptedKafka,
+        network: ScriptedNetwork,
+        client: AdminClient,
+        code: int,
+        error: type[Exception],
+    ) -> None:
+        kafka.topic_codes["t"] = code
+        with pytest.raises(error):
+            ensure_commit_topic(client, "t")
+        assert kafka.now_ms == 0
+
+
+class TestLease:
+    def test_keeps_a_client_for_the_next_commit(self, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config()) as first:
+            pass
+        with lease_admin_client(config()) as again:
+            assert again is first
+        with lease_admin_client(config(client_id="other")) as other:
+            assert other is not first
+        assert not network.closed
+
+    def test_one_whose_connections_ended_is_not_kept(self, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config()) as first:
+            pass
+        network.interruptions = 1
+        with lease_admin_client(config()) as again:
+            assert again is not first
+
+    def test_one_that_failed_meanwhile_is_not_kept(self, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config()) as first:
+            pass
+        network.failure = ClusterChanged(broker="b1:9092", expected="one", found="another")
+        with lease_admin_client(config()) as again:
+            assert again is not first
+
+    def test_one_of_another_cluster_is_not_the_one_that_is_asked_for(self, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config(), "c") as first:
+            pass
+        with lease_admin_client(config(), "c") as again:
+            assert again is first
+        with lease_admin_client(config(), "d") as other:
+            assert other is not first
+
+    def test_two_at_once_are_two(self, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config()) as first, lease_admin_client(config()) as second:
+            assert first is not second
+        assert network.closed  # one of them is too many afterwards
+
+    def test_one_that_raised_is_not_kept(self, network: ScriptedNetwork) -> None:
+        with pytest.raises(KeyboardInterrupt), lease_admin_client(config()) as first:
+            raise KeyboardInterrupt
+        assert network.closed
+        with lease_admin_client(config()) as again:
+            assert again is not first
+
+    def test_one_that_was_idle_for_long_is_closed(self, kafka: ScriptedKafka, network: ScriptedNetwork) -> None:
+        with lease_admin_client(config()) as first:
+            kafka.now_ms += 10_000_000
+        with lease_admin_client(config()) as again:
+            assert again is first
+        kafka.now_ms += first.config.connections_max_idle_ms + 1
+        with lease_admin_client(config(client_id="other")):
+            assert network.closed
+
+    def test_of_another_process_is_another(self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+        with lease_admin_client(config()) as parents:
+            pass
+        monkeypatch.setattr(kept.os, "getpid", lambda: -1)
+        with lease_admin_client(config()) as childs:
+            assert childs is not parents
+        assert not network.closed

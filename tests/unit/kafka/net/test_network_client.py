@@ -1,0 +1,1546 @@
+"""The client over a transport and a clock that the test holds: no sockets, no waiting."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import random
+import socket
+import struct
+import threading
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from effort import examples
+from kafka_sink.errors import AuthenticationFailed, BrokersUnreachable, ClusterChanged, TlsFailed, WorkerExhausted
+from kafka_sink.errors.exhaustion import PATIENCE_MS
+from kafka_sink.kafka.metrics import Figures, Metrics
+from kafka_sink.kafka.net.network_client import HANG_UPS, MIN_SESSION_MS, NetworkClient, NetworkSettings
+from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.requests import (
+    Broker,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
+from kafka_sink.kafka.protocol.transactions import EndTxnRequest
+from scripted_kafka import ScriptedTransport
+from waiting import wait_until
+
+INIT = InitProducerIdRequest(1)
+NO_ACKS = ProduceRequest(0, 1, ())
+PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN = 0, 3, 22, 26
+
+
+def framed(correlation_id: int, rest: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+
+
+def versions_answer(correlation_id: int, ranges: dict[int, tuple[int, int]], throttle_time_ms: int = 0) -> bytes:
+    apis = b"".join(struct.pack(">hhhb", key, low, high, 0) for key, (low, high) in ranges.items())
+    body = struct.pack(">hb", 0, 1 + len(ranges)) + apis + struct.pack(">ib", throttle_time_ms, 0)
+    return framed(correlation_id, body)
+
+
+def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"cluster-1", throttle_time_ms: int = 0) -> bytes:
+    """Version 13, without brokers and topics."""
+    named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibhb", -1, 1, 0, 0)
+    return framed(correlation_id, b"\0" + body)
+
+
+def init_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", throttle_time_ms, 0, 7, 0, 0))
+
+
+def produce_answer(correlation_id: int, topic_id: uuid.UUID, throttle_time_ms: int) -> bytes:
+    """Version 13, of partition 0."""
+    partition = struct.pack(">ihqqq", 0, 0, 5, -1, 0) + b"\1" + b"\0" + b"\0"
+    topic = topic_id.bytes + b"\2" + partition + b"\0"
+    return framed(correlation_id, b"\0" + b"\2" + topic + struct.pack(">i", throttle_time_ms) + b"\0")
+
+
+def correlation_id(frame: bytes) -> int:
+    return int.from_bytes(frame[8:12], "big")
+
+
+def handshake_answer(correlation_id: int) -> bytes:
+    return framed(correlation_id, struct.pack(">hi", 0, 0))
+
+
+def authenticate_answer(correlation_id: int, error_code: int = 0, lifetime_ms: int = 0) -> bytes:
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + b"\0\1" + struct.pack(">qb", lifetime_ms, 0))
+
+
+class World:
+    """A client with one bootstrap server unless told otherwise, and the brokers' side of each connection."""
+
+    RANGES = {PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)}  # noqa: RUF012
+
+    def __init__(self, names: dict[str, list[str]] | None = None, **changed: Any) -> None:
+        self.names = names or {}
+        self.resolved: list[str] = []
+        self.transport = ScriptedTransport()
+        self.metrics = Metrics()
+        self.start = self.metrics.begin_task(0)
+        authenticate, cluster_id = changed.pop("authenticate", None), changed.pop("cluster_id", None)
+        given: dict[str, Any] = {"client_id": "me", "bootstrap_servers": (("boot", 9092),), **changed}
+        self.client = NetworkClient(
+            self.transport,
+            clock_ms=self.transport.clock_ms,
+            rng=random.Random(1),
+            settings=NetworkSettings(**given),
+            metrics=self.metrics,
+            resolve=self.resolve,
+            authenticate=authenticate,
+            cluster_id=cluster_id,
+        )
+
+    def resolve(self, host: str, port: int) -> list[Address]:
+        self.resolved.append(host)
+        ips = self.names.get(host, ["10.0.0.1"])
+        if not ips:
+            raise OSError(-2, "Name or service not known")
+        return [Address(socket.AF_INET, (ip, port)) for ip in ips]
+
+    @property
+    def now_ms(self) -> int:
+        return self.transport.now_ms
+
+    @property
+    def key(self) -> int:
+        """The connection made last."""
+        return self.transport.connects[-1][0]
+
+    @property
+    def is_connecting(self) -> bool:
+        """Whether the connection made last is neither there nor has it failed: nothing was sent on it."""
+        return bool(self.transport.connects) and self.key in self.transport.open and not self.transport.outbox[self.key]
+
+    def poll(self, *events: Event, timeout_ms: int = 0) -> list[ClientResponse]:
+        self.transport.events += events
+        return self.client.poll(timeout_ms)
+
+    def connect(self, node_id: int = -1) -> int:
+        assert not self.client.ready(node_id, self.now_ms)
+        self.poll(Connected(self.key))
+        return self.key
+
+    def open(self, node_id: int = -1, ranges: dict[int, tuple[int, int]] | None = None) -> int:
+        key = self.connect(node_id)
+        (frame,) = self.transport.outbox[key]
+        answer = versions_answer(correlation_id(frame), self.RANGES if ranges is None else ranges)
+        assert self.poll(Sent(key), Received(key, answer)) == []
+        assert self.identify(key) == []
+        assert self.client.can_send(node_id, self.now_ms)
+        return key
+
+    def identify(self, key: int, cluster_id: bytes | None = b"cluster-1") -> list[ClientResponse]:
+        """The answer to the last request of the handshake."""
+        answer = metadata_answer(correlation_id(self.transport.outbox[key][-1]), cluster_id)
+        return self.poll(Sent(key), Received(key, answer))
+
+    def send(self, token: object, node_id: int = -1) -> bytes:
+        self.client.send(node_id, INIT, self.now_ms, token)
+        return init_answer(correlation_id(self.transport.outbox[self.key][-1]))
+
+
+# --- no more files ----------------------------------------------------------------------------------------------------
+
+
+class TestLack:
+    """Connections that fail as the process has no more files."""
+
+    @staticmethod
+    def fail(world: World, *, until_ms: int, lacks: int | None = errno.EMFILE) -> None:
+        while world.client.failure is None and world.now_ms < until_ms:
+            if world.client.ready(-1, world.now_ms):
+                return
+            if world.is_connecting:
+                world.poll(Disconnected(world.key, "Too many open files", lacks=lacks))
+            world.poll(timeout_ms=20)
+
+    def test_is_waited_for_a_few_seconds(self) -> None:
+        world = World()
+        self.fail(world, until_ms=60_000)
+        assert isinstance(world.client.failure, WorkerExhausted)
+        assert PATIENCE_MS <= world.now_ms <= PATIENCE_MS + 2_000
+        assert len(world.transport.connects) > 3
+
+    def test_that_ends_is_forgotten(self) -> None:
+        world = World()
+        for _ in range(3):
+            self.fail(world, until_ms=world.now_ms + PATIENCE_MS - 1_500)
+            assert world.client.failure is None
+            while not world.is_connecting:
+                world.client.ready(-1, world.now_ms)
+                world.poll(timeout_ms=20)
+            world.poll(Connected(world.key))
+            world.poll(Disconnected(world.key, "gone"))
+        assert world.client.failure is None
+
+    def test_of_long_ago_does_not_count(self) -> None:
+        world = World()
+        self.fail(world, until_ms=100)
+        world.transport.now_ms += 600_000
+        began_ms = world.now_ms
+        self.fail(world, until_ms=began_ms + 2_000)
+        assert world.client.failure is None
+
+    def test_other_reasons_are_no_lack(self) -> None:
+        world = World()
+        self.fail(world, until_ms=60_000, lacks=None)
+        assert world.client.failure is None
+
+    def test_of_who_looks_names_up_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_file(world: World, host: str, port: int) -> list[Address]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(World, "resolve", no_file)
+        world = World()
+        self.fail(world, until_ms=60_000)
+        assert isinstance(world.client.failure, WorkerExhausted)
+
+
+# --- from nothing to ready --------------------------------------------------------------------------------------------
+
+
+class TestReady:
+    def test_after_connecting_and_negotiating(self) -> None:
+        world = World()
+        client = world.client
+        assert not client.ready(-1, 0)
+        assert world.transport.connects == [(0, Address(socket.AF_INET, ("10.0.0.1", 9092)))]
+        assert not client.ready(-1, 0)
+        assert len(world.transport.connects) == 1
+        world.poll(Connected(0))
+        assert not client.ready(-1, 0)
+        (frame,) = world.transport.outbox[0]
+        assert struct.unpack_from(">hhi", frame, 4) == (18, 3, 0)
+        world.poll(Sent(0), Received(0, versions_answer(0, World.RANGES)))
+        assert not client.ready(-1, 0)
+        assert struct.unpack_from(">hhi", world.transport.outbox[0][-1], 4) == (METADATA, 13, 1)
+        world.identify(0)
+        assert client.ready(-1, 0)
+        assert client.api_version(-1, INIT) == 5
+
+    def test_not_before_the_last_byte_of_the_cluster_id(self) -> None:
+        world = World()
+        key = world.connect()
+        for answer in (versions_answer(0, World.RANGES), metadata_answer(1)):
+            world.poll(Sent(key))
+            for byte in answer:
+                assert not world.client.ready(-1, world.now_ms)
+                world.poll(Received(key, bytes([byte])))
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_a_node_nobody_has_heard_of(self) -> None:
+        world = World()
+        assert not world.client.ready(5, 0)
+        assert not world.client.can_send(5, 0)
+        assert world.client.delay_ms(5, 0) is None
+        assert world.client.in_flight_count(5) == 0
+        with pytest.raises(RuntimeError, match="node 5"):
+            world.client.send(5, INIT, 0)
+
+    def test_down_is_who_has_no_connection_and_is_not_getting_one(self) -> None:
+        world = World()
+        client = world.client
+        assert client.is_down(5)
+        assert client.is_down(-1)
+        key = world.connect()
+        assert not client.is_down(-1)
+        world.poll(Disconnected(key, "reset"))
+        assert client.is_down(-1)
+        assert not client.ready(-1, world.now_ms)  # it rests for a while
+        assert client.is_down(-1)
+        world.poll(timeout_ms=100)
+        world.open()
+        assert not client.is_down(-1)
+
+    def test_sending_too_early_is_the_callers_mistake(self) -> None:
+        world = World()
+        world.connect()
+        with pytest.raises(RuntimeError, match="node -1"):
+            world.client.send(-1, INIT, 0)
+
+    def test_can_send_does_not_connect(self) -> None:
+        world = World()
+        assert not world.client.can_send(-1, 0)
+        assert world.transport.connects == []
+
+
+class TestConnectFails:
+    def test_backoff_grows_and_is_kept(self) -> None:
+        world = World()
+        waits = []
+        for _ in range(8):
+            assert not world.client.ready(-1, world.now_ms)
+            assert world.poll(Disconnected(world.key, "Connection refused")) == []
+            attempts = len(world.transport.connects)
+            wait = world.client.delay_ms(-1, world.now_ms)
+            assert wait
+            assert not world.client.ready(-1, world.now_ms + wait - 1)
+            assert len(world.transport.connects) == attempts
+            waits.append(wait)
+            world.poll(timeout_ms=60_000)
+            assert world.transport.waited_ms[-1] == wait  # poll itself ends when trying again makes sense
+        for wait, exponential in zip(waits, [50, 100, 200, 400, 800, 1000, 1000, 1000], strict=True):
+            assert 0.8 * exponential - 1 <= wait <= min(1.2 * exponential, 1000)
+        assert world.client.last_error == "bootstrap server boot:9092 (10.0.0.1:9092): Connection refused"
+
+    def test_every_address_is_tried(self) -> None:
+        world = World(names={"boot": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
+        for _ in range(3):
+            assert not world.client.ready(-1, world.now_ms)
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.poll(timeout_ms=2_000)
+        assert [address.sockaddr[0] for _, address in world.transport.connects] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        assert world.resolved == ["boot"]
+        world.client.ready(-1, world.now_ms)
+        assert world.resolved == ["boot", "boot"]
+
+    def test_a_name_that_cannot_be_resolved(self) -> None:
+        world = World(names={"boot": []})
+        assert not world.client.ready(-1, 0)
+        assert not world.client.ready(-1, 0)
+        assert world.resolved == ["boot"]
+        assert world.client.last_error == (
+            "bootstrap server boot:9092: its name cannot be resolved: Name or service not known"
+        )
+        world.names["boot"] = ["10.0.0.9"]
+        world.poll(timeout_ms=60_000)
+        assert not world.client.ready(-1, world.now_ms)
+        assert len(world.transport.connects) == 1
+
+    def test_no_connection_in_time(self) -> None:
+        world = World(socket_connection_setup_timeout_ms=10_000)
+        assert not world.client.ready(-1, 0)
+        world.poll(timeout_ms=60_000)
+        assert 8_000 <= world.now_ms <= 12_000
+        assert world.transport.open == set()
+        assert world.client.last_error.endswith(f"no connection within {world.now_ms} ms")
+
+    def test_the_time_to_connect_grows_with_each_failure_and_its_jitter_is_random(self) -> None:
+        """KIP-601."""
+        world = World(socket_connection_setup_timeout_ms=1_000, socket_connection_setup_timeout_max_ms=6_000)
+        given_ms: list[list[int]] = [[] for _ in range(5)]
+        for _ in range(20):
+            for failures in range(5):
+                given_ms[failures].append(self.time_to_connect_ms(world))
+            # A connection starts it over, whatever becomes of it.
+            world.poll(timeout_ms=60_000)
+            world.connect()
+            world.poll(Sent(world.key), Disconnected(world.key, "the peer closed the connection"))
+        for times_ms, exponential in zip(given_ms, [1_000, 2_000, 4_000, 6_000, 6_000], strict=True):
+            assert min(times_ms) >= 0.8 * exponential - 1
+            assert max(times_ms) <= min(1.2 * exponential, 6_000)
+        assert len(set(given_ms[0])) > 10
+
+    @staticmethod
+    def time_to_connect_ms(world: World) -> int:
+        while not world.transport.open:
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            world.client.ready(-1, world.now_ms)
+        started_ms = world.now_ms
+        world.poll(timeout_ms=60_000)
+        assert world.transport.open == set()
+        return world.now_ms - started_ms
+
+    def test_a_broker_that_accepts_and_says_nothing(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        world.connect()
+        world.poll(Sent(0))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 30_000
+        assert world.transport.open == set()
+        assert "no answer within 30000 ms" in world.client.last_error
+        assert "plaintext listener" in world.client.last_error
+
+    def test_a_listener_that_closes_instead_of_answering(self) -> None:
+        """A TLS listener does."""
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Disconnected(0, "Connection reset by peer"))
+        assert "Connection reset by peer" in world.client.last_error
+        assert "plaintext listener" in world.client.last_error
+
+    @pytest.mark.parametrize(
+        ("bytes_", "words"),
+        [
+            (b"HTTP/1.1 400 Bad Request\r\n", "HTTP; check the port"),
+            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+            (framed(0, struct.pack(">hi", 35, 0)), "Kafka 3.3 or later"),
+            (framed(5, b""), "correlation id 5"),
+            (framed(0, b"\0"), "cut off"),
+        ],
+    )
+    def test_a_peer_that_is_no_broker(self, bytes_: bytes, words: str) -> None:
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Received(0, bytes_))
+        assert world.transport.open == set()
+        assert words in world.client.last_error
+        assert world.client.delay_ms(-1, world.now_ms)
+        # What was on its way from it is nobody's.
+        world.poll(Received(0, b"more"), Disconnected(0, "late"))
+        assert words in world.client.last_error
+
+    def test_a_failure_while_negotiating_counts_towards_the_backoff(self) -> None:
+        """Or a port where something else listens would be knocked at without end."""
+        world = World()
+        for _ in range(6):
+            world.connect()
+            world.poll(Sent(world.key), Received(world.key, b"HTTP"))
+            wait = world.client.delay_ms(-1, world.now_ms)
+            world.poll(timeout_ms=60_000)
+        assert wait is not None
+        assert wait >= 800
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class TestSend:
+    def test_the_answer_comes_back_with_its_token(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("token")
+        assert world.client.has_in_flight
+        assert world.client.in_flight_count(-1) == 1
+        world.transport.now_ms += 12
+        assert world.poll(Sent(key), Received(key, answer)) == [
+            ClientResponse(-1, INIT, "token", InitProducerIdResponse(0, 0, 7, 0), None, 12)
+        ]
+        assert not world.client.has_in_flight
+
+    def test_no_more_than_max_in_flight(self) -> None:
+        world = World(max_in_flight=5)
+        key = world.open()
+        answers = [world.send(token) for token in range(5)]
+        assert not world.client.ready(-1, world.now_ms)
+        with pytest.raises(RuntimeError):
+            world.client.send(-1, INIT, world.now_ms)
+        world.poll(*[Sent(key)] * 5, Received(key, answers[0]))
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_without_a_response_it_is_back_when_sent(self) -> None:
+        world = World()
+        key = world.open()
+        world.client.send(-1, NO_ACKS, 0, "token", expect_response=False)
+        assert world.transport.told_at_once == [False, False, True]  # two that are answered, and this
+        assert world.poll() == []
+        assert world.poll(Sent(key)) == [ClientResponse(-1, NO_ACKS, "token", None, None, 0)]
+
+    def test_a_version_that_is_not_shared(self) -> None:
+        world = World()
+        key = world.open(ranges={PRODUCE: (0, 8), METADATA: (0, 13), END_TXN: (0, 4)})
+        of_version_2 = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
+        for request, words in (
+            (of_version_2, "EndTxn needs versions 5 to 5, which the broker lacks: it speaks versions 0 to 4"),
+            (NO_ACKS, "Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"),
+            (INIT, "InitProducerId needs versions 4 to 5, which the broker lacks: it does not offer it"),
+        ):
+            sent_before = len(world.transport.outbox[key])
+            world.client.send(-1, request, world.now_ms, "token")
+            assert world.client.has_in_flight
+            (response,) = world.poll(timeout_ms=60_000)
+            assert world.transport.waited_ms[-1] == 0
+            assert (response.token, response.response) == ("token", None)
+            assert response.error == f"bootstrap server boot:9092 (10.0.0.1:9092): {words}"
+            assert len(world.transport.outbox[key]) == sent_before
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_the_versions_of_the_oldest_broker(self) -> None:
+        """Kafka 3.3's, of clients/src/main/resources/common/message. Metadata 12 is 13 without an error code."""
+        world = World()
+        key = world.connect()
+        ranges = {PRODUCE: (0, 9), METADATA: (0, 12), INIT_PRODUCER_ID: (0, 4), 18: (0, 3)}
+        world.poll(Sent(key), Received(key, versions_answer(0, ranges)))
+        identified = metadata_answer(1)[4:-3] + b"\0"
+        world.poll(Sent(key), Received(key, struct.pack(">i", len(identified)) + identified))
+        sent = [(NO_ACKS, PRODUCE, 9), (MetadataRequest(("t",), True), METADATA, 12), (INIT, INIT_PRODUCER_ID, 4)]
+        for request, api_key, version in sent:
+            assert world.client.api_version(-1, request) == version
+            world.client.send(-1, request, world.now_ms)
+            assert struct.unpack_from(">hh", world.transport.outbox[key][-1], 4) == (api_key, version)
+
+    def test_an_answer_over_the_limit_is_not_waited_for(self) -> None:
+        world = World(max_response_bytes=100)
+        key = world.open()
+        world.send("token")
+        (response,) = world.poll(Sent(key), Received(key, struct.pack(">i", 101)))
+        assert response.response is None
+        assert "a frame of 101 bytes" in world.client.last_error
+        assert world.transport.open == set()
+
+    def test_answers_cut_into_bytes(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("a") + world.send("b")
+        responses = world.poll(Sent(key), Sent(key), *[Received(key, answer[i : i + 1]) for i in range(len(answer))])
+        assert [response.token for response in responses] == ["a", "b"]
+
+
+class TestConnectionLost:
+    @pytest.mark.parametrize("sent", [0, 1, 3])
+    def test_everything_under_way_comes_back_with_the_reason(self, sent: int) -> None:
+        world = World()
+        key = world.open()
+        for token in range(3):
+            world.send(token)
+        responses = world.poll(*[Sent(key)] * sent, Disconnected(key, "Connection reset by peer"))
+        assert [(response.token, response.response) for response in responses] == [(0, None), (1, None), (2, None)]
+        reason = "bootstrap server boot:9092 (10.0.0.1:9092): Connection reset by peer"
+        assert {response.error for response in responses} == {world.client.last_error}
+        assert world.client.last_error.startswith(reason)
+        assert not world.client.has_in_flight
+        assert world.poll() == []
+
+    def test_answers_that_came_with_the_end_count(self) -> None:
+        world = World()
+        key = world.open()
+        answers = [world.send(token) for token in range(3)]
+        half = len(answers[1]) // 2
+        responses = world.poll(
+            *[Sent(key)] * 3,
+            Received(key, answers[0] + answers[1][:half]),
+            Received(key, answers[1][half:] + answers[2][:half]),
+            Disconnected(key, "the peer closed the connection"),
+        )
+        assert [(response.token, response.error is None) for response in responses] == [
+            (0, True), (1, True), (2, False),
+        ]  # fmt: skip
+
+    def test_the_answers_before_a_bad_one_count(self) -> None:
+        world = World()
+        key = world.open()
+        good, bad = world.send("good"), world.send("bad")
+        responses = world.poll(Sent(key), Sent(key), Received(key, good + bad[:4] + b"\x7f" + bad[5:]))
+        assert [(response.token, response.error is None) for response in responses] == [("good", True), ("bad", False)]
+        assert "correlation id" in world.client.last_error
+        assert world.transport.open == set()
+
+    def test_an_answer_before_its_request_is_sent_is_not_believed(self) -> None:
+        world = World()
+        key = world.open()
+        answer = world.send("token")
+        (response,) = world.poll(Received(key, answer))
+        assert response.response is None
+        assert world.transport.open == set()
+
+    def test_the_oldest_request_bounds_the_wait(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("old")
+        world.poll(Sent(key))
+        world.transport.now_ms += 20_000
+        young = world.send("young")
+        assert world.poll(Sent(key), timeout_ms=0) == []
+        responses = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 30_000
+        assert [response.token for response in responses] == ["old", "young"]
+        assert {response.response for response in responses} == {None}
+        assert world.client.last_error.endswith("no answer within 30000 ms")
+        assert [response.latency_ms for response in responses] == [30_000, 10_000]
+        assert world.transport.open == set()
+        assert world.poll(Received(key, young)) == []
+
+    def test_an_answer_in_the_last_poll_counts(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        answer = world.send("token")
+        world.poll(Sent(key))
+        world.transport.now_ms += 40_000
+        (response,) = world.poll(Received(key, answer))
+        assert response.error is None
+        assert world.transport.open == {key}
+
+    def test_reconnects_under_another_number_after_a_short_pause(self) -> None:
+        world = World()
+        first = world.open()
+        world.poll(Disconnected(first, "the peer closed the connection"))
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.transport.open == set()
+        world.poll(timeout_ms=60_000)
+        second = world.open()
+        assert second != first
+        world.send("token")
+        assert world.poll(Received(first, b"late"), Disconnected(first, "late")) == []
+        assert world.client.in_flight_count(-1) == 1
+
+    def test_close_hands_back_the_rest(self) -> None:
+        world = World()
+        key = world.open()
+        world.send("a")
+        world.client.send(-1, NO_ACKS, 0, "b", expect_response=False)
+        responses = world.client.close()
+        assert [(response.token, response.response) for response in responses] == [("a", None), ("b", None)]
+        assert all(response.error and "closed" in response.error for response in responses)
+        assert key not in world.transport.open
+        assert world.transport.ended
+        assert not world.client.has_in_flight
+
+
+class TestThrottle:
+    def test_a_node_is_left_alone_as_long_as_it_says(self) -> None:
+        """KIP-219."""
+        world = World()
+        key = world.open()
+        world.send("token")
+        frame = world.transport.outbox[key][-1]
+        (response,) = world.poll(Sent(key), Received(key, init_answer(correlation_id(frame), throttle_time_ms=700)))
+        assert response.error is None
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.client.delay_ms(-1, world.now_ms) == 700
+        assert world.client.least_loaded_node(world.now_ms) is None
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 700
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_requests_that_it_has_not_read_yet_get_as_much_more_time(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        answers = [world.send(token) for token in range(2)]
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.transport.now_ms += 5_000
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 50_000  # when it ends
+        assert world.client.in_flight_count(-1) == 1
+        world.transport.now_ms = 79_999
+        (response,) = world.poll(Received(key, answers[1]))
+        assert response.error is None
+        world.send("after")
+        world.poll(Sent(key))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 79_999 + 30_000
+
+    def test_an_answer_that_never_comes_is_given_up_all_the_same(self) -> None:
+        world = World(request_timeout_ms=30_000)
+        key = world.open()
+        world.send("a")
+        world.send("b")
+        first = init_answer(correlation_id(world.transport.outbox[key][-2]), throttle_time_ms=45_000)
+        world.poll(*[Sent(key)] * 2, Received(key, first))
+        world.poll(timeout_ms=60_000)
+        (response,) = world.poll(timeout_ms=60_000)
+        assert world.now_ms == 75_000
+        assert response.token == "b"
+        assert world.client.last_error.endswith("no answer within 30000 ms")
+
+    def answer(self, world: World, throttle_time_ms: int) -> None:
+        """To a request that is sent now, as the first on its connection."""
+        world.send("token")
+        frame = world.transport.outbox[world.key][-1]
+        world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), throttle_time_ms)))
+
+    def test_how_long_it_throttled(self) -> None:
+        world = World()
+        world.open()
+        assert (world.client.throttles(0), world.client.throttled_ms(0)) == ({}, 0)
+        self.answer(world, 700)
+        for now_ms, passed_ms in ((0, 0), (200, 200), (700, 700), (5_000, 700)):
+            assert world.client.throttles(now_ms) == {-1: (passed_ms, 700)}
+            assert world.client.throttled_ms(now_ms) == passed_ms
+        world.transport.now_ms = 5_000
+        self.answer(world, 300)
+        assert world.client.throttles(5_100) == {-1: (800, 5_300)}
+
+    def test_nodes_that_throttle_at_once_do_so_together_but_each_on_its_own(self) -> None:
+        world = World()
+        world.open()
+        self.answer(world, 700)
+        world.client.update_brokers([Broker(4, "other", 9092)])
+        world.transport.now_ms = 400
+        world.open(4)
+        world.client.send(4, INIT, 400, "token")
+        frame = world.transport.outbox[world.key][-1]
+        world.poll(Sent(world.key), Received(world.key, init_answer(correlation_id(frame), 500)))
+        assert world.client.throttles(1_000) == {-1: (700, 700), 4: (500, 900)}
+        assert world.client.throttled_ms(1_000) == 900
+
+    def test_only_while_it_is_connected(self) -> None:
+        world = World(reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+        key = world.open()
+        self.answer(world, 10_000)
+        world.transport.now_ms = 1_000
+        world.poll(Disconnected(key, "cut"))
+        assert world.client.throttled_ms(4_000) == 1_000
+        assert world.client.throttles(4_000)[-1][0] == 1_000
+        # And again when it is back: what it said still holds, whatever connection it was said on.
+        world.transport.now_ms = 4_000
+        world.connect()
+        (frame,) = world.transport.outbox[world.key]
+        world.poll(Sent(world.key), Received(world.key, versions_answer(correlation_id(frame), World.RANGES)))
+        world.identify(world.key)
+        assert not world.client.can_send(-1, 9_999)
+        assert world.client.can_send(-1, 10_000)
+        assert world.client.throttled_ms(20_000) == 7_000
+        assert world.client.throttles(20_000) == {-1: (7_000, 10_000)}
+
+    def test_a_new_connection_is_read_at_once(self) -> None:
+        world = World(request_timeout_ms=30_000, reconnect_backoff_ms=50, reconnect_backoff_max_ms=50)
+        key = world.open()
+        self.answer(world, 1_000_000)
+        world.poll(Disconnected(key, "cut"))
+        world.transport.now_ms = 1_000
+        world.connect()
+        world.poll(Sent(world.key))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 31_000
+        assert "no answer within 30000 ms" in world.client.last_error
+
+
+class TestIdle:
+    def test_an_idle_connection_is_closed_without_an_error(self) -> None:
+        world = World(connections_max_idle_ms=540_000)
+        world.open()
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 540_000
+        assert world.transport.open == set()
+        assert world.client.last_error == ""
+        assert world.client.delay_ms(-1, world.now_ms) == 0
+
+    def test_it_is_idle_since_its_last_answer(self) -> None:
+        world = World(connections_max_idle_ms=50_000)
+        world.open()
+        answer = world.send("token")
+        world.poll(Sent(0))
+        world.transport.now_ms += 20_000
+        world.poll(Received(0, answer))
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 70_000
+
+    def test_requests_without_answers_keep_it_busy(self) -> None:
+        world = World(connections_max_idle_ms=50_000)
+        world.open()
+        world.transport.now_ms += 20_000
+        world.client.send(-1, NO_ACKS, world.now_ms, expect_response=False)
+        world.poll(Sent(0))
+        world.poll(timeout_ms=10**9)
+        assert world.now_ms == 70_000
+
+    def test_one_that_waits_for_an_answer_is_not_idle(self) -> None:
+        world = World(connections_max_idle_ms=1_000, request_timeout_ms=30_000)
+        world.open()
+        world.send("token")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=5_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == {0}
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def brokers(*ids: int) -> list[Broker]:
+    return [Broker(node_id, f"b{node_id}", 9092) for node_id in ids]
+
+
+class TestLeastLoaded:
+    def test_connects_first_and_waits_for_that(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2)))
+        for _ in range(3):
+            assert world.client.least_loaded_node(world.now_ms) is None
+        assert len(world.transport.connects) == 1
+
+    def test_tries_every_bootstrap_server(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2), ("three", 3)))
+        for _ in range(3):
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.transport.now_ms += 1  # within everybody's backoff
+        assert sorted(world.resolved) == ["one", "three", "two"]
+
+    def test_the_longest_untried_goes_first(self) -> None:
+        world = World(bootstrap_servers=(("one", 1), ("two", 2), ("three", 3)))
+        for _ in range(30):
+            assert world.client.least_loaded_node(world.now_ms) is None
+            world.poll(Disconnected(world.key, "Connection refused"))
+            world.transport.now_ms += 2_000
+        assert {world.resolved.count(name) for name in ("one", "two", "three")} == {10}
+
+    def test_is_the_one_with_the_fewest_in_flight(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        for node_id in (1, 2):
+            world.open(node_id)
+        world.client.send(1, INIT, 0)
+        assert {world.client.least_loaded_node(0) for _ in range(20)} == {2}
+        world.client.send(2, INIT, 0)
+        world.client.send(2, INIT, 0)
+        assert {world.client.least_loaded_node(0) for _ in range(20)} == {1}
+
+    def test_among_equals_it_is_any(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2, 3))
+        for node_id in (1, 2, 3):
+            world.open(node_id)
+        assert {world.client.least_loaded_node(0) for _ in range(50)} == {1, 2, 3}
+
+    def test_full_nodes_are_waited_for(self) -> None:
+        world = World(max_in_flight=1)
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.send(1, INIT, 0)
+        assert world.client.least_loaded_node(0) is None
+        assert len(world.transport.connects) == 1
+
+    def test_bootstrap_servers_again_when_no_broker_can_be_reached(self) -> None:
+        """KIP-899."""
+        world = World(names={"boot": ["10.0.0.1"], "b1": ["10.1.0.1"]})
+        world.client.update_brokers(brokers(1))
+        assert world.client.least_loaded_node(0) is None
+        world.poll(Disconnected(world.key, "Connection refused"))
+        assert world.client.least_loaded_node(world.now_ms) is None
+        assert world.resolved == ["b1", "boot"]
+
+
+class TestBrokersChange:
+    def test_no_news_is_no_change(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        key = world.open(1)
+        world.client.update_brokers([])
+        world.client.update_brokers(brokers(1, 2))
+        assert world.transport.open == {key}
+        assert world.client.ready(1, 0)
+
+    def test_a_broker_that_moved_is_connected_to_anew(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.send(1, INIT, 0, "token")
+        world.client.update_brokers([Broker(1, "elsewhere", 9093)])
+        assert world.transport.open == set()
+        (response,) = world.poll(timeout_ms=60_000)
+        assert (response.token, response.response) == ("token", None)
+        assert "moved to elsewhere:9093" in str(response.error)
+        world.open(1)
+        assert world.resolved[-1] == "elsewhere"
+
+    def test_one_that_is_gone_may_still_answer(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        key = world.open(1)
+        answer = world.send("token", node_id=1)
+        world.client.update_brokers(brokers(2))
+        (response,) = world.poll(Sent(key), Received(key, answer))
+        assert response.error is None
+        world.poll(Disconnected(key, "the peer closed the connection"))
+        assert not world.client.ready(1, 10**6)
+        assert world.transport.open == set()
+
+    def test_one_that_is_gone_and_not_connected_is_forgotten(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.client.update_brokers(brokers(2))
+        assert not world.client.ready(1, 0)
+        assert world.transport.connects == []
+
+
+class TestLearn:
+    def test_a_broker_that_no_list_had_can_be_sent_to(self) -> None:
+        world = World()
+        world.client.learn(Broker(7, "b7", 9097))
+        key = world.open(7)
+        assert world.transport.connects[-1][1].sockaddr[1] == 9097
+        (response,) = world.poll(Sent(key), Received(key, world.send("token", node_id=7)))
+        assert (response.node_id, response.error) == (7, None)
+
+    def test_it_keeps_its_connection_and_what_was_known_of_it(self) -> None:
+        world = World(names={"b7": ["10.0.7.1", "10.0.7.2"]})
+        world.client.learn(Broker(7, "b7", 9092))
+        assert not world.client.ready(7, 0)
+        world.poll(Disconnected(world.key, "Connection refused"))
+        assert not world.client.ready(7, world.now_ms)  # it rests for a while
+        assert len(world.transport.connects) == 1
+        world.poll(timeout_ms=100)
+        key = world.open(7)  # at its other address
+        assert world.transport.connects[-1][1].sockaddr[0] == "10.0.7.2"
+        world.client.learn(Broker(7, "b7", 9092))
+        assert world.transport.open == {key}
+
+    def test_one_that_moved_is_connected_to_anew(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        world.open(1)
+        world.client.learn(Broker(1, "elsewhere", 9093))
+        assert world.transport.open == set()
+        world.open(1)
+        assert world.resolved[-1] == "elsewhere"
+
+    def test_it_does_not_stand_in_for_bootstrap_servers(self) -> None:
+        """Or a coordinator that is gone would be the only broker to ask who the coordinator is."""
+        world = World()
+        world.client.learn(Broker(7, "b7", 9092))
+        assert world.client.least_loaded_node(0) is None
+        assert world.resolved == ["boot"]
+
+    def test_the_next_list_of_brokers_knows_better(self) -> None:
+        world = World()
+        world.client.learn(Broker(7, "b7", 9092))
+        world.client.learn(Broker(8, "b8", 9092))
+        world.client.update_brokers([Broker(7, "b7", 9092)])
+        assert not world.client.ready(7, 0)
+        assert [address.sockaddr[1] for _, address in world.transport.connects] == [9092]
+        assert not world.client.ready(8, 0)
+        assert len(world.transport.connects) == 1
+
+
+def test_finalized_features_are_those_of_the_connection() -> None:
+    world = World()
+    assert world.client.finalized_features(-1) is None
+    assert world.client.finalized_features(5) is None
+    key = world.connect()
+    assert world.client.finalized_features(-1) is None
+    (frame,) = world.transport.outbox[key]
+    apis = struct.pack(">hb", 0, 2) + struct.pack(">hhhb", METADATA, 0, 13, 0)
+    # Tag 2 (FinalizedFeatures), 26 bytes: one element, its name, the highest and the lowest level.
+    tagged = b"\x01\x02\x1a" + b"\x02" + b"\x14transaction.version" + struct.pack(">hhb", 2, 2, 0)
+    body = apis + struct.pack(">i", 0) + tagged
+    world.poll(Sent(key), Received(key, framed(correlation_id(frame), body)))
+    world.identify(key)
+    assert world.client.finalized_features(-1) == {"transaction.version": 2}
+    world.poll(Disconnected(key, "cut"))
+    assert world.client.finalized_features(-1) is None
+
+
+class TestMetrics:
+    @staticmethod
+    def figures(world: World) -> Figures:
+        return world.metrics.snapshot(1_000).since(world.start)
+
+    def test_requests_responses_and_bytes_of_each_node(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        keys = {node_id: world.open(node_id) for node_id in (1, 2)}
+        answer = world.send("a", node_id=2)
+        world.send("b", node_id=2)
+        world.poll(Sent(keys[2]), Received(keys[2], answer[:5]), Received(keys[2], answer[5:]))
+        figures = self.figures(world)
+        sent = {node_id: [len(frame) for frame in world.transport.outbox[key]] for node_id, key in keys.items()}
+        hello = len(versions_answer(0, World.RANGES) + metadata_answer(1))
+        for node_id, requests, responses, bytes_in in ((1, 2, 1, hello), (2, 4, 2, hello + len(answer))):
+            node = figures.nodes[node_id]
+            assert (node["request-total"], node["response-total"]) == (requests, responses)
+            assert (node["outgoing-byte-total"], node["incoming-byte-total"]) == (sum(sent[node_id]), bytes_in)
+            assert node["request-size-max"] == max(sent[node_id])
+        assert figures.producer["request-total"] == 6
+        assert figures.producer["response-total"] == 3
+        assert figures.producer["request-size-avg"] == pytest.approx(sum(sent[1] + sent[2]) / 6)
+
+    def test_the_latency_and_throttling_of_produce(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1))
+        key = world.open(1)
+        request = ProduceRequest(-1, 1, (ProducePartition("t", 0, uuid.UUID(int=7), b"records"),))
+        world.client.send(1, request, world.now_ms)
+        init = world.send("not a Produce", node_id=1)
+        world.transport.now_ms += 12
+        produced = produce_answer(correlation_id(world.transport.outbox[key][-2]), uuid.UUID(int=7), 300)
+        responses = world.poll(*[Sent(key)] * 2, Received(key, produced + init))
+        assert [response.error for response in responses] == [None, None]
+        figures = self.figures(world)
+        assert figures.producer["produce-throttle-time-avg"] == figures.producer["produce-throttle-time-max"] == 300
+        for one in (figures.producer, figures.nodes[1]):
+            assert one["request-latency-avg"] == one["request-latency-max"] == 12
+
+    def test_requests_in_flight_come_down_however_they_end(self) -> None:
+        world = World()
+        key = world.open(ranges={PRODUCE: (0, 13), METADATA: (0, 13), INIT_PRODUCER_ID: (0, 5)})
+        answer = world.send("answered")
+        world.client.send(-1, NO_ACKS, 0, "no answer expected", expect_response=False)
+        end_txn = EndTxnRequest("s.0", 7, 0, committed=True, transaction_version=2)
+        world.client.send(-1, end_txn, 0, "no version in common")
+        world.send("lost")
+        world.send("left at the end")
+        in_flight = [self.figures(world).producer["requests-in-flight"]]
+        world.poll(Sent(key), Received(key, answer), Sent(key))
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.poll(Disconnected(key, "cut"))
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.poll(timeout_ms=60_000)
+        world.open()
+        world.send("left at the end")
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        world.client.close()
+        in_flight.append(self.figures(world).producer["requests-in-flight"])
+        assert in_flight == [4, 2, 0, 1, 0]
+
+
+def test_wakeup_is_the_transports() -> None:
+    world = World()
+    world.client.wakeup()
+    assert world.transport.woken == 1
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+
+class AnyWeather(RuleBasedStateMachine):
+    """Two brokers behind any weather. A request comes back exactly once; unanswered only over a closed connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        names = {"boot": ["10.0.0.9"], "b1": ["10.0.0.1"], "b2": ["10.0.0.2"], "elsewhere": ["10.0.0.3"]}
+        self.world = World(names, max_in_flight=3, request_timeout_ms=5_000, connections_max_idle_ms=20_000)
+        self.address_of = {1: "10.0.0.1", 2: "10.0.0.2"}
+        # By connection: how many frames it was told to have sent, and which have their answer.
+        self.told_sent: Counter[int] = Counter()
+        self.answered: defaultdict[int, set[int]] = defaultdict(set)
+        self.world.client.update_brokers(brokers(1, 2))
+        self.under_way: dict[int, int] = {}  # token -> number of its connection
+        self.next_token = 0
+
+    @property
+    def transport(self) -> ScriptedTransport:
+        return self.world.transport
+
+    def sendable(self) -> list[int]:
+        return [node_id for node_id in (1, 2) if self.world.client.can_send(node_id, self.world.now_ms)]
+
+    def key_of(self, node_id: int) -> int:
+        """The connection that was made last to where the node is now."""
+        wanted = self.address_of[node_id]
+        return next(key for key, to in reversed(self.transport.connects) if to.sockaddr[0] == wanted)
+
+    @rule(node_id=st.sampled_from([1, 2]))
+    def want(self, node_id: int) -> None:
+        self.world.client.ready(node_id, self.world.now_ms)
+
+    @rule(node_id=st.sampled_from([1, 2]))
+    def open(self, node_id: int) -> None:
+        """Or too few examples would get as far as sending."""
+        self.take(self.world.poll(timeout_ms=self.world.client.delay_ms(node_id, self.world.now_ms) or 0))
+        if not self.world.client.ready(node_id, self.world.now_ms):
+            key = self.key_of(node_id)
+            for _ in range(3):
+                if key in self.transport.open:  # noise from before may end it
+                    self.take(self.world.poll(*self.next_events(key)))
+
+    @rule()
+    def want_any(self) -> None:
+        node_id = self.world.client.least_loaded_node(self.world.now_ms)
+        assert node_id is None or self.world.client.can_send(node_id, self.world.now_ms)
+
+    @precondition(lambda self: self.sendable())
+    @rule(data=st.data(), acks=st.booleans())
+    def send(self, data: st.DataObject, acks: bool) -> None:
+        node_id = data.draw(st.sampled_from(self.sendable()))
+        request = INIT if acks else NO_ACKS
+        token, self.next_token = self.next_token, self.next_token + 1
+        self.world.client.send(node_id, request, self.world.now_ms, token, expect_response=acks)
+        self.under_way[token] = self.key_of(node_id)
+
+    @precondition(lambda self: self.transport.open)
+    @rule(data=st.data(), steps=st.integers(1, 9), cut=st.sampled_from([False, False, False, True]))
+    def go_on(self, data: st.DataObject, steps: int, cut: bool) -> None:
+        """What a broker would do, for a while; perhaps the connection is cut in the same poll."""
+        for step in range(steps):
+            key = data.draw(st.sampled_from(sorted(self.transport.open)))
+            events = self.next_events(key)
+            if cut and step == steps - 1:
+                events.append(Disconnected(key, "cut"))
+            self.take(self.world.poll(*events))
+            if not self.transport.open:
+                break
+
+    @precondition(lambda self: self.transport.open)
+    @rule(data=st.data(), noise=st.binary(max_size=12))
+    def noise(self, data: st.DataObject, noise: bytes) -> None:
+        key = data.draw(st.sampled_from(sorted(self.transport.open)))
+        if self.transport.outbox[key] and data.draw(st.integers(0, 4)) == 0:
+            self.take(self.world.poll(Received(key, noise)))
+
+    def next_events(self, key: int) -> list[Event]:
+        frames = self.transport.outbox[key]
+        if not frames:
+            return [Connected(key)]
+        if self.told_sent[key] < len(frames):
+            self.told_sent[key] += 1
+            return [Sent(key)]
+        answer = self.next_answer(key)
+        return [] if answer is None else [Received(key, answer)]
+
+    def next_answer(self, key: int) -> bytes | None:
+        for place, frame in enumerate(self.transport.outbox[key]):
+            (api_key,) = struct.unpack_from(">h", frame, 4)
+            # Nobody answers a Produce with acks=0.
+            if api_key == PRODUCE or place in self.answered[key]:
+                continue
+            self.answered[key].add(place)
+            number = correlation_id(frame)
+            if api_key == INIT_PRODUCER_ID:
+                return init_answer(number)
+            return metadata_answer(number) if api_key == METADATA else versions_answer(number, World.RANGES)
+        return None
+
+    @rule(ms=st.sampled_from([0, 1, 1, 50, 1_000, 6_000, 30_000]))
+    def wait(self, ms: int) -> None:
+        self.take(self.world.poll(timeout_ms=ms))
+
+    @rule(moved=st.sampled_from([False, False, False, True]))
+    def metadata(self, moved: bool) -> None:
+        self.address_of[2] = "10.0.0.3" if moved else "10.0.0.2"
+        self.world.client.update_brokers([*brokers(1), Broker(2, "elsewhere" if moved else "b2", 9092)])
+
+    def take(self, responses: list[ClientResponse]) -> None:
+        for response in responses:
+            assert isinstance(response.token, int)
+            key = self.under_way.pop(response.token)
+            assert response.error is None or key not in self.transport.open
+            assert (response.response is None) == (response.error is not None or response.request is NO_ACKS)
+
+    @invariant()
+    def limits(self) -> None:
+        for node_id in (1, 2):
+            assert self.world.client.in_flight_count(node_id) <= 3
+        last_to = {address.sockaddr[0]: key for key, address in self.transport.connects}
+        assert self.transport.open <= set(last_to.values()), "a connection that another one has replaced"
+        assert all(self.key_of(node_id) in self.transport.open for node_id in self.sendable())
+        assert len(self.transport.open) <= 3
+        assert not self.under_way or self.world.client.has_in_flight
+
+    def teardown(self) -> None:
+        self.take(self.world.client.close())
+        assert self.under_way == {}
+        assert self.transport.open == set()
+
+
+TestAnyWeather = AnyWeather.TestCase
+TestAnyWeather.settings = settings(max_examples=examples(150), stateful_step_count=60, deadline=None)
+
+
+# --- one cluster ------------------------------------------------------------------------------------------------------
+
+
+class TestCluster:
+    """`World.open` is a connection to a broker of cluster-1."""
+
+    @staticmethod
+    def dial(world: World, node_id: int, cluster_id: bytes | None) -> int:
+        key = world.connect(node_id)
+        frame = world.transport.outbox[key][0]
+        world.poll(Sent(key), Received(key, versions_answer(correlation_id(frame), world.RANGES)))
+        world.identify(key, cluster_id)
+        return key
+
+    @staticmethod
+    def names_of(world: World, key: int) -> list[int]:
+        """The APIs of what was sent over a connection."""
+        return [struct.unpack_from(">h", frame, 4)[0] for frame in world.transport.outbox[key]]
+
+    def test_is_that_of_the_first_broker_that_names_one(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        self.dial(world, 1, None)
+        assert world.client.can_send(1, world.now_ms)
+        assert world.client.cluster_id is None
+        self.dial(world, 2, b"cluster-1")
+        assert world.client.cluster_id == "cluster-1"
+
+    def test_that_was_replaced_ends_the_client(self) -> None:
+        world = World()
+        world.open()
+        world.send("token")
+        world.poll(Disconnected(world.key, "cut"))
+        world.poll(timeout_ms=100)
+        key = self.dial(world, -1, b"cluster-2\n")
+        failure = world.client.failure
+        assert isinstance(failure, ClusterChanged)
+        assert (failure.expected, failure.found) == ("cluster-1", "cluster-2\\n")
+        assert "boot:9092" in str(failure)
+        assert "\n" not in str(failure)
+        assert world.transport.open == set()
+        assert self.names_of(world, key) == [18, METADATA]
+
+    def test_of_somebody_elses_at_one_address_is_retried(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.open(1)
+        key = self.dial(world, 2, b"cluster-2")
+        assert world.client.failure is None
+        assert "belongs to cluster 'cluster-2', not to cluster 'cluster-1'" in world.client.last_error
+        assert key not in world.transport.open
+        assert world.client.delay_ms(2, world.now_ms)
+        world.poll(timeout_ms=100)
+        self.dial(world, 2, b"cluster-1")
+        assert world.client.can_send(2, world.now_ms)
+
+    def test_that_a_broker_does_not_name_is_believed(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        world.open(1)
+        self.dial(world, 2, None)
+        assert world.client.can_send(2, world.now_ms)
+        assert world.client.cluster_id == "cluster-1"
+
+    def test_that_is_expected_from_the_start(self) -> None:
+        world = World(cluster_id="cluster-0")
+        self.dial(world, -1, b"cluster-1")
+        assert isinstance(world.client.failure, ClusterChanged)
+
+    def test_interruptions_are_moments_without_a_connection(self) -> None:
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        first, second = world.open(1), world.open(2)
+        world.poll(Disconnected(first, "cut"))
+        answer = world.send("is it there?", 2)
+        world.poll(Sent(second), Received(second, answer))
+        world.poll(timeout_ms=100)
+        assert (world.client.handshakes, world.client.interruptions) == (2, 0)
+        first = world.open(1)
+        assert (world.client.handshakes, world.client.interruptions) == (3, 0)
+        world.poll(Disconnected(second, "cut"), Disconnected(first, "cut"))
+        assert world.client.interruptions == 1
+        world.poll(timeout_ms=1_000)
+        world.connect(1)
+        world.poll(Disconnected(world.key, "refused"))
+        assert (world.client.handshakes, world.client.interruptions) == (3, 1)
+
+    @pytest.mark.parametrize("asked", ["never", "before the loss"])
+    def test_a_connection_that_only_looks_open_hides_no_interruption(self, asked: str) -> None:
+        """What was asked before another one ended says nothing of the time since."""
+        world = World()
+        world.client.update_brokers(brokers(1, 2))
+        first, second = world.open(1), world.open(2)
+        answer = world.send("is it there?", 2) if asked == "before the loss" else None
+        world.poll(Disconnected(first, "cut"))
+        if answer is not None:
+            world.poll(Sent(second), Received(second, answer))
+        world.poll(timeout_ms=100)
+        world.open(1)
+        assert world.client.interruptions == 1
+
+    def test_connections_that_were_begun_together_vouch_for_each_other(self) -> None:
+        """Brokers that cannot be reached are no reason to ask for another producer id."""
+        world = World()
+        world.client.update_brokers(brokers(1, 2, 3))
+        world.connect(3)
+        world.poll(Disconnected(world.key, "refused"))
+        world.open(1)
+        world.open(2)
+        assert world.client.interruptions == 0
+
+    def test_connections_that_were_idle_are_missed_as_well(self) -> None:
+        world = World(connections_max_idle_ms=10_000)
+        world.open()
+        world.poll(timeout_ms=20_000)
+        assert world.transport.open == set()
+        assert world.client.interruptions == 1
+
+    def test_a_broker_that_throttles_while_it_says_who_it_is(self) -> None:
+        world = World()
+        key = world.connect()
+        world.poll(Sent(key), Received(key, versions_answer(0, world.RANGES)))
+        world.poll(Sent(key), Received(key, metadata_answer(1, throttle_time_ms=700)))
+        assert world.client.delay_ms(-1, world.now_ms) == 700
+
+
+# --- TLS and SASL -----------------------------------------------------------------------------------------------------
+
+FINAL = TlsFailure(step="the certificate has expired", advice="renew it", final=True)
+HUNG_UP = TlsFailure(step="the peer closed the connection", advice="use another port", final=False)
+
+
+class TestTlsFailures:
+    def test_one_that_stays_is_kept_for_the_owner(self) -> None:
+        world = World()
+        world.client.ready(-1, 0)
+        assert world.client.failure is None
+        world.poll(Disconnected(0, "the certificate has expired; renew it", FINAL))
+        failure = world.client.failure
+        assert isinstance(failure, TlsFailed)
+        assert (failure.step, failure.advice) == ("the certificate has expired", "renew it")
+        assert "boot:9092" in failure.broker
+        assert world.client.delay_ms(-1, world.now_ms)
+
+    def test_a_peer_that_hangs_up_again_and_again(self) -> None:
+        world = World()
+        for _ in range(HANG_UPS):
+            assert world.client.failure is None
+            self.hang_up(world)
+        assert isinstance(world.client.failure, TlsFailed)
+        assert world.now_ms < 10_000
+
+    def test_a_peer_that_hangs_up_now_and_then(self) -> None:
+        world = World()
+        for _ in range(3):
+            for _ in range(HANG_UPS - 1):
+                self.hang_up(world)
+            world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+            world.poll(Disconnected(world.open(), "the peer closed the connection"))
+        assert world.client.failure is None
+
+    @staticmethod
+    def hang_up(world: World) -> None:
+        world.poll(timeout_ms=world.client.delay_ms(-1, world.now_ms) or 0)
+        assert not world.client.ready(-1, world.now_ms)
+        world.poll(Disconnected(world.key, "the peer closed the connection", HUNG_UP))
+
+    def test_a_plaintext_client_at_a_tls_listener(self) -> None:
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Received(0, b"\x15\x03\x03\x00\x02\x02\x46"))
+        assert isinstance(world.client.failure, TlsFailed)
+        assert "kafka.security.protocol" in str(world.client.failure)
+
+
+def alice() -> Authentication:
+    return authentication("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+class SecureWorld(World):
+    """Whose brokers authenticate by PLAIN."""
+
+    RANGES = {**World.RANGES, 17: (0, 1), 36: (0, 2)}  # noqa: RUF012
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(**{"authenticate": alice, **changed})
+
+    def said(self) -> bytes:
+        return self.transport.outbox[self.key][-1]
+
+    def answer(self, answer: Any, *more: Any) -> list[ClientResponse]:
+        """To the request that the connection sent last."""
+        return self.poll(Sent(self.key), Received(self.key, answer(correlation_id(self.said()), *more)))
+
+    def secure(self, lifetime_ms: int = 0) -> None:
+        self.connect()
+        self.answer(versions_answer, self.RANGES)
+        assert not self.client.can_send(-1, self.now_ms)
+        assert b"hunter2" not in self.said()
+        self.answer(handshake_answer)
+        assert b"hunter2" in self.said()
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(authenticate_answer, 0, lifetime_ms)
+        assert not self.client.can_send(-1, self.now_ms)
+        self.answer(metadata_answer)
+        assert self.client.can_send(-1, self.now_ms)
+
+
+class TestAuthentication:
+    def test_comes_before_anything_else(self) -> None:
+        world = SecureWorld()
+        world.secure()
+        answer = world.send("token")
+        (response,) = world.poll(Sent(0), Received(0, answer))
+        assert response.token == "token"
+        assert world.client.failure is None
+
+    def test_that_is_refused_is_kept_for_the_owner(self) -> None:
+        world = SecureWorld()
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.answer(handshake_answer)
+        assert world.answer(authenticate_answer, 58) == []
+        failure = world.client.failure
+        assert isinstance(failure, AuthenticationFailed)
+        assert (failure.mechanism, failure.user) == ("PLAIN", "alice")
+        assert "hunter2" not in str(failure) + world.client.last_error
+        assert world.transport.open == set()
+
+    def test_credentials_that_cannot_be_had(self) -> None:
+        def refuse() -> Authentication:
+            raise BrokersUnreachable(bootstrap_servers="", waited_ms=0, last_error="no token")
+
+        world = World(authenticate=refuse)
+        assert not world.client.ready(-1, 0)
+        assert world.transport.connects == []
+        assert world.client.failure is not None
+        assert world.client.delay_ms(-1, 0)
+
+    def test_a_broker_that_falls_silent(self) -> None:
+        world = SecureWorld(request_timeout_ms=5_000)
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.poll(Sent(0))
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == set()
+        assert world.client.failure is None
+
+
+    def test_a_listener_that_hangs_up_on_whom_it_does_not_know(self) -> None:
+        """Brokers take ApiVersions of anybody, and hang up upon the next request."""
+        world = World()
+        world.connect()
+        world.poll(Sent(0), Received(0, versions_answer(0, world.RANGES)), Sent(0))
+        world.poll(Disconnected(0, "the peer closed the connection"))
+        assert "kafka.security.protocol=SASL_SSL" in world.client.last_error
+
+    def test_a_listener_that_hangs_up_later_is_no_matter_of_authentication(self) -> None:
+        answered, authenticated = World(), SecureWorld()
+        answered.open()
+        answered.poll(Sent(0), Received(0, answered.send("token")))
+        authenticated.secure()
+        for world in (answered, authenticated):
+            world.poll(Disconnected(0, "the peer closed the connection"))
+            assert world.client.last_error.endswith("the peer closed the connection")
+
+
+class Hashing:
+    """The password's hash, which takes until it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.goes_on = threading.Event()
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", self)
+
+    def __call__(self, *of: object) -> bytes:
+        self.begun += 1
+        assert self.goes_on.wait(30)
+        return bytes(32)
+
+
+class TestManyIterations:
+    """What a broker asks SCRAM for is computed beside other connections."""
+
+    @pytest.fixture
+    def hashing(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hashing]:
+        hashing = Hashing(monkeypatch)
+        yield hashing
+        hashing.goes_on.set()
+
+    def asked(self, world: SecureWorld, iterations: int = 1_000_000) -> None:
+        """As far as the broker's first message."""
+        world.connect()
+        world.answer(versions_answer, world.RANGES)
+        world.answer(handshake_answer)
+        world.poll(Sent(world.key), Received(world.key, challenge_answer(correlation_id(world.said()), iterations)))
+
+    def world(self) -> SecureWorld:
+        return SecureWorld(
+            request_timeout_ms=5_000,
+            authenticate=lambda: authentication("SCRAM-SHA-256", PasswordLogin("alice", "hunter2"), lambda: "nonce"),
+        )
+
+    def test_hold_no_other_connection(self, hashing: Hashing) -> None:
+        world = self.world()
+        self.asked(world)
+        sent = len(world.transport.outbox[world.key])
+        for _ in range(3):
+            assert world.poll() == []
+        assert len(world.transport.outbox[world.key]) == sent
+        hashing.goes_on.set()
+        wait_until(lambda: world.transport.woken, 10, "the poll to be ended")
+        world.poll()
+        assert b"c=biws,r=noncemore,p=" in world.said()
+        assert hashing.begun == 1
+        assert world.client.last_error == ""
+
+    def test_that_take_longer_than_a_request_may_are_told(self, hashing: Hashing) -> None:
+        world = self.world()
+        self.asked(world)
+        world.poll(timeout_ms=60_000)
+        assert world.now_ms == 5_000
+        assert world.transport.open == set()
+        assert "16384" in world.client.last_error
+
+    def test_are_computed_once_at_a_time_however_often_a_broker_asks(self, hashing: Hashing) -> None:
+        world = self.world()
+        for _ in range(5):
+            self.asked(world)
+            world.poll(Disconnected(world.key, "the peer closed the connection"))
+            world.transport.now_ms += 60_000
+        assert hashing.begun == 1
+        # That of a connection that is gone is no answer on the next one.
+        self.asked(world)
+        sent = len(world.transport.outbox[world.key])
+        hashing.goes_on.set()
+        wait_until(lambda: world.poll() or len(world.transport.outbox[world.key]) > sent, 10, "the second hash")
+        assert hashing.begun == 2
+        assert b"c=biws,r=noncemore,p=" in world.said()
+
+    @pytest.mark.parametrize("iterations", [4_096, 16_384])
+    def test_that_kafka_hands_out_are_computed_at_once(self, hashing: Hashing, iterations: int) -> None:
+        hashing.goes_on.set()
+        world = self.world()
+        self.asked(world, iterations)
+        assert b"c=biws,r=noncemore,p=" in world.said()
+
+
+def challenge_answer(correlation_id: int, iterations: int) -> bytes:
+    challenge = f"r=noncemore,s=c2FsdA==,i={iterations}".encode()
+    body = b"\0" + struct.pack(">h", 0) + b"\0" + bytes([len(challenge) + 1]) + challenge
+    return framed(correlation_id, body + struct.pack(">qb", 0, 0))
+
+
+class TestSessions:
+    """KIP-368."""
+
+    def test_are_begun_anew_in_time_and_lose_nothing(self) -> None:
+        world = SecureWorld(request_timeout_ms=120_000)
+        world.secure(lifetime_ms=60_000)
+        early = world.send("early")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=100_000)
+        assert 51_000 <= world.now_ms <= 57_000
+        assert world.client.has_in_flight
+        # Begun, behind the request that is under way; nothing follows it.
+        assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.client.least_loaded_node(world.now_ms) is None
+        handshake_id = correlation_id(world.said())
+        (response,) = world.poll(Sent(0), Received(0, early + handshake_answer(handshake_id)))
+        assert response.token == "early"
+        assert response.response is not None
+        assert not world.client.ready(-1, world.now_ms)
+        assert world.answer(authenticate_answer, 0, 60_000) == []
+        assert world.client.ready(-1, world.now_ms)
+        again_ms = world.now_ms
+        world.poll(timeout_ms=100_000)
+        assert 51_000 <= world.now_ms - again_ms <= 57_000
+        assert len(world.transport.connects) == 1
+
+    def test_that_are_very_short_are_not_begun_anew_within_a_second(self) -> None:
+        world = SecureWorld()
+        world.secure(lifetime_ms=10)
+        world.poll(timeout_ms=100_000)
+        assert world.now_ms == MIN_SESSION_MS
+
+    def test_that_ended_unnoticed_are_begun_anew_before_anything_is_sent(self) -> None:
+        """Nobody polled: a client that is used once in a while."""
+        world = SecureWorld()
+        world.secure(lifetime_ms=60_000)
+        world.transport.now_ms += 70_000
+        assert not world.client.ready(-1, world.now_ms)
+        world.poll()
+        assert struct.unpack_from(">hh", world.said(), 4) == (17, 1)
+        world.answer(handshake_answer)
+        world.answer(authenticate_answer, 0, 60_000)
+        assert world.client.ready(-1, world.now_ms)
+
+    def test_that_are_refused_give_back_what_was_under_way(self) -> None:
+        world = SecureWorld(request_timeout_ms=120_000)
+        world.secure(lifetime_ms=60_000)
+        world.send("early")
+        world.poll(Sent(0))
+        world.poll(timeout_ms=100_000)
+        (response,) = world.poll(Sent(0), Received(0, b"HTTP"))
+        assert (response.token, response.response) == ("early", None)
+
+    def test_an_idle_connection_is_closed_all_the_same(self) -> None:
+        world = SecureWorld(connections_max_idle_ms=100_000)
+        world.secure(lifetime_ms=60_000)
+        world.poll(timeout_ms=100_000)
+        world.answer(handshake_answer)
+        world.answer(authenticate_answer, 0, 600_000)
+        before_ms = world.now_ms
+        world.poll(timeout_ms=1_000_000)
+        assert world.transport.open == set()
+        assert world.now_ms - before_ms <= 100_000

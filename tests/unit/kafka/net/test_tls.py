@@ -1,0 +1,482 @@
+"""TLS contexts from PEM, and each way in which a handshake ends: the selector against a server of the standard
+library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from certificates import Authority, Identity
+from kafka_sink.errors import InvalidOption, RefusedOption
+from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.net.selector import Selector
+from kafka_sink.kafka.net.tls import Contexts, TlsSettings, client_context
+from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent
+
+DEADLINE_S = 20
+
+CA = Authority()
+OTHER_CA = Authority("Other CA")
+BROKER = CA.issue("broker")
+TRUSTING = TlsSettings(truststore_certificates=CA.certificate)
+
+
+class Server:
+    """Serves one connection with `serve`, which gets the socket after the handshake; what it raised is kept."""
+
+    def __init__(self, identity: Identity | None, serve: Callable[[socket.socket], None], **settings: object) -> None:
+        self.context = None if identity is None else server_context(identity, **settings)
+        self.serve = serve
+        self.error: Exception | None = None
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(DEADLINE_S)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            with closing(self.listener.accept()[0]) as sock:
+                sock.settimeout(DEADLINE_S)
+                if self.context is None:
+                    self.serve(sock)
+                    return
+                with self.context.wrap_socket(sock, server_side=True) as tls:
+                    self.serve(tls)
+        except Exception as error:
+            self.error = error
+
+    def address(self, host: str) -> Address:
+        return Address(socket.AF_INET, self.listener.getsockname(), host)
+
+    def close(self) -> None:
+        self.thread.join(DEADLINE_S)
+        self.listener.close()
+
+
+def server_context(identity: Identity, *, client_ca: Authority | None = None, version: str = "") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with contextlib.ExitStack() as stack:
+        path = Path(stack.enter_context(_scratch())) / "server.pem"
+        path.write_text(identity.pem)
+        context.load_cert_chain(path)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=client_ca.certificate)
+    if version:
+        context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
+    return context
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def echo(sock: socket.socket) -> None:
+    while data := sock.recv(1 << 16):
+        sock.sendall(data)
+
+
+def nothing(sock: socket.socket) -> None:
+    sock.recv(1)
+
+
+def events_of(
+    server: Server,
+    settings: TlsSettings = TRUSTING,
+    *,
+    host: str = "localhost",
+    say: bytes = b"hello",
+    until: Callable[[list[Event]], bool] | None = None,
+) -> list[Event]:
+    """What a selector tells that connects to `server` and says `say`, until it has the echo or the end."""
+    selector = Selector(metrics=Metrics(), tls=Contexts(settings))
+    events: list[Event] = []
+    try:
+        selector.connect(1, server.address(host))
+        deadline = time.monotonic() + DEADLINE_S
+        while not (until or over)(events):
+            assert time.monotonic() < deadline, events
+            new = selector.poll(1000)
+            if Connected(1) in new:
+                selector.send(1, [say])
+            events += new
+    finally:
+        selector.close_all()
+        server.close()
+    return events
+
+
+def over(events: list[Event]) -> bool:
+    return any(isinstance(event, Disconnected | Received) for event in events)
+
+
+def failure_of(server: Server, settings: TlsSettings = TRUSTING, *, host: str = "localhost") -> Disconnected:
+    event = events_of(server, settings, host=host)[-1]
+    assert isinstance(event, Disconnected), event
+    return event
+
+
+# --- files that are replaced ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dialling() -> Iterator[Callable[..., list[Event]]]:
+    """Connects to a server with what one selector has, as a worker that lives on does; the events until the end."""
+    selectors: list[Selector] = []
+
+    def dial(server: Server, settings: TlsSettings) -> list[Event]:
+        if not selectors:
+            selectors.append(Selector(metrics=Metrics(), tls=Contexts(settings)))
+        events: list[Event] = []
+        with closing(server):
+            selectors[0].connect(1, server.address("localhost"))
+            while not over(events):
+                new = selectors[0].poll(1000)
+                if Connected(1) in new:
+                    selectors[0].send(1, [b"hello"])
+                events += new
+            selectors[0].close(1)
+        return events
+
+    yield dial
+    for selector in selectors:
+        selector.close_all()
+
+
+def common_name(sock: socket.socket) -> None:
+    assert isinstance(sock, ssl.SSLSocket)
+    sock.recv(1 << 16)
+    certificate = sock.getpeercert()
+    assert certificate
+    sock.sendall(str(certificate["subject"]).encode())
+
+
+def replace_file(path: Path, text: str, *, linked: bool) -> None:
+    """In one moment; `linked`: as Kubernetes does it, by a link to another folder."""
+    new = path.with_name(f"{path.name}.{time.monotonic_ns()}")
+    new.write_text(text)
+    if not linked:
+        new.rename(path)
+        return
+    link = path.with_name("link")
+    link.symlink_to(new)
+    link.rename(path)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_renewed_certificate_goes_with_the_next_connection(
+    tmp_path: Path, dialling: Callable[..., list[Event]], linked: bool
+) -> None:
+    keystore = tmp_path / "client.pem"
+    settings = replace(TRUSTING, keystore_location=str(keystore))
+    for name in ("first", "first", "second"):
+        replace_file(keystore, CA.issue(name).pem, linked=linked)
+        last = dialling(Server(BROKER, common_name, client_ca=CA), settings)[-1]
+        assert isinstance(last, Received)
+        assert name in last.data.decode()
+
+
+def test_another_truststore_holds_for_the_next_connection(
+    tmp_path: Path, dialling: Callable[..., list[Event]]
+) -> None:
+    truststore = tmp_path / "ca.pem"
+    settings = TlsSettings(truststore_location=str(truststore))
+    for authority, is_trusted in ((CA, True), (OTHER_CA, False), (CA, True)):
+        replace_file(truststore, authority.certificate, linked=False)
+        last = dialling(Server(BROKER, echo), settings)[-1]
+        assert isinstance(last, Received) == is_trusted
+
+
+@pytest.mark.parametrize("content", ["half of a certifi", None])
+def test_a_file_that_cannot_be_used_is_trouble_until_it_can(
+    tmp_path: Path, dialling: Callable[..., list[Event]], content: str | None
+) -> None:
+    """What was loaded before is not used on: a CA may have been taken out."""
+    truststore = tmp_path / "ca.pem"
+    settings = TlsSettings(truststore_location=str(truststore))
+    truststore.write_text(CA.certificate)
+    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+    truststore.unlink()
+    if content is not None:
+        truststore.write_text(content)
+    nobody: Any = SimpleNamespace(
+        address=lambda host: Address(socket.AF_INET, ("127.0.0.1", 1), host), close=lambda: None
+    )
+    for _ in range(2):
+        (refused,) = dialling(nobody, settings)
+        assert isinstance(refused, Disconnected)
+        assert refused.tls is None
+        assert "kafka.ssl.truststore.location" in refused.reason
+        assert "No row of this write was sent" not in refused.reason
+    truststore.write_text(CA.certificate)
+    assert isinstance(dialling(Server(BROKER, echo), settings)[-1], Received)
+
+
+def test_files_that_stay_are_read_once(tmp_path: Path) -> None:
+    truststore = tmp_path / "ca.pem"
+    truststore.write_text(CA.certificate)
+    contexts = Contexts(TlsSettings(truststore_location=str(truststore)))
+    assert contexts.current() is contexts.current()
+
+
+# --- what works -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_bytes_go_both_ways(version: str, host: str) -> None:
+    events = events_of(Server(BROKER, echo, version=version), host=host)
+    assert events == [Connected(1), Sent(1), Received(1, b"hello")]
+
+
+def test_more_than_the_socket_takes_at_once() -> None:
+    payload = os.urandom(1 << 20) * 8
+    got = bytearray()
+    go = threading.Event()
+
+    def swallow(sock: socket.socket) -> None:
+        go.wait(DEADLINE_S)
+        while len(got) < len(payload) + 9:
+            got.extend(sock.recv(1 << 16))
+        sock.sendall(b"thanks" * 20_000)
+
+    server = Server(BROKER, swallow)
+    selector = Selector(metrics=Metrics(), tls=Contexts(TRUSTING))
+    with closing(server):
+        selector.connect(1, server.address("localhost"))
+        events: list[Event] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while Connected(1) not in events:
+            events += selector.poll(1000)
+        view = memoryview(payload)
+        selector.send(1, [b"head", view[:3_000_000], b"", view[3_000_000:]])
+        selector.send(1, [b"after"])
+        assert Sent(1) not in selector.poll(0)
+        go.set()
+        while sum(len(event.data) for event in events if isinstance(event, Received)) < 120_000:
+            assert time.monotonic() < deadline
+            events += selector.poll(1000)
+        selector.close_all()
+    assert bytes(got) == b"head" + payload + b"after"
+    assert events.count(Sent(1)) == 2
+
+
+def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    def look(sock: socket.socket) -> None:
+        assert isinstance(sock, ssl.SSLSocket)
+        seen.append(dict(pair for (pair,) in sock.getpeercert()["subject"]))  # type: ignore[index]
+        echo(sock)
+
+    plain, locked = CA.issue("alice"), CA.issue("alice", password="opensesame")
+    (tmp_path / "client.pem").write_text(plain.pem)
+    for mutual in (
+        replace(TRUSTING, keystore_location=str(tmp_path / "client.pem")),
+        replace(TRUSTING, keystore_certificate_chain=plain.chain, keystore_key=plain.key),
+        replace(TRUSTING, keystore_certificate_chain=locked.chain, keystore_key=locked.key, key_password="opensesame"),
+    ):
+        assert isinstance(events_of(Server(BROKER, look, client_ca=CA), mutual)[-1], Received)
+    assert seen == [{"commonName": "alice"}] * 3
+
+
+@pytest.mark.parametrize("line_end", ["\\n", " ", "\r\n", "\\n\n"])
+def test_inline_pem_in_one_line(line_end: str) -> None:
+    alice = CA.issue("alice", password="opensesame")
+    chain, key, trusted = (
+        pem.replace("\n", line_end) for pem in (alice.chain + CA.certificate, alice.key, CA.certificate * 2)
+    )
+    settings = TlsSettings(
+        truststore_certificates=trusted,
+        keystore_certificate_chain=chain,
+        keystore_key=key,
+        key_password="opensesame",
+    )
+    assert isinstance(events_of(Server(BROKER, echo, client_ca=CA), settings)[-1], Received)
+
+
+def test_the_host_name_counts_for_nothing_where_that_is_asked_for() -> None:
+    for identity in (CA.issue("broker", hosts=("elsewhere.example",)), CA.issue("localhost", hosts=())):
+        assert isinstance(events_of(Server(identity, echo), replace(TRUSTING, verify_host_name=False))[-1], Received)
+
+
+def test_an_address_is_looked_for_among_addresses() -> None:
+    of_an_address = CA.issue("127.0.0.1", hosts=("127.0.0.1",))
+    assert isinstance(events_of(Server(of_an_address, echo), host="127.0.0.1")[-1], Received)
+    failure = failure_of(Server(CA.issue("127.0.0.1", hosts=("localhost",)), echo), host="127.0.0.1")
+    assert "another host name" in failure.reason
+
+
+# --- what does not ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("identity", "settings", "step"),
+    [
+        (CA.issue("broker", expired=True), TRUSTING, "certificate has expired"),
+        (CA.issue("broker", hosts=("elsewhere.example",)), TRUSTING, "another host name"),
+        (CA.issue("localhost", hosts=()), TRUSTING, "lacks a subjectAltName"),
+        (CA.issue("localhost", hosts=("127.0.0.1",)), TRUSTING, "lacks a subjectAltName"),
+        (CA.issue("localhost", hosts=(), mails=("a@b.example",)), TRUSTING, "lacks a subjectAltName"),
+        (OTHER_CA.issue("broker"), TRUSTING, "CA that is not trusted"),
+        (BROKER, TlsSettings(), "CA that is not trusted"),
+    ],
+    ids=["expired", "host", "common name", "common name beside an address", "beside a mail", "ca", "system"],
+)
+def test_a_broker_that_is_not_verified_hears_nothing(identity: Identity, settings: TlsSettings, step: str) -> None:
+    heard = bytearray()
+    server = Server(identity, lambda sock: heard.extend(sock.recv(100)), version="TLSv1_3")
+    failure = failure_of(server, settings)
+    assert failure.tls is not None
+    assert step in failure.reason
+    assert failure.tls.final
+    assert not heard
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_a_client_certificate_that_is_missing(version: str) -> None:
+    failure = failure_of(Server(BROKER, echo, client_ca=CA, version=version))
+    assert failure.tls is not None
+    assert failure.tls.final
+    assert "client certificate" in failure.reason
+    assert "kafka.ssl.keystore.location" in failure.reason
+
+
+def test_a_client_certificate_of_another_ca() -> None:
+    other = OTHER_CA.issue("alice")
+    settings = replace(TRUSTING, keystore_certificate_chain=other.chain, keystore_key=other.key)
+    failure = failure_of(Server(BROKER, echo, client_ca=CA), settings)
+    assert failure.tls is not None
+    assert failure.tls.final
+    assert "CA of the client's certificate" in failure.reason
+
+
+def test_versions_that_have_nothing_in_common() -> None:
+    failure = failure_of(Server(BROKER, echo, version="TLSv1_2"), replace(TRUSTING, protocols=("TLSv1.3",)))
+    assert failure.tls is not None
+    assert failure.tls.final
+    assert "in common" in failure.reason
+
+
+def test_a_peer_that_answers_in_plaintext() -> None:
+    failure = failure_of(Server(None, lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")))
+    assert failure.tls is not None
+    assert failure.tls.final
+    assert "does not speak TLS" in failure.reason
+
+
+def test_a_peer_that_hangs_up_may_be_one_that_goes_down() -> None:
+    failure = failure_of(Server(None, nothing))
+    assert failure.tls is not None
+    assert not failure.tls.final
+    assert "plaintext listener" in failure.reason
+
+
+def test_the_end_of_a_connection_that_stood_is_no_matter_of_tls() -> None:
+    failure = failure_of(Server(BROKER, lambda sock: None))
+    assert failure.tls is None
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("magic", "store_type", "command"),
+    [
+        (b"\xfe\xed\xfe\xed\0\0\0\2", "JKS", "keytool -importkeystore"),
+        (b"\x30\x82\x0a\x0b", "PKCS12", "openssl pkcs12 -in"),
+    ],
+)
+def test_a_java_store_is_refused_with_what_converts_it(
+    tmp_path: Path, magic: bytes, store_type: str, command: str
+) -> None:
+    store = tmp_path / "kafka.truststore.jks"
+    store.write_bytes(magic)
+    for settings, option in (
+        (TlsSettings(truststore_location=str(store)), "kafka.ssl.truststore.location"),
+        (replace(TRUSTING, keystore_location=str(store)), "kafka.ssl.keystore.location"),
+    ):
+        with pytest.raises(RefusedOption) as failure:
+            client_context(settings)
+        assert failure.value.option == option
+        assert store_type in str(failure.value)
+        assert command in str(failure.value)
+        assert str(store) in str(failure.value)
+
+
+CANARY = "canary-9f1c"
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        (TlsSettings(truststore_location="/nonexistent/ca.pem"), "kafka.ssl.truststore.location"),
+        (TlsSettings(truststore_location="/"), "kafka.ssl.truststore.location"),
+        (TlsSettings(truststore_certificates=CANARY), "kafka.ssl.truststore.certificates"),
+        (TlsSettings(truststore_certificates="é"), "kafka.ssl.truststore.certificates"),
+        (
+            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CANARY),
+            "kafka.ssl.keystore.key",
+        ),
+        (
+            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CA.issue("other").key),
+            "kafka.ssl.keystore.key",
+        ),
+        (
+            replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=CA.issue("b", password=CANARY).key),
+            "kafka.ssl.keystore.key",
+        ),
+        (
+            replace(
+                TRUSTING,
+                keystore_certificate_chain=BROKER.chain,
+                keystore_key=CA.issue("b", password="right").key,
+                key_password=CANARY,
+            ),
+            "kafka.ssl.key.password",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named_and_not_shown(settings: TlsSettings, option: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        client_context(settings)
+    assert failure.value.option == option
+    assert CANARY not in repr(pickle.dumps(failure.value))
+    assert failure.value.__context__ is None or failure.value.__suppress_context__
+
+
+def test_settings_show_no_secrets() -> None:
+    settings = replace(TRUSTING, keystore_key=CANARY, key_password=CANARY)
+    assert CANARY not in repr(settings)
+
+
+def test_no_private_key_is_left_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    client_context(replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key=BROKER.key))
+    with pytest.raises(InvalidOption):
+        client_context(replace(TRUSTING, keystore_certificate_chain=BROKER.chain, keystore_key="nonsense"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_system_is_trusted_where_nothing_is_said() -> None:
+    context = client_context(TlsSettings())
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2

@@ -1,0 +1,705 @@
+"""Requests to coordinators over a network that keeps them, in a time that a test moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafka_sink.kafka.producer.coordinators import (
+    NEXT,
+    QUICK_TRIES,
+    READS_TOGETHER,
+    Ask,
+    Coordinators,
+    Next,
+    error_code_of,
+    next_after,
+)
+from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import Broker, InitProducerIdRequest, InitProducerIdResponse, MetadataRequest
+from kafka_sink.kafka.protocol.transactions import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    CoordinatorKind,
+    CreateTopicsResponse,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    GroupOffset,
+    ListTransactionsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    PartitionResult,
+    ProducersOfPartition,
+    TransactionDescription,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersResponse,
+)
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
+
+GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
+LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT, FENCED = 14, 15, 16, 51, 90
+GROUP_DENIED = 30
+BACKOFF_MS, BACKOFF_MAX_MS = 100, 1_000
+DEADLINE_MS = 60_000
+
+
+def commit(key: str) -> EndTxnRequest:
+    return EndTxnRequest(key, 7, 0, committed=True, transaction_version=2)
+
+
+def ended(code: int = 0) -> EndTxnResponse:
+    return EndTxnResponse(0, code, 7, 1) if code == 0 else EndTxnResponse(0, code, -1, -1)
+
+
+class World:
+    """Its brokers are 0 to 2; others become known once they are learned."""
+
+    def __init__(self, *, max_in_flight: int = 5, last_error: str = "", **kafka: Any) -> None:
+        self.now_ms = 0
+        self.kafka = ScriptedKafka(range(3))
+        for name, value in kafka.items():
+            setattr(self.kafka, name, value)
+        self.network = ScriptedNetwork(self.kafka, max_in_flight=max_in_flight, last_error=last_error)
+        self.coordinators = Coordinators(
+            network=self.network,
+            rng=random.Random(1),
+            retry_backoff_ms=BACKOFF_MS,
+            retry_backoff_max_ms=BACKOFF_MAX_MS,
+        )
+
+    def ask(
+        self, key: str = "s.0", kind: CoordinatorKind = TXN, request: Any = None, deadline_ms: int = DEADLINE_MS
+    ) -> Ask:
+        request = commit(key) if request is None else request
+        return self.coordinators.ask(kind, key, request, now_ms=self.now_ms, deadline_ms=deadline_ms)
+
+    def run(self, advance_ms: int = 0) -> int:
+        self.now_ms += advance_ms
+        return self.coordinators.run_once(self.now_ms)
+
+    def answer(self, sent: Sent, response: object | None, error: str | None = None) -> None:
+        if sent in self.network.sent:
+            self.network.sent.remove(sent)
+        sent.response, sent.error = response, error
+        assert self.coordinators.handle(sent, self.now_ms)
+
+    def find(self, node_of: Callable[[str], int] | int = 0, code: int = 0) -> FindCoordinatorRequest:
+        """Answers the one FindCoordinator that is under way, and sends what could not go before."""
+        sent = self.network.take(FindCoordinatorRequest)
+        found = tuple(
+            FoundCoordinator(key, code, None, -1, "", -1) if code else at(key, node_of) for key in sent.request.keys
+        )
+        self.answer(sent, FindCoordinatorResponse(0, found))
+        self.run()
+        request: FindCoordinatorRequest = sent.request
+        return request
+
+    @property
+    def finding(self) -> list[FindCoordinatorRequest]:
+        return [sent.request for sent in self.network.sent if isinstance(sent.request, FindCoordinatorRequest)]
+
+    @property
+    def asked(self) -> list[Sent]:
+        return [sent for sent in self.network.sent if not isinstance(sent.request, FindCoordinatorRequest)]
+
+    def until_sent(self) -> tuple[Sent, int]:
+        """Follows the waits that run_once asks for. The request that goes next, and how long that took."""
+        began_ms = self.now_ms
+        wait_ms = self.run()
+        while not self.asked:
+            assert self.now_ms < began_ms + 10_000, "nothing is sent any more"
+            wait_ms = self.run(wait_ms)
+        return self.asked[0], self.now_ms - began_ms
+
+
+def marker_of(*groups: str, require_stable: bool = True) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups, "state", 0, require_stable)
+
+
+def offset(group: str, value: int, code: int = 0) -> GroupOffset:
+    return GroupOffset(group, code, value, "")
+
+
+def at(key: str, node_of: Callable[[str], int] | int) -> FoundCoordinator:
+    node_id = node_of if isinstance(node_of, int) else node_of(key)
+    return FoundCoordinator(key, 0, None, node_id, f"host{node_id}", 9092 + node_id)
+
+
+# --- found ------------------------------------------------------------------------------------------------------------
+
+
+class TestFind:
+    def test_one_request_for_all_keys_of_a_kind(self) -> None:
+        world = World()
+        for key in ("s.0", "s.1", "s.2", "s.1"):
+            world.ask(key)
+        world.ask("g", GROUP)
+        world.run()
+        both = [FindCoordinatorRequest(GROUP, ("g",)), FindCoordinatorRequest(TXN, ("s.0", "s.1", "s.2"))]
+        assert world.finding == both
+        assert world.asked == []
+        world.run(10)
+        assert world.finding == both
+
+    def test_each_goes_to_its_own(self) -> None:
+        world = World()
+        asks = [world.ask(f"s.{i}") for i in range(6)]
+        world.run()
+        world.find(lambda key: int(key[2:]) % 3)
+        assert [(sent.node_id, sent.request) for sent in world.asked] == [
+            (i % 3, ask.request) for i, ask in enumerate(asks)
+        ]
+
+    def test_a_group_and_a_transactional_id_of_one_name_are_two(self) -> None:
+        world = World()
+        world.ask("x", TXN)
+        world.ask("x", GROUP, commit("of the group"))
+        world.run()
+        world.find(1)
+        world.find(2)
+        sent = {(sent.node_id, sent.request.transactional_id) for sent in world.asked}
+        assert sent == {(1, "of the group"), (2, "x")}
+
+    def test_is_known_for_the_next_ask(self) -> None:
+        world = World()
+        done(world)
+        world.ask()
+        world.run()
+        assert world.finding == []
+        assert [sent.node_id for sent in world.asked] == [0]
+
+    def test_a_broker_nobody_knew_is_learned_first(self) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        world.find(7)
+        assert world.network.learned == {7: Broker(7, "host7", 9099)}
+        assert [sent.node_id for sent in world.asked] == [7]
+
+    def test_waits_for_a_broker_that_can_be_asked(self) -> None:
+        world = World(down={0, 1, 2})
+        world.ask()
+        assert world.run() == LONGEST_POLL_MS
+        assert world.network.sent == []
+        world.kafka.down.clear()
+        world.run()
+        assert len(world.finding) == 1
+
+    @pytest.mark.parametrize("code", [LOADING, UNAVAILABLE])
+    def test_not_available_yet_is_asked_again_after_a_growing_backoff(self, code: int) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        for exponential in (100, 200, 400, 800, 1_000, 1_000):
+            world.find(code=code)
+            wait_ms = world.run()
+            assert 0.8 * exponential - 1 <= wait_ms <= min(1.2 * exponential, 1_000)
+            world.run(wait_ms - 1)
+            assert world.network.sent == []
+            world.run(1)
+            assert len(world.finding) == 1
+        assert not ask.done
+        assert ask.error.startswith("FindCoordinator was answered with COORDINATOR_")
+
+    def test_only_the_keys_that_have_none_are_asked_again(self) -> None:
+        world = World()
+        for key in ("s.0", "s.1"):
+            world.ask(key)
+        world.run()
+        sent = world.network.take(FindCoordinatorRequest)
+        found = (at("s.0", 0), FoundCoordinator("s.1", UNAVAILABLE, "why", -1, "", -1))
+        world.answer(sent, FindCoordinatorResponse(0, found))
+        assert world.until_sent()[0].request == commit("s.0")
+        world.run(BACKOFF_MAX_MS)
+        assert world.finding == [FindCoordinatorRequest(TXN, ("s.1",))]
+
+    def test_lost_with_its_connection_it_is_asked_again(self) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        world.answer(world.network.take(FindCoordinatorRequest), None, "broker 0: cut")
+        assert world.finding == []
+        assert ask.error == "broker 0: cut"
+        world.run(world.run())
+        assert world.find(1).keys == ("s.0",)
+        assert [sent.node_id for sent in world.asked] == [1]
+
+    def test_a_refusal_ends_the_asks_of_that_key(self) -> None:
+        world = World()
+        denied, allowed = [world.ask("denied", GROUP), world.ask("denied", GROUP)], world.ask("allowed", GROUP)
+        world.run()
+        sent = world.network.take(FindCoordinatorRequest)
+        found = (FoundCoordinator("denied", GROUP_DENIED, "why", -1, "", -1), at("allowed", 1))
+        world.answer(sent, FindCoordinatorResponse(0, found))
+        assert [(ask.done, ask.response, ask.refused) for ask in denied] == [(True, None, GROUP_DENIED)] * 2
+        assert denied[0].error == "FindCoordinator was answered with GROUP_AUTHORIZATION_FAILED (error 30)"
+        world.run()
+        assert (allowed.done, [sent.request for sent in world.asked]) == (False, [allowed.request])
+        # Rights may be granted later.
+        world.ask("denied", GROUP)
+        world.run()
+        assert world.finding == [FindCoordinatorRequest(GROUP, ("denied",))]
+
+
+def done(world: World, node_id: int = 0) -> Ask:
+    """An ask that has its answer, from `node_id`."""
+    ask = world.ask()
+    world.run()
+    world.find(node_id)
+    world.answer(world.asked[0], ended())
+    assert ask.done
+    return ask
+
+
+# --- answered ---------------------------------------------------------------------------------------------------------
+
+
+class TestAnswer:
+    @pytest.mark.parametrize("code", [0, 47, 48, 49, FENCED, 53, 120, -1, 9_999])
+    def test_a_definite_one_ends_it(self, code: int) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        world.find()
+        world.answer(world.asked[0], ended(code))
+        assert (ask.done, ask.response, ask.error, ask.refused) == (True, ended(code), "", 0)
+        world.run(10)
+        assert world.network.sent == []
+
+    def test_the_same_request_goes_again(self) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        world.find()
+        for code in (LOADING, CONCURRENT, UNAVAILABLE, NOT_COORDINATOR, 7, 88, 89, 3):
+            world.answer(world.asked[0], ended(code))
+            assert not ask.done
+            world.run(BACKOFF_MAX_MS)
+            if world.finding:
+                world.find()
+            (sent,) = world.asked
+            assert sent.request is ask.request
+        world.answer(world.asked[0], ended())
+        assert ask.response == ended()
+
+    @pytest.mark.parametrize("code", [UNAVAILABLE, NOT_COORDINATOR])
+    def test_of_one_that_moved_it_is_found_anew_at_once(self, code: int) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        world.find(0)
+        world.answer(world.asked[0], ended(code))
+        world.run()
+        world.find(2)
+        assert world.asked == []
+        sent, waited_ms = world.until_sent()
+        assert sent.node_id == 2
+        assert 0 < waited_ms <= 1.2 * BACKOFF_MS
+
+    def test_of_one_that_loads_it_is_not_found_anew(self) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        world.find(1)
+        waits = []
+        for _ in range(5):
+            world.answer(world.asked[0], ended(LOADING))
+            sent, waited_ms = world.until_sent()
+            waits.append(waited_ms)
+            assert (sent.node_id, world.finding) == (1, [])
+        for wait, exponential in zip(waits, (100, 200, 400, 800, 1_000), strict=True):
+            assert 0.8 * exponential - 1 <= wait <= min(1.2 * exponential, 1_000)
+
+    def test_one_that_says_not_me_again_and_again_is_not_hammered(self) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        sent_at = []
+        while world.now_ms < 5_000:
+            if world.finding:
+                world.find(0)
+            if world.asked:
+                sent_at.append(world.now_ms)
+                world.answer(world.asked[0], ended(NOT_COORDINATOR))
+            world.run(1)
+        assert 6 <= len(sent_at) <= 12
+
+    @pytest.mark.parametrize("code", [CONCURRENT, 88])
+    def test_while_markers_are_written_soon_and_then_less_often(self, code: int) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        world.find()
+        waits = []
+        for _ in range(QUICK_TRIES + 4):
+            world.answer(world.asked[0], ended(code))
+            waits.append(world.until_sent()[1])
+        assert set(waits[:QUICK_TRIES]) == {1, 2}
+        for wait, exponential in zip(waits[QUICK_TRIES:], (100, 200, 400, 800), strict=True):
+            assert 0.8 * exponential - 1 <= wait <= 1.2 * exponential
+
+    def test_backoffs_begin_anew_with_the_next_ask(self) -> None:
+        world = World()
+        world.ask()
+        world.run()
+        world.find()
+        for _ in range(5):
+            world.answer(world.asked[0], ended(NOT_COORDINATOR))
+            world.run(BACKOFF_MAX_MS)
+            world.find()
+            world.until_sent()
+        world.answer(world.asked[0], ended())
+        world.ask()
+        world.run()
+        world.answer(world.asked[0], ended(NOT_COORDINATOR))
+        world.run()
+        world.find(1)
+        assert world.until_sent()[1] <= 1.2 * BACKOFF_MS
+
+    def test_without_an_answer_it_is_found_anew_and_goes_again(self) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        world.find(0)
+        world.answer(world.asked[0], None, "broker 0: no answer within 30000 ms")
+        assert ask.error == "broker 0: no answer within 30000 ms"
+        world.run()
+        world.find(1)
+        sent, waited_ms = world.until_sent()
+        assert (sent.node_id, sent.request) == (1, ask.request)
+        assert waited_ms <= 1.2 * BACKOFF_MS
+
+    def test_a_late_not_me_does_not_undo_what_was_found_since(self) -> None:
+        world = World()
+        first, second = world.ask(), world.ask()
+        world.run()
+        world.find(0)
+        of_first, of_second = world.asked
+        world.answer(of_first, ended(NOT_COORDINATOR))
+        world.run()
+        world.find(1)
+        world.answer(of_second, ended(NOT_COORDINATOR))
+        world.run(BACKOFF_MAX_MS)
+        assert world.finding == []
+        assert [(sent.node_id, sent.token) for sent in world.asked] == [(1, first), (1, second)]
+
+    def test_a_coordinator_that_cannot_be_reached_is_looked_for_again(self) -> None:
+        world = World()
+        done(world)
+        world.kafka.down = {0}
+        world.network.last_error = "broker 0 host0:9092: Connection refused"
+        ask = world.ask()
+        world.run()
+        assert ask.error == "broker 0 host0:9092: Connection refused"
+        world.find(0)
+        # Nobody else has noticed yet: it is not asked for at every turn.
+        assert (world.finding, world.asked) == ([], [])
+        world.run(BACKOFF_MAX_MS)
+        world.find(2)
+        assert [sent.node_id for sent in world.asked] == [2]
+
+    def test_others_answers_are_others(self) -> None:
+        world = World()
+        assert not world.coordinators.handle(Sent(0, MetadataRequest((), False), None), 0)
+        assert not world.coordinators.handle(Sent(0, InitProducerIdRequest(1), object()), 0)
+
+
+class TestPipelining:
+    def test_a_hundred_over_one_coordinator(self) -> None:
+        world = World(max_in_flight=5)
+        asks = [world.ask(f"s.{i}") for i in range(100)]
+        world.run()
+        world.find(1)
+        seen = []
+        while world.asked:
+            assert len(world.asked) == min(5, 100 - len(seen))
+            seen.append(world.asked[0].request.transactional_id)
+            world.answer(world.asked[0], ended())
+            world.run()
+        assert seen == [f"s.{i}" for i in range(100)]
+        assert all(ask.response == ended() for ask in asks)
+        assert world.now_ms == 0
+
+    def test_reads_of_one_coordinator_are_one_request(self) -> None:
+        world = World()
+        asks = [world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(4)]
+        world.run()
+        world.find(lambda key: int(key[-1]) % 2)
+        even, odd = sorted(world.asked, key=lambda sent: sent.node_id)
+        assert even.request == marker_of("s.0", "s.2")
+        assert odd.request == marker_of("s.1", "s.3")
+        world.answer(even, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.2", 7))))
+        assert [ask.response for ask in asks[::2]] == [
+            OffsetFetchResponse(0, (offset("s.0", 5),)), OffsetFetchResponse(0, (offset("s.2", 7),)),
+        ]  # fmt: skip
+        assert [ask.done for ask in asks] == [True, False, True, False]
+
+    def test_of_reads_that_went_together_only_those_go_again_that_must(self) -> None:
+        world = World()
+        first, second = (world.ask(f"s.{i}", GROUP, marker_of(f"s.{i}")) for i in range(2))
+        world.run()
+        world.find()
+        (sent,) = world.asked
+        world.answer(sent, OffsetFetchResponse(0, (offset("s.0", 5), offset("s.1", -1, code=88))))
+        assert (first.done, second.done) == (True, False)
+        sent, waited_ms = world.until_sent()
+        assert (sent.request, waited_ms <= 5) == (marker_of("s.1"), True)
+        world.answer(sent, None, "cut")
+        assert not second.done
+
+    def test_groups_of_one_coordinator_are_deleted_by_one_request(self) -> None:
+        world = World()
+        asks = [world.ask(f"s.{i}", GROUP, DeleteGroupsRequest((f"s.{i}",))) for i in range(3)]
+        world.run()
+        world.find()
+        (sent,) = world.asked
+        assert sent.request == DeleteGroupsRequest(("s.0", "s.1", "s.2"))
+        codes = {"s.2": 69, "s.0": 0, "s.1": 14}
+        world.answer(sent, DeleteGroupsResponse(0, tuple(DeletedGroup(*each) for each in codes.items())))
+        assert [ask.done for ask in asks] == [True, False, True]
+        assert asks[2].response == DeleteGroupsResponse(0, (DeletedGroup("s.2", 69),))
+        sent, _ = world.until_sent()
+        assert sent.request == DeleteGroupsRequest(("s.1",))
+
+    def test_reads_that_are_not_alike_go_apart(self) -> None:
+        world = World()
+        requests = [
+            marker_of("s.0"),
+            marker_of("s.1", require_stable=False),
+            DescribeTransactionsRequest(("s.2",)),
+            DescribeTransactionsRequest(("s.3",)),
+        ]
+        for i, request in enumerate(requests):
+            world.ask(f"s.{i}", GROUP if i < 2 else TXN, request)
+        world.run()
+        world.find()
+        world.find()
+        assert [sent.request for sent in world.asked] == [*requests[:2], DescribeTransactionsRequest(("s.2", "s.3"))]
+
+    def test_a_request_is_of_so_many_reads_at_most(self) -> None:
+        world = World()
+        for i in range(READS_TOGETHER + 1):
+            world.ask(f"s.{i}", TXN, DescribeTransactionsRequest((f"s.{i}",)))
+        world.run()
+        world.find()
+        assert [len(sent.request.transactional_ids) for sent in world.asked] == [READS_TOGETHER, 1]
+
+    def test_reads_wait_for_room_as_others_do(self) -> None:
+        world = World(max_in_flight=1)
+        write, read = world.ask("s.0"), world.ask("s.1", TXN, DescribeTransactionsRequest(("s.1",)))
+        world.run()
+        world.find()
+        assert [sent.token for sent in world.asked] == [write]
+        world.answer(world.asked[0], ended())
+        world.run()
+        described = DescribeTransactionsResponse(0, (TransactionDescription("s.1", 0, "Empty", 0, -1, 1, 0, ()),))
+        world.answer(world.asked[0], described)
+        assert read.response == described
+
+    def test_one_that_must_wait_holds_up_nobody(self) -> None:
+        world = World()
+        first, second = world.ask("s.0"), world.ask("s.1")
+        world.run()
+        world.find(0)
+        world.answer(world.asked[0], ended(LOADING))
+        world.answer(world.asked[0], ended())
+        assert (first.done, second.done) == (False, True)
+
+    def test_a_throttled_coordinator_is_left_alone(self) -> None:
+        world = World()
+        ask = world.ask()
+        world.run()
+        world.network.connecting = {1}
+        world.find(1)
+        world.run(500)
+        assert (world.asked, world.finding, ask.error) == ([], [], "")
+        world.network.connecting.clear()
+        world.run()
+        assert [sent.node_id for sent in world.asked] == [1]
+
+
+class TestDeadline:
+    def test_ends_it_with_the_last_reason(self) -> None:
+        world = World()
+        ask = world.ask(deadline_ms=250)
+        world.run()
+        world.find()
+        world.answer(world.asked[0], ended(LOADING))
+        assert world.run(249 - world.now_ms) >= 0
+        assert not ask.done
+        world.run(1)
+        reason = "EndTxn was answered with COORDINATOR_LOAD_IN_PROGRESS (error 14)"
+        assert (ask.done, ask.response, ask.error) == (True, None, reason)
+
+    def test_bounds_the_wait(self) -> None:
+        world = World(down={0, 1, 2})
+        world.ask(deadline_ms=300)
+        assert world.run() == 300
+        assert world.run(100) == 200
+
+    def test_when_nobody_was_there_says_what_the_network_says(self) -> None:
+        world = World(down={0, 1, 2}, last_error="bootstrap server b:1: Connection refused")
+        ask, silent = world.ask(deadline_ms=10), World(down={0, 1, 2})
+        world.run(10)
+        assert (ask.done, ask.error) == (True, "bootstrap server b:1: Connection refused")
+        other = silent.ask(deadline_ms=10)
+        silent.run(10)
+        assert other.error == "no broker took the request"
+
+    def test_an_answer_that_comes_after_it_changes_nothing(self) -> None:
+        world = World()
+        ask = world.ask(deadline_ms=100)
+        world.run()
+        world.find()
+        (sent,) = world.asked
+        world.run(100)
+        assert ask.done
+        world.answer(sent, ended())
+        assert (ask.response, ask.error) == (None, "no broker took the request")
+        world.run(1_000)
+        assert world.network.sent == []
+
+    def test_does_not_come_nearer_while_a_broker_throttles(self) -> None:
+        world = World(throttled={0: (0, 100_000), 1: (0, 100_000), 2: (0, 100_000)})
+        ask = world.ask(deadline_ms=300)
+        assert world.run() == 300
+        assert world.run(99_999) == 300
+        assert not ask.done
+        assert world.run(300) == 1
+        world.run(1)
+        assert ask.done
+
+    def test_of_one_ask_is_not_that_of_another(self) -> None:
+        world = World()
+        short, long = world.ask(deadline_ms=100), world.ask(deadline_ms=1_000)
+        world.run()
+        world.run(100)
+        assert (short.done, long.done) == (True, False)
+
+
+# --- what codes mean --------------------------------------------------------------------------------------------------
+
+AGAIN = {3: Next.AGAIN, 7: Next.AGAIN, 14: Next.AGAIN, 88: Next.AGAIN_SOON, 89: Next.AGAIN}
+ELSEWHERE = {15: Next.ELSEWHERE, 16: Next.ELSEWHERE}
+
+
+@pytest.mark.parametrize("code", [*ErrorCode, 9_999, -32_768])
+def test_every_code_is_definite_or_not(code: int) -> None:
+    """Those of Java's TransactionManager and OffsetFetch that it sends again; all others are answers."""
+    expected = {**AGAIN, **ELSEWHERE, 51: Next.AGAIN_SOON}.get(code, Next.DONE)
+    assert next_after(code) is expected
+
+
+def test_the_table_has_no_definite_code() -> None:
+    assert Next.DONE not in NEXT.values()
+
+
+def parts(codes: tuple[int, ...], make: Callable[[str, int], Any]) -> tuple[Any, ...]:
+    return tuple(make(f"k{i}", code) for i, code in enumerate(codes))
+
+
+OF_MANY: list[Callable[..., Any]] = [
+    lambda *codes: AddPartitionsToTxnResponse(0, parts(codes, lambda key, code: PartitionResult(key, 0, code))),
+    lambda *codes: WriteTxnMarkersResponse(parts(codes, lambda key, code: PartitionResult(key, 0, code))),
+    lambda *codes: OffsetFetchResponse(0, parts(codes, lambda key, code: GroupOffset(key, code, 1, ""))),
+    lambda *codes: DescribeProducersResponse(
+        0, parts(codes, lambda key, code: ProducersOfPartition(key, 0, code, None, ()))
+    ),
+    lambda *codes: DescribeTransactionsResponse(
+        0, parts(codes, lambda key, code: TransactionDescription(key, code, "", 1, 1, 1, 1, ()))
+    ),
+]
+
+
+class TestTheCodeOfAResponse:
+    @pytest.mark.parametrize("code", [0, 14, 90])
+    def test_that_has_one(self, code: int) -> None:
+        for response in (
+            InitProducerIdResponse(0, code, 1, 0),
+            AddOffsetsToTxnResponse(0, code),
+            EndTxnResponse(0, code, 1, 0),
+            TxnOffsetCommitResponse(0, code),
+            ListTransactionsResponse(0, code, ()),
+            CreateTopicsResponse(0, code, None),
+        ):
+            assert error_code_of(response) == code
+
+    @pytest.mark.parametrize("make", OF_MANY)
+    @pytest.mark.parametrize(
+        ("codes", "code"),
+        [
+            ((), 0),
+            ((0, 0), 0),
+            ((0, 90, 47), 90),
+            ((55, 51, 55), 51),
+            ((90, 51, 14), 14),
+            ((14, 0, 16, 51), 16),
+            ((0, 0, 88), 88),
+        ],
+    )
+    def test_that_has_many_is_the_one_that_asks_for_most(
+        self, make: Callable[..., Any], codes: tuple[int, ...], code: int
+    ) -> None:
+        assert error_code_of(make(*codes)) == code
+
+
+# --- under faults -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
+    """Coordinators move, load, lose connections and answers, brokers come and go; then that ends."""
+    rng = random.Random(seed)
+    world = World(max_in_flight=3)
+    keys = [f"s.{i}" for i in range(8)]
+    where = {key: rng.randrange(3) for key in keys}
+    executed: dict[str, int] = dict.fromkeys(keys, 0)
+    asks = [world.ask(key) for key in keys]
+    faults_end_ms = 20_000
+
+    def respond(sent: Sent, faults: bool) -> tuple[object | None, str | None]:
+        if faults and rng.random() < 0.1:
+            return None, "cut"
+        if isinstance(sent.request, FindCoordinatorRequest):
+            codes = {key: UNAVAILABLE if faults and rng.random() < 0.2 else 0 for key in sent.request.keys}
+            found = (FoundCoordinator(k, c, "", -1, "", -1) if c else at(k, where[k]) for k, c in codes.items())
+            return FindCoordinatorResponse(0, tuple(found)), None
+        key = sent.request.transactional_id
+        if where[key] != sent.node_id:
+            return ended(NOT_COORDINATOR), None
+        if faults and rng.random() < 0.5:
+            return ended(rng.choice([LOADING, CONCURRENT, UNAVAILABLE, 7])), None
+        executed[key] += 1
+        return (None, "cut") if faults and rng.random() < 0.3 else (ended(), None)
+
+    while not all(ask.done for ask in asks):
+        assert world.now_ms < faults_end_ms + 5_000, "an ask is stuck"
+        faults = world.now_ms < faults_end_ms
+        if faults and rng.random() < 0.1:
+            where[rng.choice(keys)] = rng.randrange(3)
+        world.kafka.down = {rng.randrange(3)} if faults and rng.random() < 0.2 else set()
+        wait_ms = world.run()
+        assert wait_ms > 0
+        under_way = [sent.token for sent in world.asked]
+        assert len(set(map(id, under_way))) == len(under_way), "one ask is under way twice"
+        if world.network.sent:
+            sent = rng.choice(world.network.sent)
+            world.answer(sent, *respond(sent, faults))
+            world.now_ms += rng.randint(0, 3)
+        else:
+            world.now_ms += wait_ms
+    assert all(ask.response == ended() for ask in asks)
+    assert all(count >= 1 for count in executed.values())

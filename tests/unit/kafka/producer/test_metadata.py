@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS, MAX_IDLE_MS, NO_LEADER, Metadata
+from kafka_sink.kafka.protocol.requests import MetadataResponse
+from producer_core import TOPIC, metadata_response
+
+
+def told(*names: str, leaders: Sequence[int] = (0,), error_code: int = 0) -> MetadataResponse:
+    """An answer about each of these topics."""
+    answer = metadata_response(leaders, error_code=error_code)
+    return replace(answer, topics=tuple(replace(answer.topics[0], name=name) for name in names))
+
+
+def fresh() -> Metadata:
+    return Metadata(
+        max_age_ms=10_000, max_idle_ms=MAX_IDLE_MS, backoff_initial_ms=100, backoff_max_ms=1_000, rng=random.Random(1)
+    )
+
+
+def test_asks_only_once_something_is_wanted_then_at_once_then_when_old() -> None:
+    metadata = fresh()
+    assert metadata.next_request_delay_ms(0) is None
+    metadata.want([TOPIC], 0)
+    assert metadata.next_request_delay_ms(0) == 0
+    request = metadata.request((), 0)
+    assert request.topics == (TOPIC,)
+    assert metadata.next_request_delay_ms(0) is None
+    metadata.update(metadata_response([0, 1]), 50)
+    assert metadata.next_request_delay_ms(50) == 10_000
+    metadata.want([TOPIC], 0)
+    assert metadata.next_request_delay_ms(50) == 10_000
+
+
+def test_a_snapshot_in_hand_does_not_change() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0, 1]), 0)
+    before = metadata.snapshot
+    metadata.update(metadata_response([1, 1, 2], leader_epoch=1), 0)
+    assert before.topics[TOPIC].leaders == (0, 1)
+    assert metadata.snapshot.topics[TOPIC].leaders == (1, 1, 2)
+    assert metadata.snapshot.version == before.version + 1
+
+
+def test_errors_missing_leaders_and_lost_answers_are_asked_about_with_backoff() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    pauses = []
+    for answer in (None, metadata_response([], error_code=3), None, metadata_response([], error_code=3)):
+        metadata.request((), 0)
+        if answer is None:
+            metadata.failed(0)
+        else:
+            metadata.update(answer, 0)
+        delay = metadata.next_request_delay_ms(0)
+        assert delay is not None
+        pauses.append(delay)
+    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+
+
+def test_a_request_for_an_update_is_not_a_storm() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0]), 0)
+    metadata.request_update()
+    pauses = []
+    for _ in range(4):
+        delay = metadata.next_request_delay_ms(0)
+        assert delay is not None
+        pauses.append(delay)
+        metadata.request((), 0)
+        metadata.update(metadata_response([0]), 0)  # the same leader again
+        metadata.request_update()
+    assert all(80 * 2**n <= pause <= 120 * 2**n for n, pause in enumerate(pauses))
+    metadata.update(metadata_response([1], leader_epoch=1), 0)
+    assert (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+def test_a_partition_without_a_leader_is_asked_about_again() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0, NO_LEADER]), 0)
+    assert 80 <= (metadata.next_request_delay_ms(0) or 0) <= 120
+
+
+@pytest.mark.parametrize(("code", "ends_ms"), [(3, 1_000 + ABSENT_PATIENCE_MS), (5, None), (29, None)])
+def test_patience_ends_for_a_topic_that_the_cluster_keeps_denying(code: int, ends_ms: int | None) -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for now_ms in (1_000, 2_000):
+        metadata.request((), now_ms)
+        metadata.update(metadata_response([], error_code=code), now_ms)
+        assert metadata.patience_ends_ms([TOPIC]) == ends_ms
+    assert metadata.patience_ends_ms([]) is None
+
+
+@pytest.mark.parametrize("event", ["known", "being created", "next write"])
+def test_patience_begins_anew(event: str) -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    if event == "next write":
+        metadata.want_nothing()
+    else:
+        metadata.request((), 1_000)
+        metadata.update(metadata_response([0]) if event == "known" else metadata_response([], error_code=5), 1_000)
+    assert metadata.patience_ends_ms([TOPIC]) is None
+    metadata.want([TOPIC], 2_000)
+    metadata.request((), 2_000)
+    metadata.update(metadata_response([], error_code=3), 2_000)
+    assert metadata.patience_ends_ms([TOPIC]) == 2_000 + ABSENT_PATIENCE_MS
+
+
+def test_what_is_wanted_is_fresh_when_it_is_known_and_not_old() -> None:
+    metadata = fresh()
+    assert metadata.want([TOPIC], 0) == 1
+    metadata.request((), 0)
+    assert metadata.want([TOPIC], 0) == 1
+    assert metadata.answered == 0
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.answered == 1
+    assert metadata.want([TOPIC], 9_999) == 0
+    # Waiting for the request under way has not asked for another one.
+    assert metadata.next_request_delay_ms(0) == 10_000
+    assert metadata.want([TOPIC], 10_000) == 2
+    assert metadata.next_request_delay_ms(10_000) == 0
+
+
+def test_an_answer_about_one_topic_makes_no_other_one_fresh() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0]), 0)
+    metadata.want_nothing()
+    other = metadata_response([0])
+    other = replace(other, topics=(replace(other.topics[0], name="other"),))
+    metadata.want(["other"], 9_000)
+    metadata.request((), 0)
+    metadata.update(other, 9_000)
+    assert metadata.want(["other"], 10_000) == 0
+    assert metadata.want([TOPIC], 10_000) == 3
+
+
+def test_a_topic_that_was_denied_is_not_fresh() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0]), 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    assert metadata.want([TOPIC], 1) == 3
+
+
+def test_a_topic_wanted_while_a_request_for_others_is_under_way_is_asked_for_next() -> None:
+    metadata = fresh()
+    metadata.want(["other"], 0)
+    metadata.request((), 0)
+    assert metadata.want([TOPIC], 0) == 2
+    answer = metadata_response([0])
+    metadata.update(replace(answer, topics=(replace(answer.topics[0], name="other"),)), 0)
+    delay = metadata.next_request_delay_ms(0)
+    assert delay is not None
+    assert 80 <= delay <= 120
+    assert set(metadata.request((), 0).topics) == {"other", TOPIC}
+
+
+def test_an_idle_producer_asks_for_nothing_and_brings_no_deleted_topic_back() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    assert metadata.request((), 0).allow_auto_topic_creation
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.next_request_delay_ms(50_000) == 0
+    assert not metadata.request((), 0).allow_auto_topic_creation
+    metadata.update(metadata_response([], error_code=3), 50_000)
+    metadata.want_nothing()
+    assert metadata.next_request_delay_ms(900_000) is None
+
+
+def test_a_topic_that_is_idle_is_forgotten() -> None:
+    metadata = fresh()
+    metadata.want(["old", "bad", "new"], 0)
+    metadata.request((), 0)
+    metadata.update(told("old", "new"), 0)
+    metadata.update(replace(told("bad", error_code=29)), 0)
+    assert metadata.snapshot.errors == {"bad": 29}
+    metadata.want(["new"], 1)
+    assert set(metadata.request((), MAX_IDLE_MS - 1).topics) == {"old", "bad", "new"}
+    version = metadata.snapshot.version
+    assert metadata.request((), MAX_IDLE_MS).topics == ("new",)
+    assert set(metadata.snapshot.topics) == {"new"}
+    assert metadata.snapshot.errors == {}
+    assert metadata.snapshot.version == version + 1
+    metadata.update(told("new"), MAX_IDLE_MS)
+    assert metadata.want(["old"], MAX_IDLE_MS + 1) != 0
+
+
+def test_a_forgotten_topic_is_still_one_that_was_there_and_is_not_brought_back() -> None:
+    metadata = fresh()
+    metadata.want(["old"], 0)
+    metadata.request((), 0)
+    metadata.update(told("old"), 0)
+    metadata.want_nothing()
+    metadata.want(["other"], MAX_IDLE_MS)
+    metadata.request((), MAX_IDLE_MS)
+    metadata.update(told("other"), MAX_IDLE_MS)
+    assert set(metadata.snapshot.topics) == {"other"}
+    metadata.want(["old"], MAX_IDLE_MS + 1)
+    request = metadata.request((), MAX_IDLE_MS + 1)
+    assert request.topics == ("old", "other")
+    assert not request.allow_auto_topic_creation
+
+
+def test_a_topic_with_batches_pending_is_in_use() -> None:
+    metadata = fresh()
+    metadata.want(["pending", "idle"], 0)
+    metadata.request((), 0)
+    metadata.update(told("pending", "idle"), 0)
+    assert metadata.request(["pending"], MAX_IDLE_MS).topics == ("pending",)
+    metadata.update(told("pending"), MAX_IDLE_MS)
+    assert set(metadata.snapshot.topics) == {"pending"}
+    assert metadata.request((), 2 * MAX_IDLE_MS - 1).topics == ("pending",)
+    metadata.update(told("pending"), 0)
+    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ()
+
+
+def test_a_topic_that_was_forgotten_and_has_a_batch_again_is_asked_for() -> None:
+    metadata = fresh()
+    metadata.want(["late", "other"], 0)
+    metadata.request((), 0)
+    metadata.update(told("late", "other"), 0)
+    metadata.want(["other"], 2 * MAX_IDLE_MS)
+    assert metadata.request((), 2 * MAX_IDLE_MS).topics == ("other",)
+    metadata.update(told("other"), 2 * MAX_IDLE_MS)
+    metadata.request_update()  # its leader is not known
+    assert metadata.request(["late"], 2 * MAX_IDLE_MS + 100).topics == ("late", "other")
+
+
+def test_known_topics_outlive_the_write_until_they_are_idle() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0]), 0)
+    metadata.want_nothing()
+    metadata.want(["other"], 9_999)
+    metadata.request((), 9_999)
+    metadata.update(told("other"), 9_999)
+    assert metadata.want([TOPIC], 9_999) == 0
+    metadata.want_nothing()
+    metadata.want(["other"], 9_999 + MAX_IDLE_MS)
+    metadata.request((), 9_999 + MAX_IDLE_MS)
+    assert TOPIC not in metadata.snapshot.topics
+
+
+def test_a_request_that_has_nothing_left_to_ask_is_under_way_all_the_same() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.request((), MAX_IDLE_MS).topics == ()
+    needed = metadata.want([TOPIC], MAX_IDLE_MS)
+    assert metadata.next_request_delay_ms(MAX_IDLE_MS) is None
+    metadata.update(told(), MAX_IDLE_MS)
+    assert metadata.answered < needed
+    metadata.request((), MAX_IDLE_MS + 200)
+    metadata.update(metadata_response([0]), MAX_IDLE_MS + 200)
+    assert metadata.answered >= needed
+
+
+def test_a_new_topic_is_asked_for_at_once_and_one_that_was_asked_for_is_not() -> None:
+    metadata = fresh()
+    for number in range(20):
+        now_ms = number * 5
+        metadata.want([f"t{number}"], now_ms)
+        assert metadata.next_request_delay_ms(now_ms) == 0
+        metadata.request((), now_ms)
+        metadata.update(told(*(f"t{n}" for n in range(number + 1))), now_ms)
+    metadata.want(["t0", "t19"], 95)
+    metadata.request_update()
+    assert 80 <= (metadata.next_request_delay_ms(95) or 0) <= 120
+
+
+def test_answers_that_age_made_due_do_not_slow_the_next_failure_down() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for number in range(10):
+        now_ms = number * 10_000
+        assert metadata.next_request_delay_ms(now_ms) == 0
+        metadata.request((), now_ms)
+        metadata.update(metadata_response([0]), now_ms)
+        metadata.want([TOPIC], now_ms + 10_000)
+    metadata.request_update()
+    assert metadata.next_request_delay_ms(100_000) == 0
+    metadata.request((), 100_000)
+    metadata.update(metadata_response([0]), 100_000)
+    metadata.request_update()
+    assert 160 <= (metadata.next_request_delay_ms(100_000) or 0) <= 240
+
+
+def test_only_the_answer_to_a_later_question_is_fresh() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.request((), 0)
+    needed = metadata.request_update()  # while a question is under way, which may have been answered already
+    metadata.update(metadata_response([0]), 0)
+    assert metadata.answered < needed
+    assert metadata.next_request_delay_ms(100) == 0
+    metadata.request((), 0)
+    metadata.failed(100)
+    assert metadata.answered < needed
+    metadata.request((), 0)
+    metadata.update(metadata_response([0, 0]), 300)
+    assert metadata.answered >= needed
+    assert metadata.answered < metadata.request_update()
+
+
+def test_an_answer_with_an_error_keeps_what_was_known_of_the_topic() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0, 1]), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+    assert metadata.snapshot.errors[TOPIC] == 3
+    metadata.update(metadata_response([0, 1]), 0)
+    assert not metadata.snapshot.errors
+
+
+def test_a_broker_that_lags_behind_does_not_bring_an_old_leader_back() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.update(metadata_response([1, 1, 1], leader_epoch=4), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2, 1)
+    metadata.update(metadata_response([0, 0], topic_id=uuid.UUID(int=9), leader_epoch=0), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 0)
+
+
+def test_forgotten_leader_epochs_make_the_next_answer_count_and_older_ones_not() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.forget_leader_epochs()
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
+    for leaders, leader_epoch in (([1, 0], 4), ([0, 1], 3)):
+        metadata.update(metadata_response(leaders, leader_epoch=leader_epoch), 0)
+        assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
+
+
+@pytest.mark.parametrize(("old_id", "new_id"), [(1, 2), (None, 1), (1, None)])
+def test_of_another_topic_the_answer_counts_whatever_its_leader_epochs(
+    old_id: int | None, new_id: int | None
+) -> None:
+    """Also where brokers are being upgraded, and only some of them know topic ids."""
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for topic_id, leaders, leader_epoch in ((old_id, [2, 2, 2], 10), (new_id, [0, 1], 5)):
+        answer = metadata_response(leaders, leader_epoch=leader_epoch)
+        found = replace(answer.topics[0], topic_id=None if topic_id is None else uuid.UUID(int=topic_id))
+        metadata.update(replace(answer, topics=(found,)), 0)
+    snapshot = metadata.snapshot.topics[TOPIC]
+    assert (snapshot.leaders, snapshot.leader_epochs) == ((0, 1), (5, 5))
+    assert (snapshot.topic_id is None) == (new_id is None)
+
+
+def test_without_leader_epochs_the_last_answer_counts() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1], [1, 0]):
+        metadata.update(metadata_response(leaders, leader_epoch=-1), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (1, 0)
+
+
+def test_a_topic_that_was_denied_for_a_moment_keeps_its_leader_epochs() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([2, 2], leader_epoch=5), 0)
+    metadata.update(metadata_response([], error_code=3), 0)
+    metadata.update(metadata_response([1, 1], leader_epoch=4), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 2)
+
+
+def test_a_topic_grows_and_a_broker_that_has_not_heard_of_it_does_not_shrink_it() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1], [0, 1, 2], [2, 1]):
+        metadata.update(metadata_response(leaders), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (2, 1, 2)
+    assert metadata.snapshot.topics[TOPIC].leader_epochs == (0, 0, 0)
+
+
+def test_without_topic_ids_a_topic_with_fewer_partitions_may_be_another_one() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    for leaders in ([0, 1, 2], [0, 1]):
+        answer = metadata_response(leaders)
+        metadata.update(replace(answer, topics=(replace(answer.topics[0], topic_id=None),)), 0)
+    assert metadata.snapshot.topics[TOPIC].leaders == (0, 1)
+
+
+def test_a_topic_that_one_may_not_see_is_not_one_that_is_not_there() -> None:
+    metadata = fresh()
+    metadata.want(["hidden", "missing"], 0)
+    metadata.request((), 0)
+    answers = (told("hidden", error_code=29), told("missing", error_code=3))
+    metadata.update(replace(answers[0], topics=answers[0].topics + answers[1].topics), 0)
+    assert metadata.snapshot.errors == {"hidden": 29, "missing": 3}
+    assert metadata.snapshot.topics == {}
+
+
+def test_leaders_and_available_partitions() -> None:
+    metadata = fresh()
+    metadata.want([TOPIC], 0)
+    metadata.update(metadata_response([0, NO_LEADER, 2]), 0)
+    snapshot = metadata.snapshot
+    assert [snapshot.leader(TOPIC, p) for p in range(4)] == [0, NO_LEADER, 2, NO_LEADER]
+    assert snapshot.leader("other", 0) == NO_LEADER
+    assert snapshot.topics[TOPIC].available == (0, 2)

@@ -1,0 +1,295 @@
+"""Quotas: what a throttle tells of the rate, and the Sender whose brokers throttle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_sink.errors import DeliveryTimeout, QuotaOutlastsTransaction
+from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
+from kafka_sink.kafka.producer.throttling import FIRST_TOLD_MS, JUST_NOW_MS, TOLD_EVERY_MS, WINDOW_MS, Throttling
+from kafka_sink.kafka.producer.transaction_manager import Transaction
+from kafka_sink.kafka.protocol.requests import ProduceRequest
+from producer_core import Core, make_core, routed
+from scripted_kafka import Sent
+
+MB = 1_000_000
+
+
+def throttled(until_ms: int = 4_000, taken_bytes: int = MB) -> Throttling:
+    """Node 1 takes so much at 0 ms, and then nothing until then."""
+    throttling = Throttling()
+    throttling.began(0)
+    throttling.looked(0, 0, {1: until_ms})
+    throttling.acknowledged(1, taken_bytes, 0)
+    return throttling
+
+
+class TestRate:
+    def rest_ms(self, throttling: Throttling, waiting_bytes: int, now_ms: int) -> int:
+        told = throttling.tell({1: waiting_bytes}, now_ms)
+        assert told is not None
+        return told.rest_ms
+
+    def test_a_throttle_that_was_told_counts_at_once(self) -> None:
+        told = throttled().tell({1: 5 * MB}, 0)
+        assert told is not None
+        assert (told.bytes_per_s, told.rest_ms, told.waiting_bytes) == (250_000, 20_000, 5 * MB)
+
+    def test_no_less_than_the_throttle_itself(self) -> None:
+        assert self.rest_ms(throttled(), 10, 1_000) == 3_000
+
+    def test_it_stays_as_the_throttles_go_on(self) -> None:
+        throttling = throttled()
+        for now_ms in range(4_000, 400_000, 4_000):
+            throttling.looked(now_ms, now_ms, {1: now_ms + 4_000})
+            throttling.acknowledged(1, MB, now_ms)
+            assert self.rest_ms(throttling, MB, now_ms) == 4_000
+
+    def test_it_is_that_of_the_last_minutes(self) -> None:
+        throttling = throttled()
+        for now_ms in range(40_000, 40_000 + 2 * WINDOW_MS + 40_001, 40_000):
+            throttling.looked(now_ms, now_ms, {1: now_ms + 40_000})
+            throttling.acknowledged(1, MB, now_ms)
+        assert self.rest_ms(throttling, MB, now_ms) == pytest.approx(40_000, rel=0.01)
+
+    def test_of_each_node_its_own(self) -> None:
+        throttling = throttled(until_ms=400_000)
+        throttling.looked(0, 0, {1: 400_000, 2: 1_000})
+        throttling.acknowledged(2, MB, 0)
+        assert throttling.has_room({2: 10 * MB}, 0, 10_000)
+        assert not throttling.has_room({1: MB, 2: 10 * MB}, 0, 10_000)
+        assert throttling.outlasts(20_000, {2: 10 * MB}, 500, 0) is None
+        assert throttling.outlasts(20_000, {1: 1}, 500, 0) is not None
+
+
+class TestRoom:
+    def test_what_goes_in_time(self) -> None:
+        throttling = throttled()
+        assert throttling.has_room({1: 2_500_000}, 0, 10_000)
+        assert not throttling.has_room({1: 2_500_001}, 0, 10_000)
+
+    def test_none_before_anything_was_taken_and_none_is_needed_where_nothing_waits(self) -> None:
+        throttling = throttled(taken_bytes=0)
+        assert not throttling.has_room({1: 1}, 0, 10_000)
+        assert throttling.has_room({1: 0}, 0, 10_000)
+
+    def test_as_much_as_there_is_when_nobody_throttles_any_more(self) -> None:
+        throttling = throttled()
+        assert not throttling.has_room({1: 9 * MB}, 4_000 + JUST_NOW_MS, 10_000)
+        assert throttling.has_room({1: 9 * MB}, 4_001 + JUST_NOW_MS, 10_000)
+
+
+class TestTelling:
+    def test_after_a_while_and_then_every_so_often(self) -> None:
+        throttling, told_at_ms = Throttling(), []
+        throttling.began(7_000)  # of writes before
+        for passed_ms in range(0, 70_000, 500):
+            throttling.looked(passed_ms, 7_000 + passed_ms, {1: 900_000})
+            if throttling.is_to_be_told():
+                told = throttling.tell({1: MB}, passed_ms)
+                assert told is not None
+                told_at_ms.append(told.throttled_ms)
+        assert told_at_ms == [FIRST_TOLD_MS, FIRST_TOLD_MS + TOLD_EVERY_MS, FIRST_TOLD_MS + 2 * TOLD_EVERY_MS]
+
+    def test_nothing_where_nothing_waits(self) -> None:
+        assert throttled().tell({2: MB}, 0) is None
+
+    def test_another_write_begins_anew(self) -> None:
+        throttling = throttled()
+        throttling.looked(4_000, 4_000, {1: 4_000})
+        throttling.began(4_000)
+        assert (throttling.is_felt, throttling.throttled_ms) == (False, 0)
+        throttling.looked(5_000, 4_000, {1: 4_000})
+        assert not throttling.is_felt
+
+
+# --- the Sender -------------------------------------------------------------------------------------------------------
+
+
+def sending(**options: Any) -> tuple[Core, Sent]:
+    """A row is on its way to node 0; another is behind it, in a batch of its own."""
+    c = make_core(batch_size=1_024, linger_ms=0, delivery_timeout_ms=40_000, request_timeout_ms=30_000, **options)
+    c.sender.begin_write(0)
+    c.append(routed([bytes(900)] * 2, [0, 0]))
+    c.answer_producer_id()
+    return c, c.network.take(ProduceRequest)
+
+
+def throttle(c: Core, for_ms: int, node_id: int = 0) -> None:
+    """Begins now, and with it what the node has taken."""
+    since_ms, until_ms = c.kafka.throttled.get(node_id, (c.now_ms, c.now_ms))
+    # As if the ones before had been one, without the time between them.
+    c.kafka.throttled[node_id] = (since_ms + c.now_ms - until_ms, c.now_ms + for_ms)
+
+
+def run_on(c: Core, for_ms: int) -> None:
+    for _ in range(0, for_ms, 500):
+        c.run(advance_ms=500)
+
+
+def test_a_throttled_row_does_not_grow_old_in_its_queue() -> None:
+    """Ten times the delivery timeout, and then the rest of it."""
+    c, first = sending()
+    throttle(c, 400_000)
+    c.answer_produce(first)
+    run_on(c, 400_000)
+    (second,) = c.network.produce()
+    c.network.sent.clear()
+    run_on(c, 39_500)
+    assert c.receipts.failure is None
+    c.run(advance_ms=500 + EXPIRY_GRAIN_MS)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert 40_000 <= failure.elapsed_ms <= 41_000
+    assert failure.throttled_ms == 400_000
+    assert "Brokers also throttled this write for 400000 ms, by a quota of its user or client id" in str(failure)
+    assert second.request.partitions[0].partition == 0
+
+
+def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
+    c, _ = sending()
+    for _ in range(20):
+        throttle(c, 4_000)
+        run_on(c, 5_000)
+    assert c.receipts.failure is None
+    (batch,) = c.sender.sequences.unanswered()
+    assert batch.throttled_ms == 80_000
+    assert batch.waited_ms(c.now_ms) == 20_000
+
+
+def test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time() -> None:
+    c = make_core(leaders=[0, 1], batch_size=1_024, linger_ms=0, delivery_timeout_ms=40_000)
+    c.sender.begin_write(0)
+    c.append(routed([b"a", b"b"], [0, 1]))
+    c.answer_producer_id()
+    throttle(c, 1_000_000, node_id=0)
+    run_on(c, 40_500)
+    failure = c.receipts.failure
+    assert isinstance(failure, DeliveryTimeout)
+    assert failure.partition == 1
+    assert failure.elapsed_ms < 41_000
+    assert "Brokers also throttled this write" in str(failure)
+
+
+def test_batches_behind_a_throttling_former_leader_do_not_grow_old() -> None:
+    """The partition has another leader, and its next batch waits for the answer about the one before."""
+    c, first = sending(leaders=[0])
+    c.network.sent.append(first)
+    throttle(c, 200_000)
+    c.run(advance_ms=200)
+    c.metadata.request_update()
+    c.run()
+    c.leaders = [1]
+    c.answer_metadata(leader_epoch=1)
+    run_on(c, 150_000)
+    assert c.receipts.failure is None
+
+
+def test_a_part_of_a_split_batch_keeps_what_its_batch_was_throttled() -> None:
+    c = make_core(batch_size=4_096, max_request_size=4_096, linger_ms=0, delivery_timeout_ms=40_000)
+    c.sender.begin_write(0)
+    c.append(routed([bytes(900)] * 4, [0] * 4))
+    c.answer_producer_id()
+    throttle(c, 100_000)
+    run_on(c, 110_000)
+    c.answer_produce(c.network.take(ProduceRequest), 10)
+    assert {batch.throttled_ms for batch in c.sender.sequences.unanswered()} == {100_000}
+    run_on(c, 20_000)
+    assert c.receipts.failure is None
+
+
+def test_rows_may_come_as_fast_as_they_go() -> None:
+    c, first = sending()
+    assert c.sender.has_room(c.now_ms)
+    c.answer_produce(first)
+    c.run()
+    throttle(c, 1_000)
+    c.run()
+    assert not c.sender.has_room(c.now_ms)
+    c.answer_produce(c.network.take(ProduceRequest))
+    assert c.sender.has_room(c.now_ms)
+    c.append(routed([bytes(900)] * 5, [0] * 5))  # five times what goes in a second
+    assert c.sender.has_room(c.now_ms)
+    c.append(routed([bytes(900)] * 6, [0] * 6))  # 11 > 40 s / 4
+    assert not c.sender.has_room(c.now_ms)
+
+
+# --- transactions -----------------------------------------------------------------------------------------------------
+
+
+def in_transaction(timeout_ms: int | None) -> Core:
+    c = make_core(leaders=[0], batch_size=1_024, linger_ms=0, delivery_timeout_ms=40_000, client_id="nightly")
+    c.sender.begin_write(c.now_ms)
+    c.sender.begin_transaction(Transaction("orders.0", 7000, 3, version=2, timeout_ms=timeout_ms))
+    c.append(routed([bytes(900)] * 20, [0] * 20))
+    c.run()
+    return c
+
+
+def feed(c: Core, every_ms: int) -> None:
+    """The node takes a batch of 900 bytes, and then nothing for so long."""
+    throttle(c, every_ms)
+    c.answer_produce(c.network.take(ProduceRequest))
+    run_on(c, every_ms)
+
+
+def test_a_transaction_that_a_quota_outlasts_fails_before_its_time_is_up() -> None:
+    c = in_transaction(timeout_ms=200_000)
+    while c.receipts.failure is None:
+        feed(c, 20_000)
+    failure = c.receipts.failure
+    assert isinstance(failure, QuotaOutlastsTransaction)
+    assert c.now_ms <= 80_000  # as soon as the rate was measured, not at 200,000
+    assert failure.left_ms >= 120_000
+    assert failure.bytes_per_s == pytest.approx(50, rel=0.1)
+    assert failure.rest_ms > failure.left_ms
+    for words in ("client id 'nightly'", "'orders.0'", "transaction.max.timeout.ms", "kafka-configs.sh"):
+        assert words in str(failure)
+
+
+def test_one_that_is_told_to_wait_for_longer_than_it_has_fails_at_once() -> None:
+    c = in_transaction(timeout_ms=200_000)
+    throttle(c, 195_000)
+    c.answer_produce(c.network.take(ProduceRequest))
+    c.run(advance_ms=EXPIRY_GRAIN_MS)
+    assert isinstance(c.receipts.failure, QuotaOutlastsTransaction)
+
+
+@pytest.mark.parametrize("timeout_ms", [500_000, None])
+def test_one_that_lasts_long_enough_ends_well(timeout_ms: int | None) -> None:
+    c = in_transaction(timeout_ms)
+    for _ in range(19):
+        feed(c, 20_000)
+    c.answer_produce(c.network.take(ProduceRequest))
+    assert c.receipts.settled
+    assert c.receipts.failure is None
+
+
+def test_a_guess_does_not_end_a_transaction() -> None:
+    """The first answers may be to many at once: only what was measured for a while is believed."""
+    c = in_transaction(timeout_ms=200_000)
+    feed(c, 20_000)
+    assert c.receipts.failure is None
+    c.kafka.throttled.clear()
+    while not c.receipts.settled:
+        c.answer_produce(c.network.take(ProduceRequest))
+        c.run(advance_ms=1)
+    assert c.receipts.failure is None
+
+
+def test_a_transaction_that_nobody_throttles_is_left_to_its_brokers() -> None:
+    c = in_transaction(timeout_ms=10_000)
+    c.run(advance_ms=10_000)
+    assert c.receipts.failure is None
+    assert c.receipts.pending_batches
+
+
+def test_whose_batch_it_is_counts_for_the_rate() -> None:
+    c = in_transaction(timeout_ms=None)
+    feed(c, FIRST_TOLD_MS)
+    told = c.sender.to_tell(c.now_ms)
+    assert told is not None and told.bytes_per_s is not None
+    # One of twenty batches was taken, by the only node that leads.
+    assert told.waiting_bytes == 19 * told.bytes_per_s * FIRST_TOLD_MS / 1_000 > 19 * 900

@@ -1,0 +1,425 @@
+"""A producer in a transaction that somebody else opened, on both versions of the protocol."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from kafka.record import MemoryRecords
+
+from kafka_sink.errors import (
+    AttemptFenced,
+    DeliveryTimeout,
+    ProduceRejected,
+    TopicAuthorizationFailed,
+    TransactionRefused,
+)
+from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import PRODUCE_ADDS_PARTITIONS, InitProducerIdRequest, select_version
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.kafka.protocol.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FoundCoordinator,
+    PartitionResult,
+)
+from producer_core import TOPIC, Core, make_core, routed
+from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
+
+NEW = Transaction("orders.0", producer_id=7000, producer_epoch=3, version=2)
+OLD = replace(NEW, version=1)
+COORDINATOR = 2
+
+
+def begun(transaction: Transaction, leaders: tuple[int, ...] = (0, 0), **options: object) -> Core:
+    core = make_core(leaders, **options)
+    core.sender.begin_transaction(transaction)
+    return core
+
+
+def send_rows(core: Core, *partitions: int) -> None:
+    core.append(routed([b"row"] * len(partitions), list(partitions)))
+    core.flush()
+    core.run()
+
+
+def headers(sent: Sent) -> list[tuple[bool, int, int, int]]:
+    batches = [next(iter(MemoryRecords(bytes(each.records)))) for each in sent.request.partitions]
+    return [(each.is_transactional, each.producer_id, each.producer_epoch, each.base_sequence) for each in batches]
+
+
+def find_coordinator(core: Core) -> None:
+    core.run()
+    find = core.network.take(FindCoordinatorRequest)
+    assert find.request.keys == ("orders.0",)
+    found = FoundCoordinator("orders.0", 0, None, COORDINATOR, "localhost", 9094)
+    core.answer(find, FindCoordinatorResponse(0, (found,)))
+    core.run()
+
+
+def add_partitions(core: Core, **codes: int) -> Sent:
+    """Answers the request to add partitions, with an error for those of `codes` (p0=29)."""
+    asked = core.network.take(AddPartitionsToTxnRequest)
+    results = tuple(PartitionResult(topic, p, codes.get(f"p{p}", 0)) for topic, p in asked.request.partitions)
+    core.answer(asked, AddPartitionsToTxnResponse(0, results))
+    core.run()
+    return asked
+
+
+def test_batches_carry_the_transactions_ids_and_bit_and_no_producer_id_is_asked_for() -> None:
+    core = begun(NEW)
+    send_rows(core, 0, 1)
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
+    assert (produce.request.transactional_id, produce.request.transaction_version) == ("orders.0", 2)
+    assert not any(
+        isinstance(sent.request, InitProducerIdRequest | AddPartitionsToTxnRequest) for sent in core.network.sent
+    )
+
+
+def test_parts_of_a_split_batch_are_in_the_transaction_too() -> None:
+    core = begun(NEW)
+    core.append(routed([bytes(500), bytes(500)], [0, 0]))
+    core.flush()
+    core.run()
+    (produce,) = core.network.produce()
+    core.answer_produce(produce, ErrorCode.MESSAGE_TOO_LARGE)
+    core.run()
+    (first,) = core.network.produce()
+    assert headers(first) == [(True, 7000, 3, 0)]
+    core.answer_produce(first)
+    core.run()
+    (second,) = core.network.produce()
+    assert headers(second) == [(True, 7000, 3, 1)]
+
+
+def test_each_transaction_begins_every_partition_at_sequence_0() -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0])
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(NEW, producer_epoch=4))
+    send_rows(core, 0)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+
+
+def test_a_transaction_after_a_write_without_one_begins_at_sequence_0() -> None:
+    """Its ids are others: their leaders expect 0 first."""
+    core = make_core((0, 0))
+    send_rows(core, 0)
+    core.answer_producer_id()
+    (produce,) = core.network.produce()
+    core.answer_produce(produce)
+    core.run()
+    core.sender.begin_transaction(NEW)
+    send_rows(core, 0)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+
+
+def test_a_write_without_a_transaction_after_one_asks_for_an_id_of_its_own() -> None:
+    core = begun(NEW)
+    core.sender.end_transaction()
+    send_rows(core, 0)
+    assert core.network.produce() == []
+    core.answer_producer_id()
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(False, 4_000, 0, 0)]
+    assert produce.request.transactional_id is None
+
+
+def test_version_1_adds_a_partition_before_anything_is_written_to_it() -> None:
+    core = begun(OLD)
+    send_rows(core, 0, 1)
+    find_coordinator(core)
+    assert core.network.produce() == []
+    asked = add_partitions(core)
+    assert asked.node_id == COORDINATOR
+    assert sorted(asked.request.partitions) == [(TOPIC, 0), (TOPIC, 1)]
+    assert (asked.request.producer_id, asked.request.producer_epoch) == (7000, 3)
+    (produce,) = core.network.produce()
+    assert headers(produce) == [(True, 7000, 3, 0), (True, 7000, 3, 0)]
+
+
+def test_version_1_adds_partitions_to_each_transaction_anew() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    core.answer_produce(core.network.produce()[0])
+    core.sender.end_transaction()
+    core.sender.begin_transaction(replace(OLD, producer_epoch=4))
+    send_rows(core, 0)
+    assert core.network.produce() == []
+    asked = add_partitions(core)
+    assert (asked.request.producer_epoch, asked.request.partitions) == (4, ((TOPIC, 0),))
+    assert headers(core.network.produce()[0]) == [(True, 7000, 4, 0)]
+
+
+def test_what_one_transaction_wanted_the_next_does_not() -> None:
+    manager, kafka, ask = managing()
+    kafka.held = {AddPartitionsToTxnRequest}
+    for partition in (0, 1):
+        manager.begin(OLD)
+        manager.admit({1: deque([TopicPartition(TOPIC, partition)])}, 0)
+        ask(0)
+        _, adding = kafka.asked(AddPartitionsToTxnRequest)[-1]
+        assert adding.partitions == ((TOPIC, partition),)
+        manager.end()
+
+
+def managing() -> tuple[TransactionManager, ScriptedKafka, Callable[[int], None]]:
+    """And what has the coordinators asked at a time, and their answers taken."""
+    kafka = ScriptedKafka()
+    network = ScriptedNetwork(kafka)
+    coordinators = Coordinators(
+        network=network, rng=random.Random(1), retry_backoff_ms=100, retry_backoff_max_ms=1_000
+    )
+
+    def ask(now_ms: int) -> None:
+        # One turn finds the coordinator, the next one asks it.
+        for _ in range(2):
+            coordinators.run_once(now_ms)
+            for answer in network.poll(0):
+                coordinators.handle(answer, now_ms)
+
+    return TransactionManager(coordinators, delivery_timeout_ms=60_000), kafka, ask
+
+
+def test_version_1_never_produces_in_a_version_that_adds_partitions_itself() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    (produce,) = core.network.produce()
+    assert select_version(produce.request, {0: (0, 13)}) == PRODUCE_ADDS_PARTITIONS - 1
+    in_version_2 = replace(produce.request, transaction_version=2)
+    assert select_version(in_version_2, {0: (0, 13)}) == 13
+
+
+def test_version_1_asks_once_a_partition_and_goes_on_with_those_it_has() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    core.answer_produce(core.network.produce()[0])
+    send_rows(core, 0, 1)
+    (produce,) = core.network.produce()
+    assert [each.partition for each in produce.request.partitions] == [0]
+    core.answer_produce(produce)
+    asked = add_partitions(core)
+    assert asked.request.partitions == ((TOPIC, 1),)
+    (produce,) = core.network.produce()
+    assert [each.partition for each in produce.request.partitions] == [1]
+
+
+def test_version_1_adds_partitions_together_that_came_while_another_was_being_added() -> None:
+    core = begun(OLD, leaders=(0, 0, 0))
+    send_rows(core, 0)
+    find_coordinator(core)
+    send_rows(core, 1)
+    send_rows(core, 2)
+    assert sum(isinstance(sent.request, AddPartitionsToTxnRequest) for sent in core.network.sent) == 1
+    assert add_partitions(core).request.partitions == ((TOPIC, 0),)
+    assert sorted(add_partitions(core).request.partitions) == [(TOPIC, 1), (TOPIC, 2)]
+    assert sorted(each.partition for sent in core.network.produce() for each in sent.request.partitions) == [0, 1, 2]
+
+
+def test_a_partition_that_was_not_attempted_is_asked_for_again() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED)
+    assert core.network.produce() == []
+    add_partitions(core)
+    assert len(core.network.produce()) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationFailed),
+        (ErrorCode.PRODUCER_FENCED, AttemptFenced),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, AttemptFenced),
+        (ErrorCode.INVALID_TXN_STATE, AttemptFenced),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, AttemptFenced),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TransactionRefused),
+        (ErrorCode.TRANSACTION_ABORTABLE, TransactionRefused),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, TransactionRefused),
+    ],
+)
+def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exception]) -> None:
+    core = begun(OLD)
+    send_rows(core, 0, 1)
+    find_coordinator(core)
+    # A broker that refuses one partition adds none.
+    add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
+    assert isinstance(core.receipts.failure, error)
+    assert core.receipts.pending_batches == 0
+    assert core.network.produce() == []
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["on the wire", "waiting for its retry"])
+def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_too(waits: bool) -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    add_partitions(core)
+    (produce,) = core.network.produce()
+    if waits:
+        core.answer_produce(produce, ErrorCode.REQUEST_TIMED_OUT)
+    send_rows(core, 1)
+    add_partitions(core, p1=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert isinstance(core.receipts.failure, TopicAuthorizationFailed)
+    assert core.receipts.pending_batches == 0
+    if not waits:
+        core.answer_produce(produce)
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+    assert core.receipts.partitions() == ()
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        None,
+    ],
+)
+def test_a_partition_that_cannot_be_added_yet_is_asked_for_again(code: int | None) -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    find_coordinator(core)
+    if code is None:
+        core.answer(core.network.take(AddPartitionsToTxnRequest), None, "the connection was lost")
+    else:
+        add_partitions(core, p0=code)
+    assert core.network.produce() == []
+    if code in (None, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        find_coordinator(core)
+    core.run(advance_ms=1_000)
+    add_partitions(core)
+    assert headers(core.network.produce()[0]) == [(True, 7000, 3, 0)]
+
+
+def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> None:
+    core = begun(OLD, delivery_timeout_ms=40_000)
+    send_rows(core, 0)
+    find_coordinator(core)
+    core.run(advance_ms=40_000)
+    assert isinstance(core.receipts.failure, DeliveryTimeout)
+    add_partitions(core)
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+
+
+def test_a_coordinator_that_stays_away_fails_the_write_in_time() -> None:
+    manager, kafka, ask = managing()
+    manager.begin(OLD)
+    kafka.down = kafka.brokers
+    # Without a batch that would expire first.
+    wanted = {0: deque([TopicPartition(TOPIC, 0)])}
+    for now_ms in (0, 59_999):
+        assert manager.admit(wanted, now_ms) == {0: deque()}
+        ask(now_ms)
+    ask(60_000)
+    with pytest.raises(TransactionRefused) as raised:
+        manager.admit(wanted, 60_000)
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert "was refused: broker 9: Connection refused (error 7)" in str(raised.value)
+
+
+def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> None:
+    core = begun(OLD)
+    send_rows(core, 0)
+    core.run()
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    found = FoundCoordinator("orders.0", denied, None, -1, "", -1)
+    core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
+    core.run()
+    failure = core.receipts.failure
+    assert isinstance(failure, TransactionRefused)
+    assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", denied)
+    assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    ],
+)
+def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], code)
+    failure = core.receipts.failure
+    assert isinstance(failure, AttemptFenced)
+    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+
+
+def test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl() -> None:
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    failure = core.receipts.failure
+    assert isinstance(failure, TransactionRefused)
+    assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
+    assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.TRANSACTION_ABORTABLE]
+)
+def test_a_batch_that_is_refused_fails_the_attempt(code: int) -> None:
+    """Nothing more goes into its transaction, which the next attempt's InitProducerId aborts."""
+    core = begun(NEW)
+    send_rows(core, 0)
+    core.answer_produce(core.network.produce()[0], code)
+    failure = core.receipts.failure
+    assert isinstance(failure, ProduceRejected)
+    assert failure.code == code
+    core.run(advance_ms=5_000)
+    assert core.network.sent == []
+
+
+def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
+    core = begun(NEW, delivery_timeout_ms=40_000)
+    send_rows(core, 0)
+    (produce,) = core.network.produce()
+    core.run(advance_ms=40_000)
+    core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
+    assert isinstance(core.receipts.failure, DeliveryTimeout)
+    assert core.receipts.pending_batches == 0
+    assert core.accumulator.pool.available_bytes == core.config.buffer_memory
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, ["begin", "end"])))
+def test_every_state_takes_the_events_of_the_table_and_no_other(state: State, event: str) -> None:
+    manager, _, _ = managing()
+    if state is State.OPEN:
+        manager.begin(NEW)
+    step = {"begin": lambda: manager.begin(NEW), "end": manager.end}[event]
+    if (state, event) in TRANSITIONS:
+        step()
+        assert (manager.transaction is not None) == (TRANSITIONS[state, event] is State.OPEN)
+    else:
+        with pytest.raises(KeyError):
+            step()
+        assert (manager.transaction is not None) == (state is State.OPEN)

@@ -1,0 +1,641 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import examples
+from kafka_sink.errors import ProtocolError, SaslRefused
+from kafka_sink.kafka.protocol import connection as connection_module
+from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
+from kafka_sink.kafka.protocol.requests import (
+    ApiVersionsRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin
+from kafka_sink.kafka.protocol.sasl import authentication as begin
+
+INIT = InitProducerIdRequest(1)
+NO_ACKS = ProduceRequest(0, 1, ())
+
+
+def framed(correlation_id: int, rest: bytes) -> bytes:
+    return struct.pack(">ii", 4 + len(rest), correlation_id) + rest
+
+
+def versions_answer(
+    correlation_id: int = 0, error_code: int = 0, sasl: bool = False, metadata: bool = False
+) -> bytes:
+    """Produce 3 to 13, InitProducerId 0 to 5, with `sasl` SaslHandshake 0 to 1 and SaslAuthenticate 0 to 2, with
+    `metadata` Metadata 0 to 12, no features. Response header version 0, body version 3."""
+    ranges = {0: (3, 13), 22: (0, 5)} | ({17: (0, 1), 36: (0, 2)} if sasl else {}) | ({3: (0, 12)} if metadata else {})
+    apis = bytes([len(ranges) + 1]) + b"".join(struct.pack(">hhhb", key, *of, 0) for key, of in ranges.items())
+    return framed(correlation_id, struct.pack(">h", error_code) + apis + struct.pack(">ib", 0, 0))
+
+
+def init_answer(correlation_id: int, producer_id: int) -> bytes:
+    """Response header version 1, body version 5."""
+    return framed(correlation_id, b"\0" + struct.pack(">ihqhb", 0, 0, producer_id, 0, 0))
+
+
+def idle() -> Connection:
+    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), max_frame_bytes=1000)
+
+
+def started() -> Connection:
+    connection = idle()
+    connection.start()
+    return connection
+
+
+def negotiating() -> Connection:
+    connection = started()
+    connection.sent()
+    return connection
+
+
+def opened() -> Connection:
+    connection = negotiating()
+    connection.receive(versions_answer())
+    assert connection.next_answer() is None
+    return connection
+
+
+def closed() -> Connection:
+    connection = opened()
+    connection.close()
+    return connection
+
+
+def authentication() -> Authentication:
+    return begin("PLAIN", PasswordLogin("alice", "hunter2"), lambda: "nonce")
+
+
+def securing(*, identify: bool = False) -> Connection:
+    connection = Connection(
+        client_id="me",
+        software=ApiVersionsRequest("test", "1"),
+        max_frame_bytes=1000,
+        authentication=authentication(),
+        identify=identify,
+    )
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def authenticating(*, identify: bool = False) -> Connection:
+    """Its SaslHandshake, with correlation id 1, is sent."""
+    connection = securing(identify=identify)
+    connection.receive(versions_answer(sasl=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    return connection
+
+
+def handshake_answer(correlation_id: int, error_code: int = 0, mechanisms: tuple[bytes, ...] = (b"PLAIN",)) -> bytes:
+    """Version 1."""
+    names = b"".join(struct.pack(">h", len(name)) + name for name in mechanisms)
+    return framed(correlation_id, struct.pack(">hi", error_code, len(mechanisms)) + names)
+
+
+def authenticate_answer(
+    correlation_id: int, error_code: int = 0, message: bytes = b"", lifetime_ms: int = 0, auth_bytes: bytes = b""
+) -> bytes:
+    """Version 2."""
+    texts = bytes([len(message) + 1]) + message + bytes([len(auth_bytes) + 1]) + auth_bytes
+    return framed(correlation_id, b"\0" + struct.pack(">h", error_code) + texts + struct.pack(">qb", lifetime_ms, 0))
+
+
+def authenticated(lifetime_ms: int = 0) -> Connection:
+    connection = authenticating()
+    connection.receive(handshake_answer(1))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    connection.receive(authenticate_answer(2, lifetime_ms=lifetime_ms))
+    assert connection.next_answer() is None
+    return connection
+
+
+def identified_by() -> Connection:
+    """One that asks for the cluster's id, which is not started."""
+    return Connection(client_id="me", software=ApiVersionsRequest("test", "1"), identify=True)
+
+
+def identifying() -> Connection:
+    """Its Metadata, with correlation id 1, is sent."""
+    connection = identified_by()
+    connection.start()
+    connection.sent()
+    connection.receive(versions_answer(metadata=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    connection.sent()
+    return connection
+
+
+def metadata_answer(correlation_id: int, cluster_id: bytes | None = b"c", throttle_time_ms: int = 0) -> bytes:
+    """Version 12, without brokers and topics."""
+    named = b"\0" if cluster_id is None else bytes([len(cluster_id) + 1]) + cluster_id
+    body = struct.pack(">ib", throttle_time_ms, 1) + named + struct.pack(">ibb", -1, 1, 0)
+    return framed(correlation_id, b"\0" + body)
+
+
+IN_STATE = {
+    State.IDLE: idle,
+    State.NEGOTIATING: started,
+    State.AUTHENTICATING: authenticating,
+    State.IDENTIFYING: identifying,
+    State.OPEN: opened,
+    State.CLOSED: closed,
+}
+
+
+def send(connection: Connection, token: object = None) -> None:
+    connection.send(INIT, token)
+    connection.sent()
+
+
+def answers(connection: Connection) -> list[Answer]:
+    return list(iter(connection.next_answer, None))
+
+
+# What a user of a connection can do, whatever state it is in, and where it leads. Absent: not allowed.
+LEADS_TO = {
+    (State.IDLE, Input.START): State.NEGOTIATING,
+    (State.IDLE, Input.RECEIVE): State.IDLE,
+    (State.IDLE, Input.ERROR): State.CLOSED,
+    (State.IDLE, Input.CLOSE): State.CLOSED,
+    (State.NEGOTIATING, Input.RECEIVE): State.NEGOTIATING,
+    (State.NEGOTIATING, Input.VERSIONS): State.OPEN,
+    (State.NEGOTIATING, Input.SENT): State.NEGOTIATING,
+    (State.NEGOTIATING, Input.ERROR): State.CLOSED,
+    (State.NEGOTIATING, Input.CLOSE): State.CLOSED,
+    (State.AUTHENTICATING, Input.RECEIVE): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Input.SENT): State.AUTHENTICATING,
+    (State.AUTHENTICATING, Input.AUTHENTICATED): State.OPEN,
+    (State.AUTHENTICATING, Input.ERROR): State.CLOSED,
+    (State.AUTHENTICATING, Input.CLOSE): State.CLOSED,
+    (State.NEGOTIATING, Input.SECURED): State.AUTHENTICATING,
+    (State.NEGOTIATING, Input.IDENTIFY): State.IDENTIFYING,
+    (State.AUTHENTICATING, Input.IDENTIFY): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.RECEIVE): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.SENT): State.IDENTIFYING,
+    (State.IDENTIFYING, Input.IDENTIFIED): State.OPEN,
+    (State.IDENTIFYING, Input.ERROR): State.CLOSED,
+    (State.IDENTIFYING, Input.CLOSE): State.CLOSED,
+    (State.OPEN, Input.REAUTHENTICATE): State.AUTHENTICATING,
+    (State.OPEN, Input.SEND): State.OPEN,
+    (State.OPEN, Input.SENT): State.OPEN,
+    (State.OPEN, Input.RECEIVE): State.OPEN,
+    (State.OPEN, Input.ERROR): State.CLOSED,
+    (State.OPEN, Input.CLOSE): State.CLOSED,
+    (State.CLOSED, Input.CLOSE): State.CLOSED,
+}
+
+
+def negotiating_to_identify() -> Connection:
+    connection = identified_by()
+    connection.start()
+    connection.sent()
+    return connection
+
+
+def authenticating_to_identify() -> Connection:
+    connection = authenticating(identify=True)
+    connection.ranges = {**connection.ranges, 3: (0, 12)}
+    return connection
+
+
+def identifying_unsent() -> Connection:
+    connection = negotiating_to_identify()
+    connection.receive(versions_answer(metadata=True))
+    assert connection.next_answer() is None
+    assert connection.own_request()
+    return connection
+
+
+PREPARED = {
+    (State.NEGOTIATING, Input.SECURED): securing,
+    (State.OPEN, Input.REAUTHENTICATE): authenticated,
+    (State.NEGOTIATING, Input.IDENTIFY): negotiating_to_identify,
+    (State.AUTHENTICATING, Input.IDENTIFY): authenticating_to_identify,
+    (State.IDENTIFYING, Input.SENT): identifying_unsent,
+}
+OF_BYTES = (Input.VERSIONS, Input.SECURED, Input.AUTHENTICATED, Input.IDENTIFY, Input.IDENTIFIED)
+
+
+class TestEveryStateAndInput:
+    @staticmethod
+    def happen(connection: Connection, happened: Input) -> None:
+        match happened:
+            case Input.START:
+                connection.start()
+            case Input.SEND:
+                connection.send(INIT)
+            case Input.SENT:
+                if connection.state is State.OPEN:
+                    connection.send(INIT)
+                if connection.state is State.AUTHENTICATING:
+                    connection.receive(handshake_answer(1))
+                    assert connection.next_answer() is None
+                    connection.own_request()
+                connection.sent()
+            case Input.RECEIVE:
+                connection.receive(b"\0")
+            case Input.CLOSE:
+                connection.close()
+            case Input.VERSIONS:
+                if connection.state is State.NEGOTIATING:
+                    connection.sent()
+                connection.receive(versions_answer())
+                connection.next_answer()
+            case Input.SECURED:
+                connection.receive(versions_answer(sasl=True))
+                connection.next_answer()
+            case Input.IDENTIFY if connection.state is not State.AUTHENTICATING:
+                connection.receive(versions_answer(metadata=True))
+                connection.next_answer()
+            case Input.IDENTIFIED:
+                connection.receive(metadata_answer(1))
+                connection.next_answer()
+            case Input.AUTHENTICATED | Input.IDENTIFY:
+                connection.receive(handshake_answer(1))
+                connection.next_answer()
+                connection.own_request()
+                connection.sent()
+                connection.receive(authenticate_answer(2))
+                connection.next_answer()
+            case Input.REAUTHENTICATE:
+                assert connection.reauthenticate(authentication())
+            case Input.ERROR:
+                connection.receive(b"HTTP")
+                with pytest.raises(ProtocolError):
+                    connection.next_answer()
+
+    @pytest.mark.parametrize("happened", Input)
+    @pytest.mark.parametrize("state", State)
+    def test_it(self, state: State, happened: Input) -> None:
+        connection = PREPARED.get((state, happened), IN_STATE[state])()
+        assert connection.state is state
+        leads_to = LEADS_TO.get((state, happened))
+        if leads_to is not None:
+            self.happen(connection, happened)
+            assert connection.state is leads_to
+        elif happened in OF_BYTES and state is not State.CLOSED:
+            # The bytes are no mistake of ours there, but of the peer's.
+            with pytest.raises(ProtocolError):
+                self.happen(connection, happened)
+            assert connection.state is State.CLOSED
+        else:
+            with pytest.raises(RuntimeError, match=state.name):
+                self.happen(connection, happened)
+            assert connection.state is state
+
+
+class TestIdentification:
+    @pytest.mark.parametrize("cluster_id", [b"c", None])
+    def test_is_the_last_step_before_it_is_open(self, cluster_id: bytes | None) -> None:
+        connection = identifying()
+        with pytest.raises(RuntimeError, match="IDENTIFYING"):
+            connection.send(INIT)
+        connection.receive(metadata_answer(1, cluster_id, throttle_time_ms=7))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.cluster_id == (cluster_id and cluster_id.decode())
+        assert connection.throttle_time_ms == 7
+
+    def test_happens_once(self) -> None:
+        connection = authenticating_to_identify()
+        TestEveryStateAndInput.happen(connection, Input.AUTHENTICATED)
+        assert connection.state is State.IDENTIFYING
+        assert connection.own_request()
+        connection.sent()
+        connection.receive(metadata_answer(3))
+        assert connection.next_answer() is None
+        assert connection.reauthenticate(authentication())
+        connection.sent()
+        connection.receive(handshake_answer(4))
+        assert connection.next_answer() is None
+        connection.own_request()
+        connection.sent()
+        connection.receive(authenticate_answer(5))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.own_request() == []
+
+    def test_a_broker_without_metadata(self) -> None:
+        connection = negotiating_to_identify()
+        connection.receive(versions_answer())
+        with pytest.raises(ProtocolError, match="no version of Metadata"):
+            connection.next_answer()
+
+
+class TestAuthentication:
+    def test_says_who_it_is_only_when_the_mechanism_is_agreed_on(self) -> None:
+        connection = securing()
+        connection.receive(versions_answer(sasl=True))
+        assert connection.next_answer() is None
+        handshake = b"".join(connection.own_request())
+        assert handshake.endswith(b"\0\5PLAIN")
+        assert connection.own_request() == []
+        connection.sent()
+        connection.receive(handshake_answer(1))
+        assert connection.next_answer() is None
+        assert b"\0alice\0hunter2" in b"".join(connection.own_request())
+        connection.sent()
+        connection.receive(authenticate_answer(2, lifetime_ms=60_000))
+        assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        assert connection.session_lifetime_ms == 60_000
+        assert connection.in_flight_count == 0
+
+    def test_nothing_else_goes_out_before(self) -> None:
+        with pytest.raises(RuntimeError, match="AUTHENTICATING"):
+            authenticating().send(INIT)
+
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (handshake_answer(1, 33, (b"SCRAM-SHA-512", b"GSSAPI")), "it offers: SCRAM-SHA-512, GSSAPI"),
+            (handshake_answer(1, 33, ()), "it offers: none"),
+            (handshake_answer(1, 34, ()), "expects no authentication"),
+        ],
+    )
+    def test_a_mechanism_that_is_not_taken(self, answer: bytes, words: str) -> None:
+        connection = authenticating()
+        connection.receive(answer)
+        with pytest.raises(SaslRefused, match=words) as refused:
+            connection.next_answer()
+        assert (refused.value.mechanism, refused.value.user) == ("PLAIN", "alice")
+        assert connection.state is State.CLOSED
+
+    def test_a_broker_without_sasl(self) -> None:
+        connection = securing()
+        connection.receive(versions_answer())
+        with pytest.raises(SaslRefused, match="no SASL"):
+            connection.next_answer()
+
+    def test_a_password_that_is_wrong_is_not_shown(self) -> None:
+        connection = authenticating()
+        connection.receive(handshake_answer(1))
+        assert connection.next_answer() is None
+        connection.own_request()
+        connection.sent()
+        connection.receive(authenticate_answer(2, 58, b"wrong: hunter2\n!"))
+        with pytest.raises(SaslRefused) as refused:
+            connection.next_answer()
+        assert refused.value.reason == r"the broker refused (wrong: ...\n!)"
+        assert connection.state is State.CLOSED
+
+    @pytest.mark.parametrize("code", [-1, 7])
+    def test_trouble_of_the_broker_says_nothing_of_the_password(self, code: int) -> None:
+        for before, answer in ((False, handshake_answer(1, code)), (True, authenticate_answer(2, code))):
+            connection = authenticating()
+            if before:
+                connection.receive(handshake_answer(1))
+                assert connection.next_answer() is None
+                connection.own_request()
+                connection.sent()
+            connection.receive(answer)
+            with pytest.raises(ProtocolError) as failure:
+                connection.next_answer()
+            assert not isinstance(failure.value, SaslRefused)
+
+    def test_before_it_is_known_who_talks_frames_are_small(self) -> None:
+        for size, fits in ((MAX_HANDSHAKE_FRAME_BYTES, True), (MAX_HANDSHAKE_FRAME_BYTES + 1, False)):
+            connection = Connection(client_id="me", software=ApiVersionsRequest("test", "1"))
+            connection.start()
+            connection.sent()
+            connection.receive(struct.pack(">i", size))
+            if fits:
+                assert connection.next_answer() is None
+            else:
+                with pytest.raises(ProtocolError, match="a frame of"):
+                    connection.next_answer()
+
+    def test_anew_while_requests_are_under_way(self) -> None:
+        """KIP-368. They are answered before, nothing else goes out, and nobody hears of it."""
+        connection = authenticated()
+        send(connection, "early")
+        assert connection.reauthenticate(authentication(), "own")
+        connection.sent()
+        with pytest.raises(RuntimeError, match="AUTHENTICATING"):
+            connection.send(INIT)
+        connection.receive(init_answer(3, 5) + handshake_answer(4))
+        assert answers(connection) == [Answer("early", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+        assert connection.own_request("own")
+        connection.sent()
+        connection.receive(authenticate_answer(5, lifetime_ms=5))
+        assert answers(connection) == []
+        assert connection.state is State.OPEN
+        send(connection, "late")
+        connection.receive(init_answer(6, 7))
+        assert [answer.token for answer in answers(connection)] == ["late"]
+
+    def test_anew_too_soon_is_no_matter_of_the_password(self) -> None:
+        connection = authenticated()
+        connection.reauthenticate(authentication())
+        connection.sent()
+        connection.receive(handshake_answer(3, 34))
+        with pytest.raises(ProtocolError, match="ILLEGAL_SASL_STATE") as failure:
+            connection.next_answer()
+        assert not isinstance(failure.value, SaslRefused)
+
+    def test_what_was_under_way_comes_back_without_its_own(self) -> None:
+        connection = authenticated()
+        send(connection, "early")
+        connection.reauthenticate(authentication())
+        assert connection.close() == [Answer("early", INIT, None)]
+
+
+class TestFraming:
+    @settings(max_examples=examples(50), deadline=None)
+    @given(st.data())
+    def test_bytes_cut_anywhere(self, data: st.DataObject) -> None:
+        connection = opened()
+        for token in range(4):
+            send(connection, token)
+        stream = b"".join(init_answer(1 + token, 100 + token) for token in range(4))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
+        got = []
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            connection.receive(stream[start:end])
+            got += answers(connection)
+        assert got == [Answer(t, INIT, InitProducerIdResponse(0, 0, 100 + t, 0)) for t in range(4)]
+
+    def test_a_byte_at_a_time(self) -> None:
+        connection = negotiating()
+        for byte in versions_answer():
+            assert connection.state is State.NEGOTIATING
+            connection.receive(bytes([byte]))
+            assert connection.next_answer() is None
+        assert connection.state is State.OPEN
+        send(connection, "token")
+        frame = init_answer(1, 5)
+        for byte in frame[:-1]:
+            connection.receive(bytes([byte]))
+            assert connection.next_answer() is None
+        connection.receive(frame[-1:])
+        assert answers(connection) == [Answer("token", INIT, InitProducerIdResponse(0, 0, 5, 0))]
+
+    @pytest.mark.parametrize(
+        ("start", "words"),
+        [
+            (b"HTTP/1.1 400 Bad Request", "HTTP; check the port"),
+            (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+            (b"\x16\x03\x01\x00\x80", "TLS"),
+            (b"\xff\xff\xff\xff", "a frame of -1 bytes"),
+            (b"\x80\x00\x00\x00", "a frame of -2147483648 bytes"),
+            (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
+            (struct.pack(">i", 1001), "a frame of 1001 bytes"),
+            (struct.pack(">i", 0), "a frame of 0 bytes"),
+            (struct.pack(">i", 3), "a frame of 3 bytes"),
+            (b"SSH-2.0-OpenSSH_9.6", "a frame of 1397966893 bytes"),
+        ],
+    )
+    @pytest.mark.parametrize("state", [negotiating, opened])
+    def test_a_size_that_cannot_be(self, state: Callable[[], Connection], start: bytes, words: str) -> None:
+        connection = state()
+        connection.receive(start)
+        with pytest.raises(ProtocolError, match=words):
+            connection.next_answer()
+        assert connection.state is State.CLOSED
+
+    def test_the_largest_frame_is_waited_for(self) -> None:
+        connection = opened()
+        send(connection)
+        connection.receive(struct.pack(">i", 1000))
+        assert connection.next_answer() is None
+
+
+class TestAnswers:
+    def test_come_in_the_order_of_requests(self) -> None:
+        connection = opened()
+        send(connection, "first")
+        send(connection, "second")
+        connection.receive(init_answer(1, 11) + init_answer(2, 22))
+        assert [answer.token for answer in answers(connection)] == ["first", "second"]
+        assert connection.in_flight_count == 0
+
+    @pytest.mark.parametrize("correlation_id", [0, 2, 3, -1])
+    def test_with_another_correlation_id(self, correlation_id: int) -> None:
+        connection = opened()
+        send(connection, "first")
+        send(connection, "second")
+        connection.receive(init_answer(correlation_id, 11))
+        with pytest.raises(ProtocolError, match=f"correlation id {correlation_id} where 1 is due"):
+            connection.next_answer()
+        assert [answer.token for answer in connection.close()] == ["first", "second"]
+
+    @pytest.mark.parametrize("state", [idle, opened])
+    def test_nobody_asked_for(self, state: Callable[[], Connection]) -> None:
+        connection = state()
+        connection.receive(init_answer(0, 1))
+        with pytest.raises(ProtocolError, match="nobody asked for"):
+            connection.next_answer()
+
+    def test_before_the_request_is_wholly_sent(self) -> None:
+        """Or its buffers would be given back while the rest of them is still to go out."""
+        connection = opened()
+        connection.send(INIT, "token")
+        connection.receive(init_answer(1, 1))
+        with pytest.raises(ProtocolError, match="not sent yet"):
+            connection.next_answer()
+
+    def test_that_are_malformed_close_the_connection_after_those_before(self) -> None:
+        connection = opened()
+        send(connection, "good")
+        send(connection, "bad")
+        connection.receive(init_answer(1, 1) + framed(2, b"\0\0"))
+        first = connection.next_answer()
+        assert first is not None
+        assert first.token == "good"
+        with pytest.raises(ProtocolError, match="cut off"):
+            connection.next_answer()
+        assert connection.state is State.CLOSED
+        assert [answer.token for answer in connection.close()] == ["bad"]
+
+    def test_a_request_without_a_response_is_done_when_sent(self) -> None:
+        connection = opened()
+        connection.send(NO_ACKS, "no acks", expect_response=False)
+        connection.send(INIT, "init")
+        assert connection.in_flight_count == 2
+        assert connection.sent() == Answer("no acks", NO_ACKS, None)
+        assert connection.sent() is None
+        connection.receive(init_answer(2, 1))
+        assert [answer.token for answer in answers(connection)] == ["init"]
+
+
+class TestNegotiation:
+    def test_versions_are_the_highest_in_common(self) -> None:
+        connection = opened()
+        assert connection.ranges == {0: (3, 13), 22: (0, 5)}
+        assert connection.version_for(INIT) == 5
+        assert connection.version_for(MetadataRequest((), False)) is None
+        with pytest.raises(ValueError, match="Metadata"):
+            connection.send(MetadataRequest((), False))
+
+    def test_a_broker_that_is_too_old(self) -> None:
+        connection = negotiating()
+        connection.receive(framed(0, struct.pack(">hi", 35, 0)))
+        with pytest.raises(ProtocolError, match=r"Kafka 3\.3 or later"):
+            connection.next_answer()
+
+    def test_a_broker_that_refuses(self) -> None:
+        connection = negotiating()
+        connection.receive(versions_answer(error_code=42))
+        with pytest.raises(ProtocolError, match="INVALID_REQUEST"):
+            connection.next_answer()
+
+    def test_a_port_that_echoes(self) -> None:
+        connection = idle()
+        echo = b"".join(connection.start())
+        connection.sent()
+        connection.receive(echo)
+        with pytest.raises(ProtocolError, match="correlation id"):
+            connection.next_answer()
+
+
+class TestTheEnd:
+    def test_hands_back_what_is_under_way_once(self) -> None:
+        connection = opened()
+        send(connection, "sent")
+        connection.send(NO_ACKS, "no acks", expect_response=False)
+        connection.send(INIT, "unsent")
+        assert connection.close() == [
+            Answer("sent", INIT, None),
+            Answer("no acks", NO_ACKS, None),
+            Answer("unsent", INIT, None),
+        ]
+        assert connection.close() == []
+        assert connection.in_flight_count == 0
+
+    def test_the_negotiation_is_nobodys_request(self) -> None:
+        assert negotiating().close() == []
+
+    def test_the_oldest_token(self) -> None:
+        connection = opened()
+        assert connection.oldest_token is None
+        send(connection, "old")
+        send(connection, "young")
+        assert connection.oldest_token == "old"
+
+
+def test_correlation_ids_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connection_module.CORRELATION_IDS == 2**31
+    monkeypatch.setattr(connection_module, "CORRELATION_IDS", 2)
+    # ApiVersions had 0.
+    connection = opened()
+    send(connection, "last")
+    send(connection, "first")
+    connection.receive(init_answer(1, 1) + init_answer(0, 2))
+    assert [answer.token for answer in answers(connection)] == ["last", "first"]

@@ -1,0 +1,268 @@
+"""The reader against bytes that kio wrote and kio reads: what kio understands is understood alike, what kio crashes on
+is a ProtocolError or understood."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import tracemalloc
+import uuid
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
+from kio.schema.metadata.v10.response import MetadataResponse as MetadataResponse10
+from kio.schema.metadata.v13.response import MetadataResponse as MetadataResponse13
+from kio.schema.produce.v9.response import ProduceResponse as ProduceResponse9
+from kio.schema.produce.v13.response import ProduceResponse as ProduceResponse13
+from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
+from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i64Timedelta
+
+from effort import examples
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.message_reader import read_message
+
+MESSAGES = [
+    ProduceResponse9,
+    ProduceResponse13,
+    MetadataResponse10,
+    MetadataResponse13,
+    InitProducerIdResponse,
+    ApiVersionsResponse,
+    SaslHandshakeResponse,
+    SaslAuthenticateResponse,
+]
+
+
+# kio's own strategy draws times that kio cannot turn into milliseconds.
+st.register_type_strategy(
+    i64Timedelta, st.integers(0, 2**40).map(lambda milliseconds: datetime.timedelta(milliseconds=milliseconds))
+)
+
+
+def written(message: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(message))(buffer, message)
+    return buffer.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """kio's value as the integers, dicts and tuples that are on the wire."""
+    match value:
+        case datetime.timedelta():
+            return value // datetime.timedelta(milliseconds=1)
+        case datetime.datetime():
+            return round(value.timestamp() * 1000)
+        case tuple():
+            return tuple(plain(element) for element in value)
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case ErrorCode():
+            return int(value)
+    return value
+
+
+def agree(ours: Any, kios: Any, message_type: type) -> None:
+    """Tagged fields that are not on the wire are absent from ours; an absent time is None with kio, -1 with us."""
+    defaults = {field.name: field.default for field in fields(message_type)}
+    for name, expected in kios.items():
+        if name not in ours:
+            assert expected == plain(defaults[name])
+        elif isinstance(expected, dict):
+            nested = next(field.type for field in fields(message_type) if field.name == name)
+            agree(ours[name], expected, nested)
+        elif isinstance(expected, tuple) and expected and isinstance(expected[0], dict):
+            nested = next(field.type.__args__[0] for field in fields(message_type) if field.name == name)
+            assert len(ours[name]) == len(expected)
+            for mine, theirs in zip(ours[name], expected, strict=True):
+                agree(mine, theirs, nested)
+        else:
+            assert ours[name] == (-1 if name == "log_append_time" and expected is None else expected)
+
+
+class TestAgainstKio:
+    @settings(suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
+    def test_reads_what_kio_writes_as_kio_reads_it(self, message_type: type, data: st.DataObject) -> None:
+        raw = written(data.draw(st.from_type(message_type)))
+        theirs, size = entity_reader(message_type)(raw, 0)
+        ours, position = read_message(message_type, raw)
+        assert position == size == len(raw)
+        agree(ours, plain(theirs), message_type)
+
+    def test_reads_from_the_middle(self) -> None:
+        raw = written(SAMPLES[InitProducerIdResponse])
+        message, position = read_message(InitProducerIdResponse, b"xyz" + raw + b"more", 3)
+        assert (message["producer_id"], position) == (4711, 3 + len(raw))
+
+
+class TestNewerBrokers:
+    """What kio's reader refuses."""
+
+    def test_an_unknown_error_code_is_a_number(self) -> None:
+        raw = bytearray(written(SAMPLES[InitProducerIdResponse]))
+        raw[4:6] = (157).to_bytes(2, "big")
+        assert read_message(InitProducerIdResponse, bytes(raw))[0]["error_code"] == 157
+
+    def test_unknown_tagged_fields_are_passed_over(self) -> None:
+        raw = written(SAMPLES[InitProducerIdResponse])
+        assert raw.endswith(b"\0")
+        tagged = raw[:-1] + b"\x02" + b"\x05\x03abc" + b"\xac\x02\x00"
+        message, position = read_message(InitProducerIdResponse, tagged)
+        assert message["producer_id"] == 4711
+        assert position == len(tagged)
+
+    def test_a_time_beyond_the_calendar_is_a_number(self) -> None:
+        sample = written(SAMPLES[ProduceResponse9])
+        time_ms = (1_700_000_000_000).to_bytes(8, "big")
+        assert sample.count(time_ms) == 1
+        raw = sample.replace(time_ms, (2**63 - 1).to_bytes(8, "big"))
+        (topic,) = read_message(ProduceResponse9, raw)[0]["responses"]
+        assert topic["partition_responses"][0]["log_append_time"] == 2**63 - 1
+
+
+class TestMalformed:
+    @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
+    def test_cut_off_at_every_byte(self, message_type: type) -> None:
+        raw = written(SAMPLES[message_type])
+        assert read_message(message_type, raw)[1] == len(raw)
+        for length in range(len(raw)):
+            with pytest.raises(ProtocolError):
+                read_message(message_type, raw[:length])
+
+    @pytest.mark.parametrize("message_type", MESSAGES, ids=lambda t: f"{t.__name__}-v{t.__version__}")
+    @pytest.mark.parametrize("flip", ["each bit", "each byte a huge varint", "each byte a huge varint inserted"])
+    def test_damage_anywhere(self, message_type: type, flip: str) -> None:
+        raw = written(SAMPLES[message_type])
+        huge = b"\xff\xff\xff\xff\x7f"
+        if flip == "each bit":
+            damaged = [raw[:i] + bytes([raw[i] ^ 1 << bit]) + raw[i + 1 :] for i in range(len(raw)) for bit in range(8)]
+        else:
+            skip = 1 if flip == "each byte a huge varint" else 0
+            damaged = [raw[:i] + huge + raw[i + skip :] for i in range(len(raw))]
+        tracemalloc.start()
+        for bad in damaged:
+            read_or_refuse(message_type, bad)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1_000_000
+
+    @settings(max_examples=examples(300), deadline=None)
+    @given(st.sampled_from(MESSAGES), st.binary(max_size=200))
+    def test_noise(self, message_type: type, noise: bytes) -> None:
+        read_or_refuse(message_type, noise)
+
+    @pytest.mark.parametrize(
+        ("raw", "words"),
+        [
+            (b"\0\0\0\0" + b"\xff\xff\xff\xff\x7f", "length of 34359738366 where 0 bytes are left"),
+            (b"\0\0\0\0" + b"\xff\xff\xff\xff\xff\x01", "varint"),
+            (b"\0\0\0\0" + b"\0", "brokers is null"),
+            (b"\0\0\0\0" + b"\x02" + b"\0\0\0\1" + b"\0", "host is null"),
+            (b"\0\0\0\0" + b"\x02" + b"\0\0\0\1" + b"\x03\xc3\x28", "UTF-8"),
+            (b"\0\0\0\0" + b"\x02" + b"\0\0\0\1" + b"\x7fab", "length of 126 where 2 bytes are left"),
+        ],
+    )
+    def test_says_what_is_wrong(self, raw: bytes, words: str) -> None:
+        with pytest.raises(ProtocolError, match=words):
+            read_message(MetadataResponse13, raw)
+
+    def test_an_unknown_tagged_field_that_does_not_end(self) -> None:
+        raw = b"\0\0" + b"\x01" + b"\0\0\0\0" + b"\x01" + b"\x63\x7f"
+        with pytest.raises(ProtocolError, match="length of 127 where 0 bytes are left"):
+            read_message(ApiVersionsResponse, raw)
+
+    def test_a_tagged_field_that_is_not_as_long_as_it_says(self) -> None:
+        # ApiVersions: error code, no keys, throttle time, one tagged field: tag 1 (an int64) in 9 bytes.
+        raw = b"\0\0" + b"\x01" + b"\0\0\0\0" + b"\x01" + b"\x01\x09" + bytes(9)
+        with pytest.raises(ProtocolError, match="not as long"):
+            read_message(ApiVersionsResponse, raw)
+
+
+def read_or_refuse(message_type: type, raw: bytes) -> None:
+    try:
+        _, position = read_message(message_type, raw)
+    except ProtocolError:
+        return
+    assert position <= len(raw)
+
+
+def _samples() -> dict[type, Any]:
+    """One message of each type with every field filled, written out by kio."""
+    import kio.schema.api_versions.v3.response as versions
+    import kio.schema.metadata.v10.response as metadata10
+    import kio.schema.metadata.v13.response as metadata13
+    import kio.schema.produce.v9.response as produce9
+    import kio.schema.produce.v13.response as produce13
+
+    second = datetime.timedelta(seconds=1)
+    moment = datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
+
+    def produce(kio: Any, names: dict[str, Any], more: dict[str, Any]) -> Any:
+        partition = kio.PartitionProduceResponse(
+            index=3,
+            error_code=ErrorCode.none,
+            base_offset=1 << 40,
+            log_append_time=moment,
+            log_start_offset=7,
+            record_errors=(kio.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad"),),
+            error_message="why",
+        )
+        topic = kio.TopicProduceResponse(partition_responses=(partition,), **names)
+        return kio.ProduceResponse(responses=(topic,), throttle_time=second, **more)
+
+    def metadata(kio: Any, more: dict[str, Any]) -> Any:
+        partition = kio.MetadataResponsePartition(
+            error_code=ErrorCode.none,
+            partition_index=0,
+            leader_id=1,
+            leader_epoch=5,
+            replica_nodes=(1, 2),
+            isr_nodes=(1,),
+            offline_replicas=(2,),
+        )
+        topic = kio.MetadataResponseTopic(
+            error_code=ErrorCode.none, name="orders", topic_id=uuid.UUID(int=9), partitions=(partition,)
+        )
+        broker = kio.MetadataResponseBroker(node_id=1, host="localhost", port=9092, rack="a")
+        return kio.MetadataResponse(
+            throttle_time=second, brokers=(broker,), cluster_id="c", controller_id=1, topics=(topic,), **more
+        )
+
+    return {
+        ProduceResponse9: produce(produce9, {"name": "orders"}, {}),
+        ProduceResponse13: produce(
+            produce13,
+            {"topic_id": uuid.UUID(int=9)},
+            {"node_endpoints": (produce13.NodeEndpoint(node_id=1, host="localhost", port=9092, rack="a"),)},
+        ),
+        MetadataResponse10: metadata(metadata10, {}),
+        MetadataResponse13: metadata(metadata13, {"error_code": ErrorCode.none}),
+        InitProducerIdResponse: InitProducerIdResponse(
+            throttle_time=second, error_code=ErrorCode.none, producer_id=4711, producer_epoch=2
+        ),
+        ApiVersionsResponse: ApiVersionsResponse(
+            error_code=ErrorCode.none,
+            api_keys=(versions.ApiVersion(api_key=0, min_version=0, max_version=13),),
+            throttle_time=second,
+            finalized_features=(
+                versions.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2),
+            ),
+            finalized_features_epoch=4,
+        ),
+        SaslHandshakeResponse: SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=("PLAIN", "GSSAPI")),
+        SaslAuthenticateResponse: SaslAuthenticateResponse(
+            error_code=ErrorCode.none, error_message="why", auth_bytes=b"v=1", session_lifetime=second
+        ),
+    }
+
+
+SAMPLES = _samples()

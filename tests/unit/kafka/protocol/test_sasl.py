@@ -1,0 +1,195 @@
+"""Each mechanism against its RFC's example, and a broker that plays it wrong."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_sink.errors import SaslRefused
+from kafka_sink.kafka.protocol.sasl import (
+    MAX_CHALLENGE_BYTES,
+    MAX_ITERATIONS,
+    MAX_ITERATIONS_AT_ONCE,
+    MECHANISMS,
+    Exchange,
+    PasswordLogin,
+    TokenLogin,
+    authentication,
+)
+
+ALICE = PasswordLogin("alice", "hunter2")
+NONCE = "fyko+d2lbbFgONRv9qkxdawL"
+
+
+def begun(mechanism: str, login: PasswordLogin | TokenLogin = ALICE) -> tuple[Exchange, bytes]:
+    exchange = MECHANISMS[mechanism](login, lambda: NONCE)
+    first = exchange.respond(None)
+    assert first is not None
+    return exchange, first
+
+
+class Server:
+    """The broker's side of SCRAM, by the book."""
+
+    def __init__(self, password: str, digest: str, iterations: int = 4096) -> None:
+        self.digest = digest
+        self.salt = b"some salt"
+        self.iterations = iterations
+        self.salted = hashlib.pbkdf2_hmac(digest, password.encode(), self.salt, iterations)
+        self.auth_message = b""
+
+    def first(self, client_first: bytes, nonce: bytes = b"3rfcNHYJY1ZVvWVs7j") -> bytes:
+        bare = client_first.removeprefix(b"n,,")
+        client_nonce = bare.partition(b",r=")[2]
+        salt = base64.b64encode(self.salt).decode()
+        challenge = b"r=" + client_nonce + nonce + f",s={salt},i={self.iterations}".encode()
+        self.auth_message = bare + b"," + challenge
+        return challenge
+
+    def final(self, client_final: bytes) -> bytes | None:
+        """None: the proof is wrong."""
+        bare, _, proof = client_final.partition(b",p=")
+        message = self.auth_message + b"," + bare
+        client_key = hmac.digest(self.salted, b"Client Key", self.digest)
+        signature = hmac.digest(hashlib.new(self.digest, client_key).digest(), message, self.digest)
+        if bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True)) != client_key:
+            return None
+        server_key = hmac.digest(self.salted, b"Server Key", self.digest)
+        return b"v=" + base64.b64encode(hmac.digest(server_key, message, self.digest))
+
+
+def test_plain() -> None:
+    exchange, first = begun("PLAIN")
+    assert first == b"\0alice\0hunter2"
+    assert exchange.respond(b"") is None
+
+
+def test_scram_as_in_rfc_7677() -> None:
+    exchange = MECHANISMS["SCRAM-SHA-256"](PasswordLogin("user", "pencil"), lambda: "rOprNGfwEbeRWgbNEkqO")
+    assert exchange.respond(None) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    assert exchange.respond(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096") == (
+        b"c=biws,r=" + nonce + b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert exchange.respond(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+
+
+@pytest.mark.parametrize(("mechanism", "digest"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
+@settings(max_examples=15)
+@given(name=st.text(min_size=1, max_size=9), password=st.text(max_size=9))
+def test_scram_with_any_name_and_password(mechanism: str, digest: str, name: str, password: str) -> None:
+    server = Server(password, digest)
+    exchange, first = begun(mechanism, PasswordLogin(name, password))
+    said = first.decode().removeprefix("n,,n=").rpartition(",r=")[0]
+    assert "," not in said
+    assert said.replace("=2C", ",").replace("=3D", "=") == name
+    answer = exchange.respond(server.first(first))
+    assert answer is not None
+    proof = server.final(answer)
+    assert proof is not None
+    assert exchange.respond(proof) is None
+
+
+GOOD = f"r={NONCE}more,s=c2FsdA==,i=4096".encode()
+
+
+@pytest.mark.parametrize(
+    ("challenge", "words"),
+    [
+        (b"", "not SCRAM's"),
+        (b"r=other,s=c2FsdA==,i=4096", "nonce"),
+        (f"r={NONCE},s=c2FsdA==,i=4096".encode(), "nonce"),
+        (GOOD.replace(b"4096", b"4095"), "4095 iterations"),
+        (GOOD.replace(b"4096", str(MAX_ITERATIONS + 1).encode()), "iterations"),
+        (GOOD.replace(b"4096", b"9" * 10), "not SCRAM's"),
+        (GOOD.replace(b"4096", b"-1"), "not SCRAM's"),
+        (b"m=ext," + GOOD, "not SCRAM's"),
+        (GOOD.replace(b"c2FsdA==", b"c2FsdA="), "Base64"),
+        (GOOD + b",x=" + bytes(MAX_CHALLENGE_BYTES), "challenge of"),
+    ],
+)
+def test_a_first_message_that_is_refused_before_anything_is_computed(
+    challenge: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, _ = begun("SCRAM-SHA-256")
+    if "Base64" not in words:
+        monkeypatch.setattr(hashlib, "pbkdf2_hmac", None)
+    with pytest.raises(SaslRefused, match=words) as refused:
+        exchange.respond(challenge)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("iterations", [MAX_ITERATIONS_AT_ONCE, MAX_ITERATIONS_AT_ONCE + 1, 50_000])
+def test_iterations_beyond_kafkas_own_are_left_to_the_caller_and_count_as_well(iterations: int) -> None:
+    server = Server("hunter2", "sha256", iterations)
+    exchange, first = begun("SCRAM-SHA-256")
+    answer = exchange.respond(server.first(first))
+    assert callable(answer) == (iterations > MAX_ITERATIONS_AT_ONCE)
+    proof = server.final(answer() if callable(answer) else answer or b"")
+    assert proof is not None
+    assert exchange.respond(proof) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda final: b"", "not SCRAM's"),
+        (lambda final: b"e=other-error", "not SCRAM's"),
+        (lambda final: b"v=" + base64.b64encode(bytes(32)), "signature is wrong"),
+        (lambda final: b"v=AAAA", "signature is wrong"),
+    ],
+)
+def test_a_broker_that_does_not_know_the_password(change: Callable[[bytes], bytes], words: str) -> None:
+    server = Server("hunter2", "sha256")
+    exchange, first = begun("SCRAM-SHA-256")
+    answer = exchange.respond(server.first(first))
+    assert answer is not None
+    with pytest.raises(SaslRefused, match=words):
+        exchange.respond(change(server.final(answer) or b""))
+
+
+def test_a_broker_that_goes_on_after_the_end() -> None:
+    server = Server("hunter2", "sha256")
+    exchange, first = begun("SCRAM-SHA-256")
+    proof = server.final(exchange.respond(server.first(first)) or b"")
+    assert proof is not None
+    assert exchange.respond(proof) is None
+    with pytest.raises(SaslRefused, match="goes on"):
+        exchange.respond(proof)
+
+
+def test_oauthbearer() -> None:
+    exchange, first = begun("OAUTHBEARER", TokenLogin("app", "abc.def", (("logicalCluster", "lkc-1"),)))
+    assert first == b"n,,\x01auth=Bearer abc.def\x01logicalCluster=lkc-1\x01\x01"
+    assert exchange.respond(b"") is None
+
+
+def test_oauthbearer_that_is_refused_has_to_be_acknowledged() -> None:
+    """RFC 7628, section 3.2.3."""
+    exchange, _ = begun("OAUTHBEARER", TokenLogin("app", "abc.def"))
+    assert exchange.respond(b'{"status":"invalid_token"}') == b"\x01"
+
+
+@pytest.mark.parametrize("more", [b'{"status":"invalid_token"}', b""])
+def test_oauthbearer_ends_with_the_refusal(more: bytes) -> None:
+    """Found by fuzzing: a broker could have its challenges acknowledged for ever."""
+    exchange, _ = begun("OAUTHBEARER", TokenLogin("app", "abc.def"))
+    exchange.respond(b'{"status":"invalid_token"}')
+    with pytest.raises(SaslRefused, match="goes on after it has refused the token"):
+        exchange.respond(more)
+
+
+def test_nothing_shows_a_secret() -> None:
+    assert "hunter2" not in repr(TokenLogin("app", "abc", (("tenant", "hunter2"),)))
+    for login in (ALICE, TokenLogin("app", "hunter2")):
+        mechanism = "PLAIN" if login is ALICE else "OAUTHBEARER"
+        begun_ = authentication(mechanism, login, lambda: NONCE)
+        assert "hunter2" not in repr(begun_)
+        assert begun_.shown("it is hunter2\0, " + "x" * 1000) == r"it is ...\x00, " + "x" * 276 + "... (cut)"
+        assert begun_.shown(None) == ""

@@ -1,0 +1,1024 @@
+"""The shell's own part, without a broker: the kept producers, and what waiting ends with."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_sink import kept
+from kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokersUnreachable,
+    BufferExhausted,
+    DeliveryTimeout,
+    ProducerClosed,
+    ProduceRejected,
+    TopicAuthorizationFailed,
+    TopicNameInvalid,
+    TopicNotFound,
+    WorkerExhausted,
+)
+from kafka_sink.kafka import client
+from kafka_sink.kafka.client import RESTED_MS, Producer
+from kafka_sink.kafka.net.network_client import NetworkClient
+from kafka_sink.kafka.producer import metadata, sender, throttling
+from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS
+from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.protocol.requests import (
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
+from kafka_sink.kept import MOST, lease_producer
+from kafka_sink.records.compression import codec_for
+from kafka_sink.records.kernel import FALLBACK, Loss
+from live_producers import Make, config, refresh, rows
+from producer_core import routed
+from scripted_kafka import HANG_UP, LiveNetwork, scripted
+from scripted_peers import peer
+from waiting import wait_until
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("kind", ["closed", "silent"])
+def test_no_answer_within_max_block_ms_is_an_error_that_names_the_servers(kind: str, silent_port: int) -> None:
+    port = silent_port if kind == "silent" else closed_port()
+    started = time.monotonic()
+    with pytest.raises(BrokersUnreachable) as failure, lease_producer(config(port)) as producer:
+        producer.begin(topic="t").append(rows(1))
+    # And the doctor's look at a host that says nothing, some 4 s; not request.timeout.ms.
+    assert 0.299 <= time.monotonic() - started < 20
+    assert failure.value.bootstrap_servers == f"127.0.0.1:{port}"
+    assert failure.value.waited_ms == 300
+    if kind == "closed":
+        assert "Connection refused" in failure.value.last_error
+
+
+def test_a_write_without_rows_needs_no_broker() -> None:
+    with lease_producer(config(closed_port())) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(0))
+        assert write.finish() == ()
+
+
+def test_writes_without_the_compiled_kernel_log_one_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "KERNEL", replace(FALLBACK, loss=Loss("nobody built it", "build it")))
+    for _ in range(2):
+        with lease_producer(config(closed_port())) as producer:
+            producer.begin(topic="t").finish()
+    (warning,) = (message for message in caplog.messages if "kernel" in message)
+    assert "nobody built it" in warning and "a sixth of the rows. To change that, build it." in warning
+
+
+def test_a_producer_is_kept_by_process_and_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = config(closed_port()), config(closed_port(), **{"kafka.linger.ms": "7"})
+    with lease_producer(one) as first:
+        pass
+    with lease_producer(other) as different:
+        assert different is not first
+    with lease_producer(one) as again:
+        assert again is first
+    # A forked child.
+    monkeypatch.setattr(kept.os, "getpid", lambda: -1)
+    with lease_producer(one) as of_child:
+        assert of_child is not first
+
+
+def test_an_idle_producer_is_closed_by_the_next_lease() -> None:
+    settings = config(closed_port(), **{"kafka.connections.max.idle.ms": "1"})
+    with lease_producer(settings) as first:
+        pass
+    first.used_at_ms -= 10
+    with lease_producer(settings) as second:
+        assert second is not first
+    assert not first.usable
+
+
+def sender_threads(client_id: str) -> list[threading.Thread]:
+    """Of producers with this client id, those that run."""
+    return [thread for thread in threading.enumerate() if thread.name == f"pykafka-sender-{client_id}"]
+
+
+def test_a_producer_whose_write_raised_is_closed_and_its_thread_ends(network: LiveNetwork) -> None:
+    settings = config(1, **{"kafka.client.id": "raising"})
+    with pytest.raises(ZeroDivisionError), lease_producer(settings) as producer:
+        producer.begin(topic="t").append(rows(1))
+        raise ZeroDivisionError
+    assert not producer.usable
+    assert not sender_threads("raising")
+    assert network.core.accumulator.pool.available_bytes == settings.buffer_memory
+    with pytest.raises(ProducerClosed):
+        producer.begin(topic="t").append(rows(1))
+
+
+def test_a_defect_of_the_sender_thread_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: reported.set())
+
+    def broken(sender: object, now_ms: int) -> int:
+        raise ZeroDivisionError("a bug")
+
+    producer = Producer(config(closed_port(), **{"kafka.max.block.ms": "60000"}))
+    monkeypatch.setattr(sender.Sender, "run_once", broken)
+    with pytest.raises(ProducerClosed, match="a bug"):
+        producer.begin(topic="t").append(rows(1))
+    assert reported.wait(5)
+
+
+# --- no more memory, threads or files ---------------------------------------------------------------------------------
+
+
+class Opened:
+    """The pairs of sockets that wake selectors; `open_now`: those that were not closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[socket.socket, socket.socket]] = []
+        socketpair = socket.socketpair
+
+        def make() -> tuple[socket.socket, socket.socket]:
+            self.made.append(socketpair())
+            return self.made[-1]
+
+        monkeypatch.setattr(socket, "socketpair", make)
+
+    def open_now(self) -> list[tuple[socket.socket, socket.socket]]:
+        return [pair for pair in self.made if any(end.fileno() >= 0 for end in pair)]
+
+
+def test_a_producer_without_a_thread_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port())
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    refused = pytest.raises(WorkerExhausted, match="no more threads: a thread could not be started")
+    with refused as raised, lease_producer(settings):
+        pass
+    assert raised.value.what == "threads"
+    assert "Raise the limit of processes and threads" in str(raised.value)
+    assert (len(opened.made), opened.open_now(), kept.KEPT.take(Producer, settings) is not None) == (1, [], False)
+
+
+def test_a_producer_without_memory_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port())
+
+    def wire(*given: Any, **named: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(client, "wire", wire)
+    with pytest.raises(WorkerExhausted, match="no more memory: an allocation failed"), lease_producer(settings):
+        pass
+    assert (len(opened.made), opened.open_now()) == (1, [])
+
+
+@pytest.mark.parametrize("error", [MemoryError(), pa.ArrowMemoryError("malloc of size 9 failed")])
+def test_a_write_without_memory_keeps_no_producer_thread_or_socket(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    opened, settings = Opened(monkeypatch), config(closed_port(), **{"kafka.client.id": "hungry"})
+    with pytest.raises(WorkerExhausted, match="no more memory") as raised, lease_producer(settings):
+        raise error
+    assert raised.value.__cause__ is error
+    assert not sender_threads("hungry")
+    assert (len(opened.made), opened.open_now(), kept.KEPT.take(Producer, settings) is not None) == (1, [], False)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ECONNRESET, "reset"), RuntimeError("another")])
+def test_other_errors_of_a_write_stay_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, lease_producer(config(closed_port())):
+        raise error
+    assert raised.value is error
+
+
+def test_a_sender_thread_without_memory_tells_whoever_waits_and_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened(monkeypatch)
+    settings = config(closed_port(), **{"kafka.max.block.ms": "60000", "kafka.client.id": "quiet"})
+    producer = Producer(settings)
+    (thread,) = sender_threads("quiet")
+    monkeypatch.setattr(threading, "excepthook", lambda _: pytest.fail("a traceback for no defect"))
+
+    def poll(network: object, wait_ms: int) -> list[Any]:
+        raise MemoryError
+
+    monkeypatch.setattr(NetworkClient, "poll", poll)
+    with pytest.raises(WorkerExhausted, match="no more memory"):
+        producer.begin(topic="t").append(rows(1))
+    thread.join(5)
+    assert (producer.usable, thread.is_alive(), len(opened.made), opened.open_now()) == (False, False, 1, [])
+
+
+def test_a_sender_thread_without_memory_to_fail_batches_closes_its_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = Opened(monkeypatch)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def no_memory(*given: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(sender.Sender, "fail", no_memory)
+    monkeypatch.setattr(NetworkClient, "poll", no_memory)
+    producer = Producer(config(closed_port(), **{"kafka.client.id": "starved"}))
+    for thread in sender_threads("starved"):
+        thread.join(5)
+    assert (producer.usable, len(opened.made), opened.open_now()) == (False, 1, [])
+
+
+def test_a_writer_that_waits_for_a_topic_is_told_that_its_producer_was_closed(
+    producing: Make, network: LiveNetwork
+) -> None:
+    network.kafka.silent = {0}
+    producer = producing(max_block_ms=60_000)
+    write = producer.begin(topic="t")
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    wait_until(lambda: network.kafka.asked(MetadataRequest), 5, "a writer that waits")
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+# --- with a broker that answers when it is told to --------------------------------------------------------------------
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    """Runs `call` in a thread; what it returned or raised is in the list when the thread ends."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, outcome
+
+
+def test_what_no_retry_mends_ends_the_producer_at_once(producing: Make, network: LiveNetwork) -> None:
+    """A password that is wrong, at the first connection or at a later one."""
+    refused = AuthenticationFailed(broker="broker 0", mechanism="PLAIN", user="alice", reason="no")
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(3))
+    network.hold()
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    network.failure = refused
+    network.wakeup()
+    thread.join(5)
+    assert outcome == [refused]
+    assert not producer.usable
+
+
+def test_an_error_of_a_lease_says_who_needs_the_acl(network: LiveNetwork) -> None:
+    network.kafka.topic_error = 29
+    secure = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-256"}
+    login = {"kafka.sasl.username": "bob", "kafka.sasl.password": "hunter2"}
+    asking = lease_producer(config(1, **secure, **login))
+    with pytest.raises(TopicAuthorizationFailed, match="principal User:bob"), asking as producer:
+        producer.begin(topic="t").append(rows(3))
+
+
+def test_finish_sends_what_still_lingers_and_returns_only_when_it_is_acknowledged(
+    producing: Make, network: LiveNetwork
+) -> None:
+    write = producing().begin(topic="t")
+    network.hold()
+    write.append(rows(3))
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    assert outcome == []
+    network.release()
+    thread.join(5)
+    ((receipt,),) = outcome
+    assert (receipt.record_count, receipt.first_offset) == (3, 100)
+    assert write.record_count == 3
+
+
+def test_finish_raises_what_the_broker_refused(producing: Make, network: LiveNetwork) -> None:
+    network.kafka.always(ProduceRequest, 87)
+    write = producing().begin(topic="t")
+    write.append(rows(3))
+    with pytest.raises(ProduceRejected):
+        write.finish()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender thread does not look of its own accord."""
+    monkeypatch.setattr(sender, "LONGEST_POLL_MS", 600_000)
+
+
+@pytest.mark.usefixtures("patient")
+def test_rows_go_out_when_they_have_lingered_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
+    producer = producing(linger_ms=20)
+    write = producer.begin(topic="t")
+    for _ in range(5):
+        before = len(network.kafka.produced)
+        write.append(rows(1))
+        wait_until(lambda before=before: len(network.kafka.produced) > before, 10, "a batch that has lingered")
+
+
+@pytest.mark.usefixtures("patient")
+def test_full_batches_go_out_and_nobody_flushes(producing: Make, network: LiveNetwork) -> None:
+    producer = producing(batch_size=1_024, linger_ms=60_000)
+    write = producer.begin(topic="t")
+    for count in range(1, 61):
+        write.append(pa.record_batch({"value": pa.array([bytes(300)])}))
+        # Three rows a batch; the last of them is full when there is a next row for it.
+        wait_until(lambda full=(count - 1) // 3: len(network.kafka.produced) == full, 10, "full batches")
+
+
+def test_rows_linger_again_after_a_flush(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    first, second = producer.begin(topic="t"), producer.begin(topic="t")
+    first.append(rows(1))
+    first.finish()
+    second.append(rows(1))
+    producer.begin(topic="other").append(rows(1))  # a whole turn of the sender thread, at the least
+    assert len(network.kafka.produced) == 1
+
+
+def test_rows_of_two_writes_do_not_share_a_batch(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    first, second = producer.begin(topic="t"), producer.begin(topic="t")
+    first.append(rows(1))
+    second.append(rows(2))
+    assert [receipt.record_count for receipt in second.finish()] == [2]
+    assert [receipt.record_count for receipt in first.finish()] == [1]
+
+
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The clock of producers jumps ahead by as many milliseconds."""
+    monotonic_ms, passed = client.monotonic_ms, [0]
+    monkeypatch.setattr(client, "monotonic_ms", lambda: monotonic_ms() + sum(passed))
+    return passed.append
+
+
+def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
+    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
+) -> None:
+    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write.receipts)
+    pass_time(MAX_IDLE_MS)
+    refresh(network)
+    assert "t" not in network.core.metadata.snapshot.topics
+    write.append(rows(1))
+    assert sum(receipt.record_count for receipt in write.finish()) == 2
+
+
+def test_a_topic_is_in_use_while_rows_for_it_come(
+    producing: Make, network: LiveNetwork, pass_time: Callable[[int], None]
+) -> None:
+    producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write.receipts)
+    pass_time(MAX_IDLE_MS)
+    write.append(rows(1))
+    producer.flush(write.receipts)
+    refresh(network)
+    assert "t" in network.core.metadata.snapshot.topics
+
+
+def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.kafka.by_name = True
+    producer = producing(max_block_ms=300)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    producer.flush(write.receipts)
+    monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
+    started = time.monotonic()
+    with pytest.raises(BrokersUnreachable):
+        write.finish()
+    assert producer.config.max_block_ms <= (time.monotonic() - started) * 1000 < 10_000
+
+
+def test_a_write_begins_with_fresh_metadata_and_goes_on_with_what_it_has(
+    producing: Make, network: LiveNetwork
+) -> None:
+    producer = producing(metadata_max_age_ms=1)
+    for partitions in (1, 3):
+        network.kafka.partitions = partitions
+        write = producer.begin(topic="t")
+        for _ in range(5):
+            write.append(pa.record_batch({"key": pa.array([b"%d" % n for n in range(100)]), "value": pa.nulls(100)}))
+        assert len(write.finish()) == partitions
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_not_found(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    write.finish()
+    network.kafka.topic_error = 3
+    refresh(network)
+    with pytest.raises(TopicNotFound) as failure:
+        producer.begin(topic="t").append(rows(1))
+    assert failure.value.topic == "t"
+
+
+def test_a_topic_that_does_not_exist_is_not_waited_for_until_max_block_ms(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "ABSENT_PATIENCE_MS", 200)
+    network.kafka.topic_error = 3
+    producer = producing(max_block_ms=60_000)
+    with pytest.raises(TopicNotFound) as failure:
+        producer.begin(topic="t").append(rows(1))
+    assert 200 <= failure.value.waited_ms < 10_000
+
+
+@pytest.mark.parametrize(("code", "error"), [(29, TopicAuthorizationFailed), (17, TopicNameInvalid)])
+def test_a_topic_that_waiting_does_not_bring_is_an_error_at_once(
+    producing: Make, network: LiveNetwork, code: int, error: type[Exception]
+) -> None:
+    network.kafka.topic_error = code
+    producer = producing(max_block_ms=60_000)
+    with pytest.raises(error):
+        producer.begin(topic="t").append(rows(1))
+
+
+def test_a_full_pool_blocks_until_answers_come(producing: Make, network: LiveNetwork) -> None:
+    write = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=20_000).begin(topic="t")
+    network.hold()
+    large = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
+    thread, outcome = in_background(lambda: write.append(large))
+    assert network.arrived.wait(5)
+    network.release()
+    thread.join(10)
+    assert outcome == [None]
+    assert sum(receipt.record_count for receipt in write.finish()) == 500
+
+
+def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    write = producer.begin(topic="t")
+    network.hold()
+    try_append = network.core.accumulator.try_append
+
+    def slowly(*arguments: Any) -> bool:
+        """Answers to all that is on the wire come in before the caller learns that memory is short."""
+        placed_all = try_append(*arguments)
+        if not placed_all:
+            network.wakeup()
+            assert network.arrived.wait(5)
+            network.release()
+            with network.lock:
+                assert network.lock.wait_for(lambda: write.receipts.pending_batches == 0, 5)
+        return placed_all
+
+    monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
+    thread, outcome = in_background(lambda: write.append(pa.record_batch({"value": pa.array([bytes(100)] * 100)})))
+    thread.join(10)
+    assert outcome == [None]
+
+
+def test_a_full_pool_without_answers_is_an_error_after_max_block_ms(
+    producing: Make, network: LiveNetwork
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024)
+    write = producer.begin(topic="t")
+    network.hold()
+    with pytest.raises(BufferExhausted) as failure:
+        write.append(pa.record_batch({"value": pa.array([bytes(100)] * 500)}))
+    assert (failure.value.buffer_memory, failure.value.waited_ms) == (8_192, 300)
+
+
+def test_a_writer_that_waits_for_memory_is_told_that_its_producer_was_closed(
+    producing: Make, network: LiveNetwork
+) -> None:
+    producer = producing(buffer_memory=8_192, batch_size=1_024, max_block_ms=60_000)
+    write = producer.begin(topic="t")
+    network.hold()
+    large = pa.record_batch({"value": pa.array([bytes(100)] * 500)})
+    thread, outcome = in_background(lambda: write.append(large))
+    assert network.arrived.wait(5)
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
+    assert network.core.accumulator.pool.available_bytes == 8_192
+
+
+def test_a_slow_broker_is_not_an_absent_one(producing: Make, network: LiveNetwork) -> None:
+    """Each answer makes room for some rows; the whole append takes longer than max.block.ms."""
+    producer = producing(buffer_memory=8_192, batch_size=4_096, max_request_size=4_096, max_block_ms=1_500)
+    write = producer.begin(topic="t")
+    network.hold()
+    thread, outcome = in_background(lambda: write.append(pa.record_batch({"value": pa.array([bytes(100)] * 500)})))
+    started = time.monotonic()
+    while thread.is_alive() and time.monotonic() - started < 20:
+        thread.join(0.3)  # a fifth of what would be too long
+        network.release()
+        network.hold()
+    assert outcome == [None]
+    assert time.monotonic() - started > 1.5
+    network.release()
+    assert sum(receipt.record_count for receipt in write.finish()) == 500
+
+
+def test_a_sender_thread_that_dies_over_a_drained_batch_fails_the_write(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    monkeypatch.setattr("kafka_sink.kafka.producer.producer_batch.ProducerBatch.close", no_memory)
+    thread, outcome = in_background(write.finish)
+    thread.join(5)
+    assert isinstance(outcome[0], WorkerExhausted)
+    assert network.core.accumulator.pool.available_bytes == producer.config.buffer_memory
+
+
+def test_rows_whose_sender_thread_is_gone_without_a_word_are_not_delivered(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a forked child, which has the producer and not its thread."""
+    network.hold()
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "is_alive", lambda thread: False)
+        with pytest.raises(ProducerClosed, match="is gone"):
+            write.finish()
+
+
+def test_a_network_that_cannot_be_closed_keeps_nobody_waiting(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def broken() -> None:
+        raise KeyError("a bug")
+
+    network.hold()
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    thread, outcome = in_background(write.finish)
+    assert network.arrived.wait(5)
+    monkeypatch.setattr(network, "close", broken)
+    producer.close()
+    thread.join(5)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_kept_producer_whose_thread_died_is_not_leased(network: LiveNetwork) -> None:
+    settings = config(1)
+    with lease_producer(settings) as first:
+        pass
+    first.close()
+    with lease_producer(settings) as second:
+        assert second is not first
+
+
+def test_asking_again_ends_with_max_block_ms(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    names = frozenset({"t"})
+    producer.await_topics(names, (), client.monotonic_ms())
+    network.kafka.silent = {0}
+    started_ms = client.monotonic_ms()
+    assert producer.await_topics(names, names, started_ms)["t"].partition_count == 1
+    with pytest.raises(BrokersUnreachable):
+        producer.await_topics(names, names, started_ms, ask_again=True)
+    assert 300 <= client.monotonic_ms() - started_ms < 5_000
+
+
+def test_waiting_for_memory_is_counted(producing: Make, network: LiveNetwork) -> None:
+    producer = producing(batch_size=1_024, buffer_memory=2_048, max_request_size=1_024)
+    write = producer.begin(topic="t")
+    network.hold()
+    threading.Timer(0.05, network.release).start()
+    write.append(pa.record_batch({"value": pa.array([bytes(900)] * 3)}))
+    write.finish()
+    assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
+
+
+class ScriptedMemory:
+    """As an accumulator: `append` says what becomes of rows. Brokers answer whenever it was asked, and at `answer`."""
+
+    def __init__(self, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, append: Callable[[], bool]) -> None:
+        self.pool = SimpleNamespace(available_bytes=0, buffer_bytes=1_024, exhausted=False)
+        self.asked = 0
+        self._append = append
+        self._answers = threading.Semaphore(0)
+        idle = SimpleNamespace(
+            failure=None,
+            run_once=lambda now_ms: 0,
+            handle=lambda answers, now_ms: None,
+            has_room=lambda now_ms: True,
+            to_tell=lambda now_ms: None,
+            fail=lambda error: None,
+        )
+        core = SimpleNamespace(accumulator=self, metadata=None, sender=idle)
+        monkeypatch.setattr(client, "wire", lambda *_, **__: core)
+        monkeypatch.setattr(network, "poll", self._poll)
+        monkeypatch.setattr(network, "wakeup", self.answer)
+
+    def try_append(self, *arguments: object) -> bool:
+        self.asked += 1
+        placed_all = self._append()
+        self.answer()
+        return placed_all
+
+    def take_news(self) -> bool:
+        return False
+
+    def give_back_memory(self) -> None:
+        pass
+
+    def answer(self) -> None:
+        self._answers.release()
+
+    def _poll(self, wait_ms: int) -> list[object]:
+        self._answers.acquire()
+        return ["an answer"]
+
+
+def place_a_row(producer: Producer) -> None:
+    producer.place(routed([bytes(100)], [0]), Receipts(), codec_for("none"), producer.waiting_clock_ms())
+
+
+def test_memory_that_comes_back_begins_the_wait_anew(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that needs much of it waits while brokers answer, however slowly."""
+    now, available = [0], [0]
+
+    def append() -> bool:
+        now[0] += 40_000
+        memory.pool.available_bytes = min(available[0], 5_000)
+        available[0] += 1_000
+        return False
+
+    memory = ScriptedMemory(network, monkeypatch, append)
+    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
+    with pytest.raises(BufferExhausted):
+        place_a_row(producing(max_block_ms=60_000))
+    # Nothing at 40 s, five times more, and then not more for 80 s.
+    assert now[0] == (1 + 5 + 2) * 40_000
+
+
+@pytest.mark.parametrize("gather_ms", [600_000, 0])
+def test_who_waits_for_memory_goes_on_when_there_is_enough(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, gather_ms: int
+) -> None:
+    monkeypatch.setattr(client, "GATHER_MS", gather_ms)
+    memory = ScriptedMemory(network, monkeypatch, lambda: memory.asked > 1)
+    memory.pool.exhausted = True
+    producer = producing(max_block_ms=600_000)
+    thread, outcome = in_background(lambda: place_a_row(producer))
+    if gather_ms:
+        thread.join(0.1)
+        assert (outcome, memory.asked) == ([], 1)
+        memory.pool.exhausted = False
+        memory.answer()
+    thread.join(10)
+    assert (outcome, memory.asked) == ([None], 2)
+
+
+def test_a_pause_ends_in_time_and_with_the_producer(producing: Make, network: LiveNetwork) -> None:
+    producer = producing()
+    began_ms = client.monotonic_ms()
+    producer.pause(began_ms + 50)
+    assert 50 <= client.monotonic_ms() - began_ms < 5_000
+    producer.pause(began_ms)
+    thread, outcome = in_background(lambda: producer.pause(began_ms + 600_000))
+    producer.close()
+    thread.join(5)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_pause_is_ended_by_rows_that_were_refused_meanwhile(producing: Make, network: LiveNetwork) -> None:
+    network.kafka.always(ProduceRequest, 87)
+    producer = producing(linger_ms=0)
+    producer.begin(topic="t").append(rows(1))
+    with pytest.raises(ProduceRejected):
+        producer.pause(client.monotonic_ms() + 10_000)
+
+
+def produces_at(base_offset: int) -> Any:
+    """A broker that leads the one partition of t, and has every batch at this offset."""
+
+    def behave(sock: socket.socket) -> None:
+        port, topic_id = sock.getsockname()[1], uuid.UUID(int=9)
+        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": port}]
+        topic = {"name": "t", "topic_id": topic_id, "partitions": [{"partition_index": 0, "leader_id": 7}]}
+        said = [{"index": 0, "base_offset": base_offset, "error_code": 0}]
+        produce = ProduceRequest(-1, 1, (ProducePartition("t", 0, topic_id, b""),))
+        scripted([
+            (MetadataRequest(("t",), False), {"brokers": brokers, "topics": [topic]}),
+            (InitProducerIdRequest(1), {}),
+            (produce, {"responses": [{"name": "t", "topic_id": topic_id, "partition_responses": said}]}),
+        ])(sock)  # fmt: skip
+
+    return behave
+
+
+@pytest.mark.parametrize("base_offset", [-2, -(2**63), 2**63 - 1])
+def test_rows_at_an_offset_that_no_log_has_are_not_acknowledged(base_offset: int) -> None:
+    with peer(produces_at(base_offset)) as port, pytest.raises(DeliveryTimeout) as failure:
+        written(config(port, **{"kafka.retries": "1", "kafka.max.block.ms": "10000"}))
+    assert f"a Produce answer that has the rows at offset {base_offset}" in str(failure.value)
+    assert "Whether the last attempt was written is unknown" in str(failure.value)
+
+
+def test_rows_whose_leader_does_not_say_where_have_no_offset() -> None:
+    with peer(produces_at(-1)) as port:
+        (receipt,) = written(config(port, **{"kafka.max.block.ms": "10000"}))
+    assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
+
+
+def written(made: Any) -> Any:
+    with lease_producer(made) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(1))
+        return write.finish()
+
+
+# --- another cluster behind the addresses -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rested(network: LiveNetwork) -> Producer:
+    """A kept producer that has written, and rested for longer than a cluster takes to be replaced."""
+    network.connects = 1
+    with lease_producer(config(1)) as producer:
+        write = producer.begin(topic="t")
+        write.append(rows(1))
+        write.finish()
+    producer.used_at_ms -= RESTED_MS + 1
+    return producer
+
+
+def test_a_kept_producer_goes_on_where_a_broker_answers(rested: Producer, network: LiveNetwork) -> None:
+    asked = len(network.kafka.asked(MetadataRequest))
+    with lease_producer(config(1)) as again:
+        assert again is rested
+    assert len(network.kafka.asked(MetadataRequest)) == asked + 1
+
+
+def test_a_kept_producer_that_just_wrote_is_not_asked(rested: Producer, network: LiveNetwork) -> None:
+    rested.used_at_ms = client.monotonic_ms()
+    asked = len(network.kafka.asked(MetadataRequest))
+    with lease_producer(config(1)) as again:
+        assert again is rested
+    assert len(network.kafka.asked(MetadataRequest)) == asked
+
+
+def test_a_kept_producer_that_lost_all_connections_is_not_used_again(
+    rested: Producer, network: LiveNetwork
+) -> None:
+    rested.used_at_ms = client.monotonic_ms()
+    network.interruptions = 1
+    with lease_producer(config(1)) as other:
+        assert other is not rested
+    assert not rested.usable
+
+
+@pytest.mark.parametrize("answers", ["none", "over another connection"])
+def test_a_kept_producer_whose_connections_only_look_open_is_not_used_again(
+    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch, answers: str
+) -> None:
+    """The host went without a word. Another connection may lead to what took its place."""
+
+    def connect_anew(request: MetadataRequest) -> Any:
+        network.connects += 1
+        return HANG_UP if answers == "none" else 0
+
+    network.kafka.script(MetadataRequest, connect_anew)
+    with lease_producer(config(1)) as other:
+        assert other is not rested
+
+
+def test_a_kept_producer_whose_brokers_are_silent_is_not_waited_for(
+    rested: Producer, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RESTED_MS", 50)
+    network.kafka.silent = {0}
+    with lease_producer(config(1)) as other:
+        assert other is not rested
+
+
+def test_a_kept_producer_of_another_cluster_is_not_the_one_that_is_asked_for(
+    rested: Producer, network: LiveNetwork
+) -> None:
+    with lease_producer(config(1), "c") as again:
+        assert again is rested
+    with lease_producer(config(1), "d") as other:
+        assert other is not rested
+
+
+# --- how many are kept ------------------------------------------------------------------------------------------------
+
+
+def test_a_few_producers_are_kept_and_the_least_recently_used_goes(network: LiveNetwork) -> None:
+    used: list[Producer] = []
+    for number in range(MOST + 2):
+        with lease_producer(config(1, **{"kafka.client.id": f"client-{number}"})) as producer:
+            used.append(producer)
+        with lease_producer(config(1, **{"kafka.client.id": "client-0"})) as first:
+            assert first is used[0]
+    assert [producer.usable for producer in used] == [True, False, False, *[True] * (MOST - 1)]
+    assert sum(thread.name.startswith("pykafka-sender-client-") for thread in threading.enumerate()) == MOST
+
+
+def test_a_producer_that_rests_gives_its_memory_back(
+    network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "IDLE_MEMORY_MS", -1)
+    for _ in range(2):
+        with lease_producer(config(1)) as producer:
+            write = producer.begin(topic="t")
+            memory = network.core.accumulator.pool.memory
+            write.append(rows(1))
+            write.finish()
+            assert network.core.accumulator.pool.memory is memory
+        pool = network.core.accumulator.pool
+        wait_until(lambda pool=pool, memory=memory: pool.memory is not memory, 5, "the memory to go back")
+        assert pool.available_bytes == producer.config.buffer_memory
+
+
+def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
+    """A sender thread may take seconds to end."""
+    with lease_producer(config(1)) as producer:
+        pass
+    closing, may_end = threading.Event(), threading.Event()
+    close = producer.close
+
+    def slow() -> None:
+        closing.set()
+        assert may_end.wait(5)
+        close()
+
+    producer.close = slow  # type: ignore[method-assign]
+    producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
+    thread = threading.Thread(target=kept.KEPT.take, args=(Producer, config(1, **{"kafka.client.id": "other"}),))
+    thread.start()
+    assert closing.wait(5)
+    assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
+    may_end.set()
+    thread.join(5)
+
+
+# --- brokers that throttle --------------------------------------------------------------------------------------------
+
+
+def throttle(network: LiveNetwork, for_ms: int) -> int:
+    """Begins now. Returns when it ends."""
+    now_ms = client.monotonic_ms()
+    network.kafka.throttled = {0: (now_ms, now_ms + for_ms)}
+    return now_ms + for_ms
+
+
+def test_a_topic_is_waited_for_while_a_broker_throttles(producing: Make, network: LiveNetwork) -> None:
+    """Nobody may be asked: that is a broker's answer, which max.block.ms does not count."""
+    producer = producing(max_block_ms=200)
+    until_ms = throttle(network, 800)
+    network.wakeup()
+    thread, outcome = in_background(lambda: producer.begin(topic="t").append(rows(1)))
+    wait_until(lambda: client.monotonic_ms() > until_ms, 10, "the throttle's end")
+    while thread.is_alive():
+        network.wakeup()
+        thread.join(0.01)
+    assert outcome == [None]
+
+
+def test_max_block_ms_stands_while_a_broker_throttles(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For 400 s, at 40 s a look; then it is over in the second one."""
+    now = [0]
+
+    def append() -> bool:
+        now[0] += 40_000
+        return False
+
+    ScriptedMemory(network, monkeypatch, append)
+    monkeypatch.setattr(client, "monotonic_ms", lambda: now[0])
+    network.kafka.throttled = {0: (0, 400_000)}
+    with pytest.raises(BufferExhausted):
+        place_a_row(producing(max_block_ms=60_000))
+    assert now[0] == 400_000 + 2 * 40_000
+
+
+def test_memory_is_waited_for_while_a_broker_throttles(producing: Make, network: LiveNetwork) -> None:
+    producer = producing(batch_size=1_024, buffer_memory=2_048, max_block_ms=200)
+    write = producer.begin(topic="t")
+    network.hold()
+    until_ms = throttle(network, 800)
+    value = pa.record_batch({"value": pa.array([bytes(900)] * 4)})
+    thread, outcome = in_background(lambda: write.append(value))
+    wait_until(lambda: client.monotonic_ms() > until_ms - 50, 10, "nearly the throttle's end")
+    assert outcome == []
+    network.release()
+    thread.join(10)
+    assert outcome == [None]
+
+
+def await_no_room(network: LiveNetwork) -> None:
+    """Until the Sender has felt the throttle."""
+
+    def has_no_room() -> bool:
+        with network.lock:
+            return not network.core.sender.has_room(client.monotonic_ms())
+
+    network.wakeup()
+    wait_until(has_no_room, 5, "a throttle that is felt")
+
+
+def test_rows_wait_in_spark_while_a_broker_that_throttles_has_enough(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has been handed over goes at once, however long it would linger; then there is room again."""
+    monkeypatch.setattr(throttling, "JUST_NOW_MS", 600_000)
+    producer = producing(linger_ms=60_000, delivery_timeout_ms=120_000)
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    throttle(network, 100)
+    await_no_room(network)
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    assert network.arrived.wait(5)
+    thread.join(10)
+    assert outcome == [None]
+    assert write.figures().producer["bufferpool-wait-time-ns-total"] > 0
+    assert sum(receipt.record_count for receipt in write.finish()) == 2
+
+
+def test_a_writer_that_waits_for_room_is_told_that_its_producer_failed(
+    producing: Make, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = producing()
+    write = producer.begin(topic="t")
+    write.append(rows(1))
+    throttle(network, 600_000)
+    await_no_room(network)
+    accumulator, waits = network.core.accumulator, threading.Event()
+    begin_flush = accumulator.begin_flush
+    monkeypatch.setattr(accumulator, "begin_flush", lambda: (begin_flush(), waits.set()))
+    thread, outcome = in_background(lambda: write.append(rows(1)))
+    assert waits.wait(5), "a writer waits for room"
+    assert outcome == []
+    producer.close()
+    thread.join(10)
+    assert isinstance(outcome[0], ProducerClosed)
+
+
+def test_a_write_that_is_throttled_says_so_on_its_way(
+    producing: Make, network: LiveNetwork, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "FIRST_TOLD_MS", 100)
+    monkeypatch.setattr(throttling, "TOLD_EVERY_MS", 200)
+    monkeypatch.setattr(sender, "LONGEST_POLL_MS", 10)
+    producer = producing(client_id="nightly")
+    write = producer.begin(topic="t")
+    network.hold()
+    write.append(rows(1))
+    throttle(network, 600_000)
+    with caplog.at_level(logging.WARNING, "kafka_sink"):
+        thread, _ = in_background(write.finish)
+        wait_until(lambda: len(caplog.messages) >= 3, 10, "three lines")
+    network.release()
+    thread.join(5)
+    assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
+    assert "bytes that it holds in at least 600 s more" in caplog.messages[0]

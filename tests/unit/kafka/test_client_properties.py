@@ -1,0 +1,53 @@
+"""The lines of a JVM client's client.properties, pasted as `kafka.` options, work or name the line to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from client_properties import FILES, SECRET, ClientProperties, read_properties
+from kafka_sink.errors import ConfigError, RefusedOption
+from kafka_sink.options.config import sink_config
+from kafka_sink.options.table import option_named
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_pasted_lines_work_or_are_named_one_by_one(file: ClientProperties) -> None:
+    options = {f"kafka.{key}": value for key, value in read_properties(file.text).items()}
+    changed: dict[str, str | None] = {}
+    while True:
+        try:
+            config = sink_config(options)
+            break
+        except ConfigError as error:
+            name: str = error.option  # type: ignore[attr-defined]
+            assert SECRET not in str(error)
+            assert name in file.instead, error
+            assert name not in changed, f"changing it did not help: {error}"
+            changed[name] = file.instead[name]
+        # As a user does what the message says.
+        if changed[name] is None:
+            del options[name]
+        else:
+            options[name] = changed[name] or ""
+    assert changed == file.instead
+    assert SECRET not in repr(config)
+    assert config.producer.security.security_protocol == options["kafka.security.protocol"]
+
+
+# org.apache.kafka.clients.producer.ProducerConfig.configNames() of 3.9.2 and of 4.3.1.
+PRODUCER_CONFIGS = (Path(__file__).parents[2] / "support" / "producer_configs.txt").read_text().split()
+
+
+@pytest.mark.parametrize("name", PRODUCER_CONFIGS)
+def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
+    try:
+        assert option_named(f"kafka.{name}") is not None
+    except RefusedOption as refused:
+        assert refused.option == f"kafka.{name}"
+
+
+def test_a_line_that_no_client_knows_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.mechanisms.*Did you mean 'kafka\.sasl\.mechanism'"):
+        sink_config({"kafka.bootstrap.servers": "a:1", "kafka.sasl.mechanisms": "PLAIN"})

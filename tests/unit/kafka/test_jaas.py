@@ -1,0 +1,110 @@
+"""JAAS texts as they stand in client.properties, and what is said of those that cannot be used."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.kafka.jaas import EXTENSION, MODULES, JaasProblem, parse_jaas
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{PLAIN} required username="alice" password="hunter2";',
+        f"{PLAIN} required username='alice' password='hunter2' ;",
+        f"{PLAIN}   REQUIRED\n  username = alice // who\n  password=hunter2 /* what\n */ ; ",
+        f'{PLAIN} sufficient password="hunter2" username="alice";',
+        f'kafkashaded.{PLAIN} required username="alice" password="hunter2";',
+        f'{PLAIN} required username="\\141lice" password="h\\unter2";',
+    ],
+)
+def test_one_login_in_many_writings(text: str) -> None:
+    login = parse_jaas(text)
+    assert login.mechanisms == ("PLAIN",)
+    assert (login.get("username"), login.get("password"), login.get("scope")) == ("alice", "hunter2", None)
+
+
+@pytest.mark.parametrize(("module", "mechanisms"), list(MODULES.items()))
+def test_every_module_stands_for_its_mechanisms(module: str, mechanisms: tuple[str, ...]) -> None:
+    assert parse_jaas(f"{module} required;").mechanisms == mechanisms
+
+
+@given(st.text())
+def test_any_password_survives_its_quotes(password: str) -> None:
+    escaped = password.replace("\\", "\\\\").replace('"', '\\"')
+    assert parse_jaas(f'{SCRAM} required username="a" password="{escaped}";').get("password") == password
+
+
+def test_extensions_of_a_token() -> None:
+    login = parse_jaas(f'{OAUTH} required clientId="app" clientSecret="s" scope="a b" extension_logicalCluster="lkc";')
+    assert dict(login.options)[f"{EXTENSION}logicalCluster"] == "lkc"
+    assert login.get("scope") == "a b"
+    login = parse_jaas(f'{OAUTH} required extension_note="~!#, a\\tb=c";')
+    assert login.get(f"{EXTENSION}note") == "~!#, a\tb=c"
+
+
+CANARY = "canary-4d2a"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "login module is none"),
+        (CANARY, "login module is none"),
+        (f'com.example.{CANARY} required password="{CANARY}";', "login module is none"),
+        (f'not{PLAIN} required password="{CANARY}";', "login module is none"),
+        ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "Kerberos"),
+        ("software.amazon.msk.auth.iam.IAMLoginModule required;", "MSK IAM"),
+        (f'{PLAIN} username="{CANARY}" password="x";', "a flag"),
+        (f'{PLAIN} required username="{CANARY}"', "semicolon"),
+        (f'{PLAIN} required username="{CANARY};', "quote"),
+        (f'{PLAIN} required username="alice" password=;', "option number 2"),
+        (f'{PLAIN} required username="alice" {CANARY};', "option number 2"),
+        (f'{PLAIN} required username="alice" = "{CANARY}";', "option number 2"),
+        (f'{PLAIN} required username="alice" user_{CANARY}="x";', "option number 2 is none of password, username"),
+        (f'{PLAIN} required username="a"; {PLAIN} required password="{CANARY}";', "more than one"),
+        (f'{OAUTH} required unsecuredLoginStringClaim_sub="{CANARY}";', "option number 1 is none of clientId"),
+        (f'{PLAIN} required password="{CANARY * 10_000}";', "characters"),
+        (f'{OAUTH} required extension_auth="{CANARY}";', "extension_auth is the token's own place"),
+        (f'{OAUTH} required extension_="{CANARY}";', "the extension 'extension_' is not letters"),
+        (f'{OAUTH} required extension_lkc-1="{CANARY}";', "the extension 'extension_lkc-1' is not letters"),
+        (f'{OAUTH} required extension_\u00e9="{CANARY}";', "the extension 'extension_\u00e9' is not letters"),
+        (f'{OAUTH} required extension_tenant="{CANARY}\u00e9";', "the value of extension_tenant"),
+        (f'{OAUTH} required extension_tenant="{CANARY}\x01auth=Bearer x";', "the value of extension_tenant"),
+        (f'{OAUTH} required clientSecret="{CANARY}" extension_tenant="";', "the value of extension_tenant is empty"),
+    ],
+)
+def test_what_cannot_be_used_is_said_without_showing_it(text: str, words: str) -> None:
+    with pytest.raises(JaasProblem, match=words) as problem:
+        parse_jaas(text)
+    assert CANARY not in str(problem.value)
+
+
+@given(st.text(alphabet=f'{PLAIN[:5]} =;"\\/*\n', max_size=60))
+def test_any_text_is_a_login_or_a_problem(text: str) -> None:
+    for whole in (text, f"{PLAIN} required {text}"):
+        try:
+            parse_jaas(whole)
+        except JaasProblem as problem:
+            assert str(problem)
+
+
+def test_a_login_does_not_show_itself() -> None:
+    assert CANARY not in repr(parse_jaas(f'{PLAIN} required password="{CANARY}";'))
+
+
+def test_comments_without_an_end_are_read_at_once() -> None:
+    text = f"{next(iter(MODULES))} required {' '.join(f'a{number}=/*' for number in range(7_000))}"
+    started = time.process_time()
+    with pytest.raises(JaasProblem):
+        parse_jaas(text)
+    # Each was looked for to the end of the text, which took six seconds.
+    assert time.process_time() - started < 1

@@ -1,0 +1,257 @@
+"""Tokens from an endpoint that a test is, and what is kept of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_sink.errors import TokenUnavailable
+from kafka_sink.kafka import oauth
+from kafka_sink.kafka.oauth import (
+    ATTEMPTS,
+    MAX_ANSWER_BYTES,
+    REFRESH_FACTOR,
+    UNKNOWN_LIFETIME_S,
+    TokenEndpoint,
+    Tokens,
+    fetched_by,
+    lifetime_of,
+    subject_of,
+)
+from scripted_peers import drips, peer
+from token_endpoint import Idp, body, jwt, token_endpoint
+from waiting import wait_until
+
+CANARY = "canary-c0de"
+NOW_S = 1_000_000.0
+
+
+@pytest.fixture
+def idp() -> Iterator[Idp]:
+    with token_endpoint() as made:
+        yield made
+
+
+def endpoint(idp: Idp) -> TokenEndpoint:
+    return TokenEndpoint(
+        url=idp.url, client_id="app", client_secret=CANARY, scope="kafka", header_urlencode=False, contexts=None
+    )
+
+
+def test_the_client_credentials_grant(idp: Idp) -> None:
+    idp.answers = [(200, body(access_token="abc.def", expires_in=60, token_type="Bearer"))]
+    assert endpoint(idp).fetch(lambda: NOW_S) == ("abc.def", 60.0)
+    ((path, headers, form),) = idp.told
+    assert path == "/token?tenant=1"
+    assert login_in(headers) == f"app:{CANARY}"
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
+    replace(endpoint(idp), scope=None).fetch(lambda: NOW_S)
+    assert "scope" not in idp.told[-1][2]
+
+
+def login_in(headers: Mapping[str, str]) -> str:
+    return base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
+
+
+@pytest.mark.parametrize(
+    ("header_urlencode", "login"),
+    [(False, "app 1:+/%=\u00e9"), (True, "app+1:%2B%2F%25%3D%C3%A9")],
+    ids=["raw", "encoded"],
+)
+def test_credentials_are_encoded_only_where_that_is_asked_for(idp: Idp, header_urlencode: bool, login: str) -> None:
+    """KIP-1025: some endpoints decode, as RFC 6749 has it, and others do not."""
+    idp.answers = [(200, body(access_token="abc", expires_in=60))]
+    awkward = replace(endpoint(idp), client_id="app 1", client_secret="+/%=\u00e9", header_urlencode=header_urlencode)
+    awkward.fetch(lambda: NOW_S)
+    assert login_in(idp.told[0][1]) == login
+
+
+def test_a_lifetime_that_only_the_token_tells(idp: Idp) -> None:
+    idp.answers = [(200, body(access_token=jwt(exp=NOW_S + 120)))]
+    assert endpoint(idp).fetch(lambda: NOW_S)[1] == 120
+    idp.answers = [(200, body(access_token="opaque"))]
+    assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
+
+
+@pytest.mark.parametrize("lifetime", ["1" + "0" * 400, "1e999", "-1e999", "NaN", "true", '"60"', "null"])
+def test_a_lifetime_that_is_none(idp: Idp, lifetime: str) -> None:
+    """Found by fuzzing: no float holds an integer of 400 digits."""
+    idp.answers = [(200, f'{{"access_token":"opaque","expires_in":{lifetime}}}'.encode())]
+    assert endpoint(idp).fetch(lambda: NOW_S) == ("opaque", UNKNOWN_LIFETIME_S)
+    idp.answers = [(200, body(access_token=jwt(exp=json.loads(lifetime))))]
+    assert endpoint(idp).fetch(lambda: NOW_S)[1] == UNKNOWN_LIFETIME_S
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "words", "tries"),
+    [
+        (401, body(error="invalid_client", error_description=CANARY), r"401 \(invalid_client\)", 1),
+        (400, body(error=CANARY), "answered 400", 1),
+        (400, CANARY.encode(), "answered 400", 1),
+        (302, b"", "answered 302", 1),
+        (503, CANARY.encode(), "answered 503", 2),
+        (200, body(token=CANARY), "no access_token", 1),
+        (200, body(access_token=f"{CANARY}\r\nX: y"), "no access_token", 1),
+        (200, body(access_token=f"{CANARY}\x01auth=Bearer other"), "no access_token", 1),
+        (200, body(access_token=["a"]), "no access_token", 1),
+        (200, b"[1]", "no access_token", 1),
+        (200, b"[" * 100_000, "no access_token", 1),
+        (200, b'{"access_token": "' + b"a" * MAX_ANSWER_BYTES, "no access_token", 1),
+    ],
+)
+def test_an_endpoint_that_gives_none(idp: Idp, status: int, answer: bytes, words: str, tries: int) -> None:
+    idp.answers = [(status, answer)]
+    with pytest.raises(TokenUnavailable, match=words) as failure:
+        endpoint(idp).fetch(lambda: NOW_S)
+    assert CANARY not in f"{failure.value}{vars(failure.value)}{failure.value.__context__!r}"
+    assert CANARY not in repr(endpoint(idp))
+    assert len(idp.told) == tries
+
+
+def test_an_endpoint_that_recovers(idp: Idp) -> None:
+    idp.answers = [(503, b""), (200, body(access_token="abc", expires_in=60))]
+    assert endpoint(idp).fetch(lambda: NOW_S) == ("abc", 60.0)
+
+
+def test_an_endpoint_that_is_not_there() -> None:
+    with pytest.raises(TokenUnavailable, match="no answer"):
+        TokenEndpoint(
+            url="http://127.0.0.1:1/token",
+            client_id="app",
+            client_secret=CANARY,
+            scope=None,
+            header_urlencode=False,
+            contexts=None,
+        ).fetch(lambda: NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("first", "byte"),
+    [
+        (b"", b"x"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\nConnection: close\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["a status", "headers", "nothing", "a body", "chunks", "continue"],
+)
+def test_an_endpoint_that_never_comes_to_an_end(first: bytes, byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte in less time than a `recv` waits for."""
+    monkeypatch.setattr(oauth, "ATTEMPT_TIMEOUT_S", 0.4)
+    ended: list[int] = []
+
+    def behave(sock: socket.socket) -> None:
+        try:
+            drips(first, byte)(sock)
+        except OSError:
+            ended.append(1)
+
+    begun = time.monotonic()
+    with peer(behave) as port:
+        with pytest.raises(TokenUnavailable, match=r"none that was whole within 0\.4 s"):
+            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+        assert time.monotonic() - begun < 5
+        if byte:
+            # Nobody reads on: no connection is left behind.
+            wait_until(lambda: len(ended) == ATTEMPTS, 10, "both connections to be closed")
+
+
+def test_a_name_server_that_does_not_answer_sends_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when it does, later."""
+    monkeypatch.setattr(oauth, "ATTEMPT_TIMEOUT_S", 0.2)
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def blocked(*args: Any, **named: Any) -> Any:
+        over.wait(30)
+        return look_up(*args, **named)
+
+    said: list[bytes] = []
+    with peer(lambda sock: said.append(sock.recv(4096))) as port:
+        monkeypatch.setattr(socket, "getaddrinfo", blocked)
+        with pytest.raises(TokenUnavailable, match=r"within 0\.2 s"):
+            endpoint(Idp(url=f"http://127.0.0.1:{port}/token")).fetch(lambda: NOW_S)
+        over.set()
+        wait_until(lambda: len(said) == ATTEMPTS, 10, "both connections to be closed")
+    assert said == [b""] * ATTEMPTS
+
+
+@pytest.mark.parametrize(
+    "token", ["", "a.b", "a.b.c", jwt(), jwt(exp="soon", sub=1), "a.!.c", "...", f"a.{'Z' * 99}.c"]
+)
+def test_a_token_that_says_nothing_of_itself(token: str) -> None:
+    assert lifetime_of(token, NOW_S) == UNKNOWN_LIFETIME_S
+    assert subject_of(token) == ""
+
+
+def test_whom_a_token_is_for() -> None:
+    assert subject_of(jwt(sub="app")) == "app"
+
+
+class TestTokens:
+    def setup_method(self) -> None:
+        self.now_s = 0.0
+        self.fetched = 0
+        self.fails = False
+
+    def fetch(self) -> tuple[str, float]:
+        if self.fails:
+            raise TokenUnavailable(source="s", reason="r")
+        self.fetched += 1
+        return f"token{self.fetched}", 100.0
+
+    def test_are_kept_until_they_grow_old(self) -> None:
+        tokens = Tokens(self.fetch, clock_s=lambda: self.now_s)
+        assert [tokens.current(), tokens.current()] == ["token1", "token1"]
+        self.now_s = 100 * REFRESH_FACTOR - 1
+        assert tokens.current() == "token1"
+        self.now_s += 1
+        assert tokens.current() == "token2"
+
+    def test_serve_until_they_expire_where_no_other_can_be_had(self) -> None:
+        tokens = Tokens(self.fetch, clock_s=lambda: self.now_s)
+        tokens.current()
+        self.fails = True
+        self.now_s = 99.0
+        assert tokens.current() == "token1"
+        self.now_s = 100.0
+        with pytest.raises(TokenUnavailable):
+            tokens.current()
+        self.fails = False
+        assert tokens.current() == "token2"
+
+
+def raising() -> object:
+    raise RuntimeError(CANARY)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (raising, "raised RuntimeError"),
+        (lambda: CANARY, "did not return"),
+        (lambda: (CANARY, "60"), "did not return"),
+        (lambda: (CANARY, 0), "did not return"),
+        (lambda: (f"{CANARY}\n", 60), "did not return"),
+    ],
+)
+def test_a_callable_that_gives_none(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TokenUnavailable, match=words) as failure:
+        fetched_by(call)()
+    assert CANARY not in repr(pickle.dumps(failure.value))
+    assert failure.value.__context__ is None
+
+
+def test_a_callable() -> None:
+    assert fetched_by(lambda: ("abc", 60))() == ("abc", 60.0)

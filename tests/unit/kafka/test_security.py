@@ -1,0 +1,122 @@
+"""From options to what connections are made with."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from pyspark import cloudpickle
+
+from certificates import Authority
+from kafka_sink.errors import InvalidOption
+from kafka_sink.kafka.config import SecurityConfig
+from kafka_sink.kafka.protocol.sasl import MECHANISMS
+from kafka_sink.kafka.security import authenticator, tls_contexts
+from kafka_sink.options.config import complete, given_options, sink_config
+from kafka_sink.options.table import SASL_MECHANISMS
+from kafka_sink.text.redaction import Secret
+from token_endpoint import jwt, token_endpoint
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9093"}
+PASSWORD = {
+    "kafka.security.protocol": "PLAINTEXT",
+    "kafka.sasl.username": "alice",
+    "kafka.sasl.password": "hunter2",
+}
+
+
+def security(**options: str) -> SecurityConfig:
+    given = {f"kafka.{name.replace('_', '.')}": text for name, text in options.items()}
+    return sink_config(SERVERS | PASSWORD | given).producer.security
+
+
+def test_plaintext_has_neither() -> None:
+    assert tls_contexts(security()) is None
+    assert authenticator(security()) is None
+
+
+def test_tls_as_the_options_say() -> None:
+    ca = Authority()
+    mine = ca.issue("alice", password="opensesame")
+    contexts = tls_contexts(
+        security(
+            security_protocol="SSL",
+            ssl_truststore_certificates=ca.certificate,
+            ssl_keystore_certificate_chain=mine.chain,
+            ssl_keystore_key=mine.key,
+            ssl_key_password="opensesame",
+            ssl_endpoint_identification_algorithm="",
+            ssl_enabled_protocols="TLSv1.3",
+        )
+    )
+    assert contexts is not None
+    context = contexts.current()
+    assert not context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    assert context.cert_store_stats()["x509_ca"] == 1
+
+
+def test_host_names_are_verified_unless_they_are_not_to_be() -> None:
+    contexts = tls_contexts(security(security_protocol="ssl"))
+    assert contexts is not None
+    context = contexts.current()
+    assert context.check_hostname
+
+
+def test_certificates_that_cannot_be_used_are_told_where_connections_are_made() -> None:
+    broken = security(security_protocol="SSL", ssl_truststore_certificates="nonsense")
+    with pytest.raises(InvalidOption):
+        tls_contexts(broken)
+
+
+def test_every_mechanism_of_the_option_is_there() -> None:
+    assert set(SASL_MECHANISMS) == MECHANISMS.keys()
+
+
+@pytest.mark.parametrize("mechanism", [name for name in SASL_MECHANISMS if name != "OAUTHBEARER"])
+def test_a_password_is_for_every_mechanism_of_passwords(mechanism: str) -> None:
+    begin = authenticator(security(security_protocol="SASL_SSL", sasl_mechanism=mechanism))
+    assert begin is not None
+    assert begin().mechanism == mechanism
+    first = begin().exchange.respond(None)
+    assert first is not None
+    assert b"alice" in first
+    if mechanism != "PLAIN":
+        assert first != begin().exchange.respond(None)
+
+
+def test_a_token_is_shared_by_connections_and_goes_with_its_extensions() -> None:
+    with token_endpoint() as idp:
+        idp.gives("alice", 60)
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        options = {
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": idp.url,
+            "allowedTokenUrls": idp.url,
+            "kafka.sasl.jaas.config": f'{module} required clientId="app" clientSecret="s" scope="x" extension_a="b";',
+        }
+        first, second = (authenticator(sink_config({**SERVERS, **options}).producer.security) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        begun = first()
+        said = begun.exchange.respond(None)
+        assert said == second().exchange.respond(None)
+        assert said is not None
+        assert said.endswith(b"\x01a=b\x01\x01")
+        assert begun.login.name == "app"
+        ((_, _, form),) = idp.told
+        assert form["scope"] == ["x"]
+
+
+def test_a_callable_is_called_where_connections_are_made() -> None:
+    token = jwt(sub="bob")
+    given = given_options({**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"})
+    configs = [
+        complete({**given, "token_callable": Secret(cloudpickle.dumps(lambda: (token, 60)))}).producer for _ in range(2)
+    ]
+    assert configs[0] == configs[1], "or every task would have a producer of its own"
+    begin = authenticator(configs[0].security)
+    assert begin is not None
+    assert begin().login.name == "bob"

@@ -1,0 +1,571 @@
+"""Options, Spark's conf and defaults become one configuration, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.errors import InvalidOption, MissingOption, RefusedOption, UnknownOption
+from kafka_sink.kafka.config import ProducerConfig, SecurityConfig
+from kafka_sink.options import cautions
+from kafka_sink.options.cautions import warn_of_given, warn_once
+from kafka_sink.options.config import (
+    RULES,
+    SECURITY_RULES,
+    SinkConfig,
+    check_given,
+    check_stream,
+    complete,
+    given_conf,
+    given_options,
+    sink_config,
+)
+from kafka_sink.options.table import INT32_MAX, OPTIONS, Option
+from kafka_sink.text.redaction import Secret
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    config = sink_config(SERVERS)
+    assert (config.topic, config.delivery_guarantee, config.partitioner) == (None, "at-least-once", "murmur2")
+    producer = config.producer
+    assert producer.bootstrap_servers == (("localhost", 9092),)
+    assert (producer.acks, producer.enable_idempotence, producer.retries) == ("all", True, 2**31 - 1)
+    assert (producer.compression_type, producer.compression_level) == ("zstd", None)
+    assert (producer.buffer_memory, producer.batch_size) == (64 * 2**20, 2**20)
+    assert (producer.max_block_ms, producer.delivery_timeout_ms) == (60_000, 120_000)
+
+
+def test_equal_options_give_equal_configurations_that_can_be_a_key() -> None:
+    one, other = sink_config({**SERVERS, "topic": "a"}), sink_config({**SERVERS, "topic": "b"})
+    assert one.producer == other.producer
+    assert len({one.producer, other.producer}) == 1
+    assert one != other
+
+
+@pytest.mark.parametrize(("codec", "level"), [("none", None), ("gzip", 2), ("snappy", None), ("lz4", 3), ("zstd", 4)])
+def test_the_level_is_the_one_of_the_codec_in_use(codec: str, level: int | None) -> None:
+    levels = {f"kafka.compression.{name}.level": str(n) for name, n in (("gzip", 2), ("lz4", 3), ("zstd", 4))}
+    assert sink_config({**SERVERS, **levels, "kafka.compression.type": codec}).producer.compression_level == level
+
+
+def test_bootstrap_servers_are_required() -> None:
+    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
+        sink_config({"topic": "t"})
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kafka.delivery.timeout.ms": "30000"}, "kafka.delivery.timeout.ms"),
+        ({"kafka.buffer.memory": "1048576"}, "kafka.buffer.memory"),
+        ({"kafka.max.request.size": str(2**26), "kafka.buffer.memory": str(2**25)}, "kafka.max.request.size"),
+        # Memory for two batches, and a row that would take two and a half.
+        # 1,048,592 bytes are rounded down to what halves evenly, and 32 bytes are missing for the second row.
+        (
+            {
+                "kafka.max.request.size": "2097184",
+                "kafka.batch.size": "1048592",
+                "kafka.buffer.memory": "2097184",
+            },
+            "kafka.max.request.size",
+        ),
+        (
+            {
+                "kafka.max.request.size": "2500000",
+                "kafka.batch.size": "1000000",
+                "kafka.buffer.memory": "2900000",
+            },
+            "kafka.max.request.size",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        sink_config({**SERVERS, **options})
+    assert failure.value.option == named
+
+
+WITHOUT_IDEMPOTENCE = [
+    ("kafka.retries", "0", "send a batch again"),
+    ("kafka.acks", "1", "was kept"),
+    ("kafka.acks", "0", "was kept"),
+    ("kafka.max.in.flight.requests.per.connection", "6", "a leader remembers"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "reason"), WITHOUT_IDEMPOTENCE)
+def test_what_idempotence_cannot_have_switches_it_off_and_is_refused_beside_it(
+    name: str, text: str, reason: str
+) -> None:
+    for beside in ({}, {"kafka.enable.idempotence": "FALSE"}):
+        assert not sink_config({**SERVERS, name: text, **beside}).producer.enable_idempotence
+    with pytest.raises(InvalidOption, match=reason) as failure:
+        sink_config({**SERVERS, name: text, "kafka.Enable.Idempotence": "true"})
+    assert failure.value.option == name
+    assert repr(text) in str(failure.value)
+    assert "kafka.enable.idempotence is true" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("kafka.retries", "1"), ("kafka.acks", "-1"), ("kafka.max.in.flight.requests.per.connection", "5")],
+)
+def test_idempotence_stays_on_at_the_limits(name: str, text: str) -> None:
+    assert sink_config({**SERVERS, name: text}).producer.enable_idempotence
+    assert sink_config({**SERVERS, name: text, "kafka.enable.idempotence": "true"}).producer.enable_idempotence
+
+
+def test_every_field_is_filled_by_one_option() -> None:
+    filled = sorted(option.field for option in OPTIONS if option.field is not None)
+    kinds = (SecurityConfig, ProducerConfig, SinkConfig)
+    wanted = {field.name for kind in kinds for field in fields(kind)} - {"producer", "security", "token_callable"}
+    assert filled == sorted(wanted)
+    assert {field for rule in RULES for field in rule.fields} <= {*filled, "token_callable"}
+
+
+# --- option, then conf, then default ----------------------------------------------------------------------------------
+
+
+def test_an_option_wins_over_the_conf_and_the_conf_over_the_default() -> None:
+    conf = {"spark.pykafka.kafka.linger.ms": "7", "spark.pykafka.topic": "conf", "spark.app.name": "x"}
+    assert sink_config(SERVERS, conf).producer.linger_ms == 7
+    assert sink_config({**SERVERS, "kafka.Linger.ms": "8"}, conf).producer.linger_ms == 8
+    assert sink_config(SERVERS, {}).producer.linger_ms == 100
+    assert (sink_config(SERVERS, conf).topic, sink_config({**SERVERS, "topic": "o"}, conf).topic) == ("conf", "o")
+
+
+def test_what_is_required_may_come_from_the_conf() -> None:
+    conf = {"spark.pykafka.kafka.bootstrap.servers": "h:1"}
+    assert sink_config({"topic": "t"}, conf).producer.bootstrap_servers == (("h", 1),)
+    with pytest.raises(MissingOption, match=r"spark\.pykafka\.kafka\.bootstrap\.servers"):
+        sink_config({"topic": "t"}, {"pykafka.kafka.bootstrap.servers": "h:1"})
+
+
+@pytest.mark.parametrize("option", [one for one in OPTIONS if isinstance(one.default, int)], ids=lambda one: one.name)
+def test_the_order_is_the_same_for_every_option(option: Option) -> None:
+    default, others = option.default, {True: "false", False: "true", -1: "1", INT32_MAX: "0"}
+    is_truth = isinstance(default, bool)
+    other = others[default] if is_truth or default in (-1, INT32_MAX) else str(default + 1)
+    options, conf = {option.name: str(option.default)}, {f"spark.pykafka.{option.name}": other}
+    protocol = {"spark.pykafka.kafka.security.protocol": "SSL"}
+    if option.field is None:
+        assert given_options(options) == given_conf(conf) == {}
+        return
+    assert given_conf(conf)[option.field] == option.read(other) != option.default
+    used, by_conf = (sink_config({**SERVERS, **each}, conf | protocol) for each in (options, {}))
+    for config, text in ((used, str(option.default)), (by_conf, other)):
+        holders = (config, config.producer, config.producer.security)
+        (value,) = (getattr(holder, option.field) for holder in holders if hasattr(holder, option.field))
+        assert value == option.read(text)
+
+
+def test_the_conf_is_checked_as_options_are_and_named_as_it_is_there() -> None:
+    with pytest.raises(UnknownOption, match=r"'spark\.pykafka\.kafka\.ack'.*'spark\.pykafka\.kafka\.acks'"):
+        given_conf({"spark.pykafka.kafka.ack": "1"})
+    with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '7'"):
+        given_conf({"spark.pykafka.kafka.acks": "7"})
+    assert given_conf({"spark.pykafkax.acks": "7", "spark.sql.shuffle.partitions": "2"}) == {}
+
+
+def test_idempotence_that_the_conf_asks_for_is_asked_for() -> None:
+    with pytest.raises(InvalidOption, match="idempotent"):
+        sink_config({**SERVERS, "kafka.acks": "1"}, {"spark.pykafka.kafka.enable.idempotence": "true"})
+
+
+# --- what can be told before the conf is known ------------------------------------------------------------------------
+
+
+def test_only_a_contradiction_that_the_conf_cannot_solve_is_told_before_it() -> None:
+    short = given_options({"kafka.delivery.timeout.ms": "20000"})
+    check_given(short)
+    mended = given_conf({"spark.pykafka.kafka.request.timeout.ms": "5000"})
+    assert complete({**mended, **given_options(SERVERS), **short}).producer.delivery_timeout_ms == 20_000
+    check_given(short | given_options({"kafka.request.timeout.ms": "30000"}))
+    with pytest.raises(InvalidOption, match=r"kafka\.delivery\.timeout\.ms"):
+        check_given(
+            {**short, **given_options({"kafka.request.timeout.ms": "30000", "kafka.linger.ms": "0"})},
+        )
+    with pytest.raises(InvalidOption, match="idempotent"):
+        check_given(given_options({"kafka.enable.idempotence": "true", "kafka.retries": "0"}))
+    check_given(given_options({"kafka.enable.idempotence": "false", "kafka.retries": "0"}))
+
+
+# --- batch writes with a version --------------------------------------------------------------------------------------
+
+VERSIONED = {"deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "7"}
+
+
+def test_a_version_is_a_number_of_64_bits_under_a_name() -> None:
+    check_given(given_options(VERSIONED))
+    config = sink_config({**SERVERS, **VERSIONED, "txnVersion": str(2**63 - 1)})
+    assert (config.txn_app_id, config.txn_version) == ("orders", 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "added", "named", "expected"),
+    [
+        ("txnVersion", {}, "txnAppId", "txnVersion beside it"),
+        ("txnAppId", {}, "txnVersion", "txnAppId beside it"),
+        ("deliveryGuarantee", {}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
+        ("", {"deliveryGuarantee": "at-least-once"}, "txnAppId", "deliveryGuarantee=exactly-once beside it"),
+        ("", {"transactionalIdPrefix": "p"}, "transactionalIdPrefix", "none beside txnAppId: 'orders'"),
+        ("", {"receiptName": "p"}, "receiptName", "none beside txnAppId: 'orders'"),
+    ],
+)
+def test_both_name_a_write_that_is_exactly_once_and_no_conf_can_add_what_is_missing(
+    left_out: str, added: dict[str, str], named: str, expected: str
+) -> None:
+    options = {name: text for name, text in {**VERSIONED, **added}.items() if name != left_out}
+    for check in (lambda: check_given(given_options(options)), lambda: sink_config({**SERVERS, **options})):
+        with pytest.raises(InvalidOption, match=expected) as failure:
+            check()
+        assert failure.value.option == named
+
+
+@pytest.mark.parametrize("name", ["txnAppId", "txnVersion"])
+def test_a_stream_has_neither(name: str) -> None:
+    check_stream(given_options({"transactionalIdPrefix": "orders"}))
+    with pytest.raises(RefusedOption, match=r"transactionalIdPrefix or its checkpointLocation") as failure:
+        check_stream(given_options({name: "7"}))
+    assert failure.value.option == name
+
+
+def test_nor_a_name_for_its_receipts() -> None:
+    with pytest.raises(RefusedOption, match=r"receipts have its query's id") as failure:
+        check_stream(given_options({"receiptName": "orders"}))
+    assert failure.value.option == "receiptName"
+
+
+SIZES = {field for rule in RULES if rule not in SECURITY_RULES for field in rule.fields}
+
+
+@given(st.dictionaries(st.sampled_from(sorted(SIZES)), st.integers(0, 2**31)))
+def test_what_is_refused_early_is_refused_late(sizes: dict[str, int]) -> None:
+    sizes.pop("acks", None), sizes.pop("enable_idempotence", None)
+    if sizes.get("batch_size") == 0:
+        return
+    try:
+        check_given(sizes)
+    except InvalidOption:
+        with pytest.raises(InvalidOption):
+            complete({**given_options(SERVERS), **sizes})
+
+
+# --- security ---------------------------------------------------------------------------------------------------------
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+JAAS = f'{PLAIN_MODULE} required username="alice" password="hunter2";'
+SECURE = {**SERVERS, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+USER = {"kafka.sasl.username": "alice", "kafka.sasl.password": "hunter2"}
+TLS = {**SERVERS, "kafka.security.protocol": "SSL"}
+TOKEN_URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
+HTTP = "http://idp/other,http://idp:80/"
+TOKEN = {
+    **SERVERS,
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    TOKEN_URL: "https://idp.example/token",
+    f"{CLIENT}.id": "app",
+    f"{CLIENT}.secret": "hunter2",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({**SECURE}, "kafka.sasl.mechanism"),
+        ({**SECURE, "kafka.sasl.username": "alice"}, "kafka.sasl.mechanism"),
+        ({**SECURE, "kafka.sasl.jaas.config": f"{PLAIN_MODULE} required;"}, "kafka.sasl.mechanism"),
+        ({**SECURE, **USER, "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
+        ({**SECURE, "kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config"),
+        ({**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
+        ({**SERVERS, **USER, "kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol"),
+        ({**TOKEN, "kafka.sasl.oauthbearer.token.endpoint.url": "http://idp/"}, TOKEN_URL),
+        ({**TOKEN, "kafka.sasl.oauthbearer.token.endpoint.url": "http://idp/", "allowedTokenUrls": HTTP}, TOKEN_URL),
+        ({key: value for key, value in TOKEN.items() if key != TOKEN_URL}, TOKEN_URL),
+        ({key: value for key, value in TOKEN.items() if key != f"{CLIENT}.secret"}, TOKEN_URL),
+        ({**TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT"}, "allowPlaintextCredentials"),
+        ({**TLS, "kafka.ssl.keystore.key": "k"}, "kafka.ssl.keystore.key"),
+        ({**TLS, "kafka.ssl.keystore.certificate.chain": "c"}, "kafka.ssl.keystore.key"),
+        (
+            {**TLS, "kafka.ssl.keystore.location": "k.pem", "kafka.ssl.keystore.certificate.chain": "c"},
+            "kafka.ssl.keystore.location",
+        ),
+        (
+            {**TLS, "kafka.ssl.truststore.location": "t.pem", "kafka.ssl.truststore.certificates": "c"},
+            "kafka.ssl.truststore.location",
+        ),
+    ],
+)
+def test_security_options_that_contradict_each_other(options: dict[str, str], named: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        sink_config(options)
+    assert failure.value.option == named
+    assert "hunter2" not in str(failure.value)
+
+
+# A value other than the default's, of every option of TLS and SASL.
+MEANT = {
+    "kafka.ssl.truststore.location": ("/ca.pem", "SSL"),
+    "kafka.ssl.truststore.certificates": ("pem", "SSL"),
+    "kafka.ssl.keystore.location": ("/me.pem", "SSL"),
+    "kafka.ssl.keystore.certificate.chain": ("pem", "SSL"),
+    "kafka.ssl.keystore.key": ("hunter2", "SSL"),
+    "kafka.ssl.key.password": ("hunter2", "SSL"),
+    "kafka.ssl.enabled.protocols": ("TLSv1.3", "SSL"),
+    "kafka.ssl.protocol": ("TLS", "SSL"),
+    "kafka.sasl.mechanism": ("SCRAM-SHA-256", "SASL_SSL"),
+    "kafka.sasl.jaas.config": (JAAS, "SASL_SSL"),
+    "kafka.sasl.username": ("alice", "SASL_SSL"),
+    "kafka.sasl.password": ("hunter2", "SASL_SSL"),
+    TOKEN_URL: ("https://idp.example/token", "SASL_SSL"),
+    f"{CLIENT}.id": ("app", "SASL_SSL"),
+    f"{CLIENT}.secret": ("hunter2", "SASL_SSL"),
+    "kafka.sasl.oauthbearer.scope": ("x", "SASL_SSL"),
+    "kafka.sasl.oauthbearer.header.urlencode": ("true", "SASL_SSL"),
+}
+# What others of their name say is the default, or takes protection away.
+SAYS_NOTHING = {
+    "kafka.ssl.truststore.type": "PEM",
+    "kafka.ssl.keystore.type": "PEM",
+    "kafka.ssl.endpoint.identification.algorithm": "",
+}
+CERTIFICATES = [name for name in MEANT if re.search("store|password", name) and ".ssl." in name]
+
+
+def test_no_option_of_tls_or_sasl_is_left_out_here() -> None:
+    names = {one.name for one in OPTIONS if one.name.startswith(("kafka.ssl.", "kafka.sasl."))}
+    assert MEANT.keys() | SAYS_NOTHING.keys() == names
+
+
+@pytest.mark.parametrize("name", MEANT)
+@pytest.mark.parametrize("in_conf", [False, True])
+def test_options_of_tls_or_sasl_without_a_protocol_never_send_plaintext(name: str, in_conf: bool) -> None:
+    text, meant = MEANT[name]
+    # As shared settings have it, beside what is the default.
+    beside = {**SERVERS, **SAYS_NOTHING, "kafka.ssl.endpoint.identification.algorithm": "https"}
+    with pytest.raises(MissingOption) as failure:
+        if in_conf:
+            sink_config(beside, {f"spark.pykafka.{name}": text})
+        else:
+            sink_config({**beside, name.upper(): text})
+    assert failure.value.option == "kafka.security.protocol"
+    assert f"{name} given without it" in str(failure.value)
+    assert f"{meant} is meant." in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
+def test_without_a_protocol_everything_that_asks_for_one_is_named() -> None:
+    with pytest.raises(MissingOption, match=r"mechanism, kafka\.sasl\.username given.*SASL_SSL is meant as an"):
+        sink_config(
+            {**SERVERS, "kafka.sasl.username": "alice", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.password": "",
+             "deliveryGuarantee": "exactly-once"}
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["", "https"])
+def test_settings_that_ask_for_nothing_need_no_protocol(algorithm: str) -> None:
+    settings = SAYS_NOTHING | {
+        "kafka.ssl.endpoint.identification.algorithm": algorithm,
+        "kafka.ssl.protocol": "TLSv1.3",
+        "kafka.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+        "kafka.sasl.oauthbearer.header.urlencode": "false",
+        "kafka.sasl.password": "",
+    }
+    assert sink_config(SERVERS | settings).producer.security.security_protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize("name", CERTIFICATES)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_certificates_are_refused_under_a_protocol_that_does_not_encrypt(name: str, protocol: str) -> None:
+    login = {"kafka.security.protocol": protocol, "kafka.sasl.mechanism": "SCRAM-SHA-256", **USER}
+    options = {**SERVERS, **login, name: MEANT[name][0]}
+    with pytest.raises(InvalidOption, match=f"under {protocol} rows would go to the brokers in plaintext") as failure:
+        sink_config(options)
+    assert failure.value.option == name
+    assert "hunter2" not in str(failure.value)
+    # Where the write is planned as well.
+    with pytest.raises(InvalidOption):
+        check_given(given_options(options))
+
+
+def test_a_protocol_that_the_write_names_leaves_the_certificates_of_the_conf() -> None:
+    conf = {f"spark.pykafka.{name}": text for name, (text, _) in MEANT.items() if name not in CERTIFICATES[1:]}
+    conf["spark.pykafka.kafka.security.protocol"] = "SASL_SSL"
+    security = sink_config({**SERVERS, "kafka.security.protocol": "PLAINTEXT"}, conf).producer.security
+    assert security == SecurityConfig()
+    # A certificate of the write's own is not taken for one of the conf.
+    with pytest.raises(InvalidOption):
+        sink_config({**SERVERS, "kafka.ssl.truststore.location": "/ca.pem"}, {**conf, **PLAINTEXT_CONF})
+
+
+PLAINTEXT_CONF = {"spark.pykafka.kafka.security.protocol": "PLAINTEXT"}
+
+
+def test_a_token_endpoint_is_asked_with_the_truststore_whatever_the_brokers_are() -> None:
+    options = {
+        **TOKEN, "kafka.security.protocol": "SASL_PLAINTEXT", "allowPlaintextCredentials": "true",
+        "kafka.ssl.truststore.location": "/idp.pem",
+    }  # fmt: skip
+    assert sink_config(options).producer.security.ssl_truststore_location == "/idp.pem"
+    check_given(given_options({key: value for key, value in options.items() if key != "kafka.sasl.mechanism"}))
+    with pytest.raises(InvalidOption, match="SASL_SSL"):
+        sink_config({**options, "kafka.ssl.keystore.location": "/me.pem"})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({**TLS, "kafka.ssl.endpoint.identification.algorithm": ""}, "host names of brokers are not verified"),
+        ({**TLS, **USER}, "kafka.sasl.password, kafka.sasl.username without effect"),
+        ({**SERVERS, **USER, "kafka.security.protocol": "PLAINTEXT"}, "without effect"),
+    ],
+)
+def test_what_protects_less_than_it_could_is_logged_once(
+    options: dict[str, str], says: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cautions, "LOGGED", set())
+    for _ in range(3):
+        warn_of_given(given_options(options))
+        warn_once(sink_config(options).producer.security)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert says in record.getMessage()
+    assert "hunter2" not in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [SERVERS, TLS, {**SECURE, **USER}, {**SERVERS, "kafka.ssl.endpoint.identification.algorithm": ""}],
+)
+def test_what_is_as_it_should_be_is_not_logged(options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    warn_once(sink_config(options).producer.security)
+    assert not caplog.records
+
+
+def test_a_token_endpoint_over_http_must_be_allowed_by_its_url() -> None:
+    security = sink_config({**TOKEN, TOKEN_URL: "http://idp/other", "allowedTokenUrls": HTTP}).producer.security
+    assert security.sasl_oauthbearer_token_endpoint_url == "http://idp/other"
+    assert security.principal is None
+    assert "hunter2" not in repr(security)
+
+
+def test_a_callable_is_in_place_of_the_endpoint() -> None:
+    callable_only = {key: value for key, value in TOKEN.items() if not key.startswith("kafka.sasl.oauthbearer.")}
+    token_callable = Secret(b"hunter2")
+    security = complete({**given_options(callable_only), "token_callable": token_callable}).producer.security
+    assert security.token_callable == token_callable
+    assert "hunter2" not in repr(security)
+    with pytest.raises(InvalidOption, match="not both"):
+        complete({**given_options(TOKEN), "token_callable": token_callable})
+
+
+@pytest.mark.parametrize(
+    ("options", "principal"),
+    [
+        (SERVERS, "User:ANONYMOUS"),
+        ({**SERVERS, "kafka.security.protocol": "SSL"}, None),
+        ({**SECURE, **USER}, "User:alice"),
+        ({**SECURE, "kafka.sasl.jaas.config": JAAS}, "User:alice"),
+        (
+            {**SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "allowPlaintextCredentials": "true"},
+            "User:alice",
+        ),
+        (
+            {
+                **SECURE, **USER, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "scram-sha-256",
+            },
+            "User:alice",
+        ),
+    ],
+)  # fmt: skip
+def test_who_the_client_is(options: dict[str, str], principal: str | None) -> None:
+    security = sink_config(options).producer.security
+    assert security.principal == principal
+    assert security.is_authenticated == ("kafka.sasl.mechanism" in options)
+    if security.is_authenticated:
+        assert security.credential("password") == "hunter2"
+
+
+def test_other_credentials_are_another_configuration() -> None:
+    one = sink_config({**SECURE, **USER}).producer
+    assert one == sink_config({**SECURE, **USER}).producer
+    assert one != sink_config({**SECURE, **USER, "kafka.sasl.password": "hunter3"}).producer
+    assert "hunter2" not in repr(one)
+    assert len({one, sink_config({**SECURE, **USER}).producer}) == 1
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_becomes_of_bad_rows() -> None:
+    config = sink_config(SERVERS)
+    assert (config.bad_rows, config.dead_letter_topic) == ("fail", None)
+    assert (config.max_bad_rows, config.max_bad_row_fraction) == (None, None)
+    config = sink_config(
+        {**SERVERS, "badRows": "DEADLETTER", "deadLetterTopic": "l", "maxBadRows": "0", "maxBadRowFraction": "1e-6"}
+    )
+    assert (config.bad_rows, config.dead_letter_topic) == ("deadLetter", "l")
+    assert (config.max_bad_rows, config.max_bad_row_fraction) == (0, 1e-6)
+
+
+@pytest.mark.parametrize("text", ["0" * 100_000, "9" * 100_000 + "x", "1e-" + "9" * 100_000, "." + "0" * 100_000])
+def test_a_fraction_is_read_or_refused_at_once_however_long(text: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(InvalidOption):
+        assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == 0
+    # Quadratic, a hundred thousand digits took half a minute.
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"),
+    [("0", 0), ("1", 1), ("1.0", 1), (".5", 0.5), ("0.25", 0.25), ("2.5e-3", 0.0025), ("5E-1", 0.5), ("00.1", 0.1)],
+)
+def test_a_fraction_is_a_number(text: str, fraction: float) -> None:
+    assert sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text}).max_bad_row_fraction == fraction
+
+
+@pytest.mark.parametrize("text", ["", ".", "1.", "e-3", "-0", "+0", "1e3", "0x1", "inf", "1_0", "1.1", "2"])
+def test_what_is_no_fraction_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="a number from 0 to 1"):
+        sink_config({**SERVERS, "badRows": "drop", "maxBadRowFraction": text})
+
+
+@pytest.mark.parametrize(
+    ("options", "option", "expected"),
+    [
+        ({"badRows": "skip"}, "badRows", "fail, drop, deadLetter"),
+        ({"badRows": "deadLetter"}, "deadLetterTopic", "a topic, for badRows=deadLetter"),
+        ({"badRows": "drop", "deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not drop"),
+        ({"deadLetterTopic": "l"}, "deadLetterTopic", "badRows=deadLetter beside it, not fail"),
+        ({"badRows": "deadLetter", "deadLetterTopic": "t", "topic": "t"}, "deadLetterTopic", "another topic"),
+        ({"maxBadRows": "5"}, "maxBadRows", "badRows=drop or badRows=deadLetter"),
+        ({"maxBadRowFraction": "0.1", "badRows": "fail"}, "maxBadRowFraction", "badRows=drop or badRows=deadLetter"),
+        ({"badRows": "drop", "maxBadRowFraction": "1.01"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRowFraction": "nan"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRowFraction": "-0.1"}, "maxBadRowFraction", "a number from 0 to 1"),
+        ({"badRows": "drop", "maxBadRows": "-1"}, "maxBadRows", "a whole number from 0"),
+    ],
+)
+def test_bad_row_options_that_contradict(options: dict[str, str], option: str, expected: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        sink_config({**SERVERS, **options})
+    assert failure.value.option == option
+    assert expected in str(failure.value)
+
+
+def test_where_a_write_is_planned_the_conf_may_still_say_what_is_missing() -> None:
+    check_given(given_options({"badRows": "deadLetter"}))
+    check_given(given_options({"deadLetterTopic": "l"}))
+    with pytest.raises(InvalidOption):
+        check_given(given_options({"deadLetterTopic": "l", "badRows": "drop"}))

@@ -1,0 +1,314 @@
+"""The table of options: names, texts, and values that nobody may see."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
+from kafka_sink.options import table as options
+from kafka_sink.options.config import given_options, sink_config
+from kafka_sink.options.table import OPTIONS, REFUSED, REQUIRED, SPARK_OPTIONS, Kind, Option, option_named
+from kafka_sink.records.partitioner import PARTITIONERS
+from kafka_sink.spark.writer import KafkaBatchWriter
+from kafka_sink.text.redaction import Secret, redacted
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+
+
+def named(name: str) -> Option:
+    option = option_named(name)
+    assert option is not None
+    return option
+
+
+def read(name: str, text: str) -> Any:
+    return named(name).read(text)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_default(option: Option) -> None:
+    assert option_named(option.name.swapcase()) is option
+    assert option.doc
+    if option.default not in (REQUIRED, None):
+        assert option.read(f" {option.default} ") == option.default
+
+
+def test_no_name_is_in_two_tables() -> None:
+    names = [*(option.name for option in OPTIONS), *REFUSED, *SPARK_OPTIONS]
+    assert len({name.lower() for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("name", SPARK_OPTIONS)
+def test_sparks_own_keys_are_passed_over(name: str) -> None:
+    assert option_named(name) is None
+    assert option_named(name.lower()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.lingerms", "kafka.linger.ms"),
+        ("batch.size", "kafka.batch.size"),
+        ("Topics", "topic"),
+        ("linger", "kafka.linger.ms"),
+        ("kafka.topic", "topic"),
+        ("kafka.partitioner", "partitioner"),
+        ("maxBlockMs", "kafka.max.block.ms"),
+    ],
+)
+def test_an_unknown_option_comes_with_the_nearest_known(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownOption) as failure:
+        option_named(name)
+    assert nearest in failure.value.nearest
+    assert repr(nearest) in str(failure.value)
+
+
+@given(st.sampled_from(OPTIONS), st.data())
+def test_a_slip_of_the_finger_comes_with_the_name_that_was_meant(option: Option, data: st.DataObject) -> None:
+    at = data.draw(st.integers(1, len(option.name) - 2))
+    slip = option.name[:at] + data.draw(st.sampled_from(["", "x", option.name[at] * 2])) + option.name[at + 1 :]
+    if slip.lower() == option.name.lower():
+        return
+    with pytest.raises(UnknownOption) as failure:
+        option_named(slip)
+    assert option.name in failure.value.nearest
+
+
+def test_an_unknown_option_that_resembles_nothing_has_no_suggestion() -> None:
+    with pytest.raises(UnknownOption) as failure:
+        option_named("zzz")
+    assert failure.value.nearest == ()
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "kafka.sasl.kerberos.service.name"])
+def test_refused_options_say_what_to_do_and_not_their_value(name: str) -> None:
+    with pytest.raises(RefusedOption) as failure:
+        sink_config({**SERVERS, name.lower(): "hunter2"})
+    assert failure.value.option.lower() == name.lower()
+    assert "hunter2" not in str(failure.value)
+
+
+def test_a_name_of_the_conf_is_named_as_it_stands_there() -> None:
+    for key in ("kafka.lingerms", "kafka.transactional.id", "path"):
+        with pytest.raises((UnknownOption, RefusedOption)) as failure:
+            option_named(key, prefix="spark.pykafka.")
+        assert failure.value.option == f"spark.pykafka.{key}"
+    with pytest.raises(UnknownOption, match=r"'spark\.pykafka\.kafka\.linger\.ms'"):
+        option_named("kafka.lingerms", prefix="spark.pykafka.")
+    with pytest.raises(InvalidOption, match=r"'spark\.pykafka\.kafka\.acks' is '2'"):
+        named("kafka.acks").read("2", prefix="spark.pykafka.")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_in_a_path_are_refused_and_not_shown() -> None:
+    with pytest.raises(RefusedOption) as failure:
+        given_options({"receiptspath": "s3://key:secret@bucket/folder"})
+    assert "receiptsPath" in str(failure.value)
+    assert "secret" not in str(failure.value)
+    for path in ("s3://bucket/folder/", "abfss://container@account.dfs.core.windows.net/f", "file:///f", "/f/"):
+        assert given_options({"receiptsPath": path}) == {"receipts_path": path.rstrip("/")}
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("a:1", (("a", 1),)),
+        (" a:1 , b.c-d:65535 ,", (("a", 1), ("b.c-d", 65535))),
+        ("[::1]:9092", (("::1", 9092),)),
+        ("PLAINTEXT://h:9092", (("h", 9092),)),
+    ],
+)
+def test_bootstrap_servers_are_read_as_kafka_reads_them(text: str, servers: tuple[tuple[str, int], ...]) -> None:
+    producer = sink_config({"kafka.bootstrap.servers": text}).producer
+    assert producer.bootstrap_servers == servers
+    again = sink_config({"kafka.bootstrap.servers": producer.bootstrap_servers_text}).producer
+    assert again.bootstrap_servers == servers
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kafka.bootstrap.servers", "localhost"),
+        ("kafka.bootstrap.servers", "localhost:0"),
+        ("kafka.bootstrap.servers", ""),
+        ("kafka.bootstrap.servers", "a:1;b:2"),
+        ("topic", "no spaces"),
+        ("topic", ".."),
+        ("topic", ""),
+        ("receiptsPath", "relative/folder"),
+        ("receiptsPath", "s3://"),
+        ("receiptsPath", ""),
+        ("deliveryGuarantee", "at-most-once"),
+        ("transactionalIdPrefix", "no spaces"),
+        ("transactionalIdPrefix", "a|b"),
+        ("transactionalIdPrefix", ""),
+        ("transactionalIdPrefix", "x" * 201),
+        ("txnAppId", "a|b"),
+        ("txnAppId", "x" * 201),
+        ("txnVersion", "-1"),
+        ("txnVersion", "1.5"),
+        ("txnVersion", str(2**63)),
+        ("commitTopic", "no/slash"),
+        ("allowLostState", "perhaps"),
+        ("kafka.transaction.timeout.ms", "0"),
+        ("kafka.acks", "2"),
+        ("kafka.acks", "leader"),
+        ("kafka.enable.idempotence", "maybe"),
+        ("kafka.max.in.flight.requests.per.connection", "0"),
+        ("kafka.retries", "-1"),
+        ("kafka.linger.ms", "-1"),
+        ("kafka.linger.ms", "5s"),
+        ("kafka.linger.ms", "1_000"),
+        ("kafka.linger.ms", "\N{ARABIC-INDIC DIGIT ONE}"),
+        ("kafka.linger.ms", "9" * 5_000),
+        ("kafka.compression.type", "brotli"),
+        ("kafka.compression.zstd.level", "23"),
+        ("kafka.compression.zstd.level", "-131073"),
+        ("kafka.compression.gzip.level", "0"),
+        ("kafka.compression.gzip.level", "10"),
+        ("kafka.compression.gzip.level", "-2"),
+        ("kafka.compression.gzip.level", "best"),
+        ("kafka.compression.lz4.level", "0"),
+        ("kafka.compression.lz4.level", "18"),
+        ("kafka.security.protocol", "TLS"),
+        ("kafka.ssl.truststore.type", "BKS"),
+        ("kafka.ssl.truststore.location", ""),
+        ("kafka.ssl.enabled.protocols", "TLSv1.1,TLSv1.2"),
+        ("kafka.ssl.enabled.protocols", ","),
+        ("kafka.ssl.protocol", "SSLv3"),
+        ("kafka.ssl.endpoint.identification.algorithm", "ldaps"),
+        ("kafka.sasl.mechanism", "GSSAPI"),
+        ("kafka.sasl.mechanism", "DIGEST-MD5"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "idp.example/token"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "file:///etc/passwd"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://alice@idp.example/"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example:99999/"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://idp.example/" + "x" * 3000),
+        ("partitioner", "random"),
+        ("includeHeaders", "yes"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_was_expected(name: str, text: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        read(name, text)
+    assert failure.value.option == name
+    assert repr(redacted(text)) in str(failure.value)
+    assert "No row of this write was sent" in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kafka.ssl.truststore.location", "/var/private/ssl/kafka.client.truststore.jks"),
+        ("kafka.ssl.keystore.location", "/var/private/ssl/client.keystore.P12"),
+        ("kafka.ssl.truststore.type", "JKS"),
+        ("kafka.ssl.keystore.type", "pkcs12"),
+    ],
+)
+def test_a_java_store_comes_with_the_commands_that_convert_it(name: str, text: str) -> None:
+    with pytest.raises(InvalidOption) as failure:
+        read(name, text)
+    message = str(failure.value)
+    assert f"openssl pkcs12 -in {text if '/' in text and 'P12' in text else ''}" in message
+    assert ("keytool -importkeystore" in message) == ("jks" in text.lower())
+    assert ("-nokeys" in message) == ("truststore" in name)
+
+
+def test_a_jaas_text_says_what_is_wrong_with_it_and_not_what_it_is() -> None:
+    with pytest.raises(InvalidOption, match="Kerberos") as failure:
+        read("kafka.sasl.jaas.config", f"com.sun.security.auth.module.Krb5LoginModule required principal={MARK};")
+    assert MARK not in shown_by(failure.value)
+
+
+@pytest.mark.parametrize("name", list(PARTITIONERS))
+def test_the_option_knows_every_partitioner(name: str) -> None:
+    assert sink_config({**SERVERS, "partitioner": name.upper()}).partitioner == name
+
+
+@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("ALL", "all"), ("-1", "all"), ("1", "1"), ("0", "0")])
+def test_acks_are_written_as_kafka_has_them(text: str, acks: str) -> None:
+    assert sink_config({**SERVERS, "kafka.acks": text}).producer.acks == acks
+
+
+def test_a_value_says_what_is_wrong_with_it_beside_what_was_expected() -> None:
+    with pytest.raises(InvalidOption, match=r"expected host:port\[,host:port...\] \('b' is not host:port\)"):
+        read("kafka.bootstrap.servers", "a:1,b")
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_any_text_is_an_option_or_a_config_error(name: str, text: str) -> None:
+    try:
+        sink_config({**SERVERS, name: text})
+    except ConfigError as error:
+        assert str(error)
+
+
+# --- values that nobody may see ---------------------------------------------------------------------------------------
+
+MARK = "hunter2"
+SECRETS = st.builds(lambda before, after: f"{before}{MARK}{after}", st.text(max_size=9), st.text(max_size=9))
+
+
+def shown_by(error: BaseException) -> str:
+    """Everything a log, a stack trace, or a pickled error on its way to the driver could show."""
+    again = pickle.loads(pickle.dumps(error))
+    return "".join([*traceback.format_exception(error), repr(error), repr(vars(error)), str(again), repr(vars(again))])
+
+
+def tattle(text: str) -> str:
+    raise ValueError(f"{text} is not what I want")
+
+
+@given(st.sampled_from(OPTIONS), SECRETS)
+def test_no_error_shows_the_value_of_a_redacted_option(option: Option, secret: str) -> None:
+    for secretive in (replace(option, redact=True), replace(option, redact=True, kind=Kind("something", tattle))):
+        try:
+            value = secretive.read(secret)
+        except InvalidOption as error:
+            assert MARK not in shown_by(error)
+            assert secretive.kind.values in str(error)
+            assert error.value is None
+        else:
+            assert isinstance(value, Secret)
+            assert MARK not in f"{value} {value!r}"
+            assert MARK not in str(secretive.invalid(secret, "something else"))
+
+
+@given(SECRETS)
+def test_what_holds_a_redacted_value_does_not_show_it(secret: str) -> None:
+    """From the text to the writer that Spark pickles, in an option and in the conf, for an option that is one today."""
+    secretive = replace(named("kafka.client.id"), redact=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(options.BY_KEY, "kafka.client.id", secretive)  # type: ignore[attr-defined]
+        for config in (
+            sink_config({**SERVERS, "kafka.client.id": secret}),
+            sink_config(SERVERS, {"spark.pykafka.kafka.client.id": secret}),
+        ):
+            again = pickle.loads(pickle.dumps(config))
+            assert again == config
+            assert again.producer.client_id.value == secret.strip()
+            assert MARK not in repr(config)
+        writer = KafkaBatchWriter(options={"client_id": secretive.read(secret)})
+        assert MARK not in repr(vars(pickle.loads(pickle.dumps(writer))))
+
+
+@given(st.text(max_size=9), SECRETS)
+def test_the_value_of_a_name_that_is_turned_away_is_not_shown(name: str, secret: str) -> None:
+    for key in (name, f"kafka.ssl.{name}", f"kafka.sasl.{name}", "kafka.sasl.jaas.config", "kafka.transactional.id"):
+        try:
+            sink_config({**SERVERS, key: secret})
+        except ConfigError as error:
+            assert isinstance(error, InvalidOption) or MARK not in shown_by(error)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from kafka_sink.text.table import table
+
+HEADS = ("NAME", "STATE", "READERS SEE NOTHING OF")
+ROWS = [("pykafka-4711.12", "Ongoing, prepared", "orders-0 from offset 40, orders-1"), ("b", "hangs", "")]
+
+
+def test_a_column_is_as_wide_as_its_widest_cell() -> None:
+    assert table(HEADS, ROWS) == [
+        "NAME             STATE              READERS SEE NOTHING OF",
+        "pykafka-4711.12  Ongoing, prepared  orders-0 from offset 40, orders-1",
+        "b                hangs",
+    ]
+
+
+def test_cells_wrap_to_the_terminal_between_words() -> None:
+    assert table(HEADS, ROWS, 50) == [
+        "NAME             STATE            READERS SEE",
+        "                                  NOTHING OF",
+        "pykafka-4711.12  Ongoing,         orders-0 from",
+        "                 prepared         offset 40,",
+        "                                  orders-1",
+        "b                hangs",
+    ]
+
+
+@pytest.mark.parametrize("width", range(8, 80, 3))
+def test_no_line_is_wider_than_the_terminal_and_none_is_cut(width: int) -> None:
+    lines = table(HEADS, ROWS, width)
+    assert max(map(len, lines)) <= width
+    assert sorted("".join("".join(lines).split())) == sorted("".join("".join(map("".join, (HEADS, *ROWS))).split()))
+
+
+def test_words_are_broken_only_where_nothing_else_fits() -> None:
+    narrow = table(("A", "B"), [("four", "twelve-chars")], 10)
+    assert narrow == ["A     B", "four  twel", "      ve-c", "      hars"]
+
+
+def test_where_not_even_a_character_a_column_fits_lines_stay_whole() -> None:
+    assert table(("A", "B"), [("aa", "bb")], 2) == ["A   B", "aa  bb"]
+
+
+def test_a_column_may_be_limited_and_keeps_its_words() -> None:
+    assert table(("A",), [("some words",), ("kafka-topics.sh --create",)], None, 6) == [
+        "A", "some words", "kafka-topics.sh", "--create",
+    ]  # fmt: skip
+
+
+def test_a_newline_begins_a_line_in_the_cell() -> None:
+    assert table(("A", "B"), [("x", "found\nto do: y")]) == ["A  B", "x  found", "   to do: y"]

@@ -1,0 +1,134 @@
+"""docs/errors.md, from the tree of errors: `python tools/errors_page.py > docs/errors.md`.
+
+Each error is made with placeholders for its facts, and shown in the three parts of its message. Nothing is said here
+that a message does not say; a test compares the page with it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kafka_sink import errors
+from kafka_sink.cli.error_catalogue import by_section, example, raised
+from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
+from kafka_sink.errors.wording import words
+
+_INTRODUCTION = """\
+Generated from `kafka_sink/errors/` by `make docs`. All errors are classes of `kafka_sink.errors`, and one tree; those
+of the local broker are classes of `kafka_sink.broker.errors`.
+`kafka_sink.export` and a query of `kafka_sink.to_kafka` raise them. Of any other exception of Spark, Spark Connect or
+Py4J, and of a query that has failed, `kafka_sink.error_of(failure)` returns the error, or None. In Spark's stack trace
+an error is the line that starts with `kafka_sink.errors.`; its fields hold the facts that are `<so>` here, and are the
+line after it, in JSON. None shows a payload or a secret."""
+
+_WHICH_ROW = """\
+A message names the row in front: `row 17 (from 0) of Spark partition 3 for topic 'orders', with a key of 9 bytes: ...`.
+It is counted among the rows that the task was given, behind interceptors. The key itself is in no message. To see the
+row, when the DataFrame gives the same rows in the same order again: `df.withColumn("at",
+F.monotonically_increasing_id()).where("at = 3 * 8589934592 + 17")`; with `badRows=deadLetter` it is in the dead letter
+topic. A row that only its leader found too large is named by partition and timestamp."""
+# What many messages say alike is said once, above the tables.
+OFTEN = (
+    DataState.NOTHING_SENT,
+    DataState.SENT_AGAIN,
+    DataState.NOTHING_VISIBLE,
+    DataState.OUTCOME_UNKNOWN,
+    DataState.RUN_STOPPED,
+    DataState.NOT_RECORDED,
+)
+_KINDS = {
+    WriteKind.STREAM: "a stream",
+    WriteKind.VERSION: "a batch write with `txnAppId`",
+    WriteKind.BATCH: "a batch write without",
+}
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    parts = ["# Errors", _INTRODUCTION, "## Is the data safe?", _what_is_often_said()]
+    for title, classes in by_section():
+        parts += [f"## {title}", _table(classes)]
+        if issubclass(classes[0], errors.BadRow):
+            parts.append(_WHICH_ROW)
+        if issubclass(classes[0], errors.ExactlyOnceError):
+            parts += [_of_versions(), _of_refusals()]
+    return "\n\n".join(parts) + "\n"
+
+
+# --- what it means for the data ---------------------------------------------------------------------------------------
+
+
+def _what_is_often_said() -> str:
+    lines = [
+        "Most errors say one of six things of the data. The tables name them.",
+        *(f"### {state.value}\n\n{_said(state)}" for state in OFTEN),
+        "An error that says *sent again* of an at-least-once write says *nothing visible* of an exactly-once one, or "
+        "*outcome unknown* while it is being committed.",
+    ]
+    return "\n\n".join(lines)
+
+
+def _said(state: DataState) -> str:
+    """By the kind of write, where that makes a difference."""
+    by_kind = {kind: _words(state, kind) for kind in WriteKind}
+    if state is DataState.SENT_AGAIN or len(set(by_kind.values())) == 1:
+        return plain(_words(state, None))
+    rows = (f"| {_KINDS[kind]} | {text} |" for kind, text in by_kind.items())
+    return "\n".join(("| Of | A message says |", "|---|---|", *rows))
+
+
+def _words(state: DataState, kind: WriteKind | None) -> str:
+    said = words(state, kind, "<command>")
+    return plain(f"{said.data} {said.rerun}")
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def _table(classes: list[type[KafkaSinkError]]) -> str:
+    rows = (f"| `{cls.__name__}` | {' | '.join(_cells(example(cls)))} |" for cls in classes)
+    return "\n".join(("| Error | What happened | Is the data safe? | What to do |", "|---|---|---|---|", *rows))
+
+
+def _cells(error: KafkaSinkError) -> tuple[str, str, str]:
+    told = error.explanation()
+    happened, data, advice = map(plain, error.parts())
+    if told.data in OFTEN:
+        title = told.data.value
+        data = " ".join(filter(None, (plain(told.known), f"[{title}](#{title.lower().replace(' ', '-')}).")))
+        # There it says who runs the write again.
+        advice = plain(told.advice) or advice
+    return happened, data or "No data of yours is in it.", advice
+
+
+def _of_versions() -> str:
+    """What a write with txnAppId is told where a stream is told of its checkpoint or query."""
+    rows = []
+    for cls in raised(errors.ExactlyOnceError):
+        of_stream, of_version = (_told(cls, kind) for kind in (WriteKind.STREAM, WriteKind.VERSION))
+        if of_version != of_stream:
+            rows.append(f"| `{cls.__name__}` | {' | '.join(of_version)} |")
+    text = "A batch write with `txnAppId` and `txnVersion` is told of its version:"
+    return "\n".join((text, "", "| Error | What happened | What to do |", "|---|---|---|", *rows))
+
+
+def _told(cls: type[KafkaSinkError], kind: WriteKind) -> tuple[str, str]:
+    happened, _, advice = _cells(example(cls).in_transaction(committing=True, write_kind=kind))
+    return happened, advice
+
+
+def _of_refusals() -> str:
+    text = "What `TransactionRefused` says to do, by the broker's answer:"
+    rows = (f"| `{answer}` | {plain(errors.advice_on_refusal(answer))} |" for answer in errors.REFUSALS)
+    return "\n".join((text, "", "| Answer | What to do |", "|---|---|", *rows))
+
+
+def plain(text: str) -> str:
+    """As a cell of a table: nothing in it is Markdown, but that placeholders are code."""
+    text = " ".join(text.split()).replace("`<", "<").replace(">`", ">")
+    text = text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    return re.sub(r"'?<([\w\\ .-]+)>'?", lambda match: "`<" + match[1].replace("\\", "") + ">`", text)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
