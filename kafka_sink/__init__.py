@@ -12,7 +12,7 @@
        v
     brokers ... acknowledgements -> receipts -> the task's commit message -> the driver
 
-`kafka/` is a client that could stand alone, `kept.py` what a worker process keeps of it from task to task. `options/` is
+`kafka/` is a client that could stand alone, `kept.py` what a worker keeps of it from task to task. `options/` is
 the table of options and the configuration made of them, `errors/` the tree of errors, `text/` what may be shown of
 texts. `commit/` is the two-phase commit. `doctor/` finds out why a write would fail; `verification/` compares receipts
 with topics; `cli/` has the commands; `monitoring/` shows progress; `registry/` frames for a Schema Registry;
