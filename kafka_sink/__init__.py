@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from kafka_sink.doctor.report import Report
     from kafka_sink.exporting.columns import ColumnOrName, Headers
-    from kafka_sink.exporting.receipt import Receipt
+    from kafka_sink.exporting.result import ExportResult
 
 __all__ = [
     "Interceptor", "__version__", "dedupe", "error_of", "export", "partition_count", "receipts", "register", "to_kafka",
@@ -161,7 +161,7 @@ def validate(
     Raises ConfigError for options and SchemaError for columns, as a write does, or TypeError for what is no DataFrame,
     or a `token` that cannot be called.
     """
-    from kafka_sink.exporting.words import sink_options
+    from kafka_sink.exporting.arguments import sink_options
     from kafka_sink.spark.validation import check_frame, validated
 
     check_frame(df)
@@ -189,7 +189,7 @@ def export(
     token: Callable[[], tuple[str, float]] | None = None,
     options: Mapping[str, object] | None = None,
     **more_options: object,
-) -> Receipt:
+) -> ExportResult:
     """Writes `df` to `topic` once, and returns what was written: rows, offsets of each partition, bad rows, duration.
 
     `topic`: a name, or a Column of each row's. `key`, `value`, `headers`, `partition`, `timestamp`: a column's name or
@@ -209,16 +209,18 @@ def export(
     argument that is none. A write that fails raises its KafkaSinkError from Spark's exception; a failure of another
     part of the query is raised as Spark brings it.
     """
-    from kafka_sink.exporting.columns import Framing, Said
-    from kafka_sink.exporting.writing import Wish, export_batch
+    from kafka_sink.exporting.columns import ColumnArguments, Framing
+    from kafka_sink.exporting.writing import ExportSettings, export_batch
     from kafka_sink.spark.validation import check_frame
 
     check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
-    said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
+    arguments = ColumnArguments(
+        key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
+    )
     framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
-    wish = Wish.of(name, exactly_once, options, more_options, co_partition, order_by, validate, token)
-    return export_batch(df, said, framing, wish, progress=progress)
+    settings = ExportSettings.of(name, exactly_once, options, more_options, co_partition, order_by, validate, token)
+    return export_batch(df, arguments, framing, settings, progress=progress)
 
 
 def to_kafka(
@@ -252,14 +254,18 @@ def to_kafka(
     for which each micro-batch is a batch write; its exactly-once needs `checkpoint_location`. An error of a running
     query is raised by its `awaitTermination`, as `export` does, and found by `error_of(query)`.
     """
-    from kafka_sink.exporting.columns import Framing, Said
-    from kafka_sink.exporting.writing import Wish, start_stream
+    from kafka_sink.exporting.columns import ColumnArguments, Framing
+    from kafka_sink.exporting.writing import ExportSettings, start_stream
     from kafka_sink.spark.validation import check_frame
 
     check_frame(df)
     name, column = (topic, None) if isinstance(topic, str) else (None, topic)
-    said = Said(key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column)
+    arguments = ColumnArguments(
+        key=key, value=value, headers=headers, partition=partition, timestamp=timestamp, topic=column
+    )
     framing = Framing(topic=name, registry=registry, schema=schema, subject=subject)
     of_spark = {"checkpoint_location": checkpoint_location, "query_name": query_name}
-    wish = Wish.of(name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token)
-    return start_stream(df, said, framing, wish, trigger=trigger, output_mode=output_mode)
+    settings = ExportSettings.of(
+        name, exactly_once, options, {**more_options, **of_spark}, co_partition, (), validate, token
+    )
+    return start_stream(df, arguments, framing, settings, trigger=trigger, output_mode=output_mode)

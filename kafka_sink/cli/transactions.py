@@ -57,15 +57,13 @@ from kafka_sink.cli.command_line import (
     tell_json,
     terminal_width,
 )
-from kafka_sink.commit import survey as by_hand
+from kafka_sink.commit import open_transactions
 from kafka_sink.commit.commit_topic import ensure_commit_topic
+from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Marker, Names
-from kafka_sink.commit.runner import run
-from kafka_sink.commit.sink import Sink, command
-from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
-from kafka_sink.commit.survey import COMMITTED, OpenTransaction, Seen, Survey
-from kafka_sink.commit.survey_json import (
+from kafka_sink.commit.open_transactions import COMMITTED, OpenTransaction, Seen, SinkTransactions
+from kafka_sink.commit.open_transactions_json import (
     Document,
     document_of,
     ended,
@@ -73,6 +71,8 @@ from kafka_sink.commit.survey_json import (
     not_looked_at,
     open_transaction,
 )
+from kafka_sink.commit.runner import run
+from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import (
     ConfigError,
     DecisionPending,
@@ -221,15 +221,17 @@ class Session:
 
     def look(self, sink: Sink, prefix: str, partitions: Sequence[TopicPartition]) -> Seen:
         """Tells of what could not be looked at."""
-        seen = run(self.client, by_hand.look(sink, prefix, partitions))
+        seen = run(self.client, open_transactions.look(sink, prefix, partitions))
         if not self.json:
             tell_refused(seen)
         return seen
 
-    def survey(self, sink: Sink, partitions: Sequence[TopicPartition]) -> Survey:
-        return run(self.client, by_hand.survey(sink, self.look(sink, f"{sink.names.sink}.", partitions)))
+    def describe_sink(self, sink: Sink, partitions: Sequence[TopicPartition]) -> SinkTransactions:
+        return run(
+            self.client, open_transactions.describe_sink(sink, self.look(sink, f"{sink.names.sink}.", partitions))
+        )
 
-    def document_of(self, found: Survey) -> Document:
+    def document_of(self, found: SinkTransactions) -> Document:
         """All that `describe` tells."""
         created_again, gone = changed_topics(self.client, found)
         return document_of(found) | {
@@ -251,7 +253,7 @@ def list_(session: Session) -> int:
     found, unreadable, busy = [], [], seen.busy_sinks()
     for name in sorted({*busy, *seen.sinks()}):
         try:
-            of_sink = run(session.client, by_hand.survey(session.sink(name), seen))
+            of_sink = run(session.client, open_transactions.describe_sink(session.sink(name), seen))
             # One that is quiet and has decided nothing is a batch write that is over, or another program's.
             if name in busy or of_sink.decision is not None:
                 found.append(of_sink)
@@ -279,7 +281,7 @@ def list_(session: Session) -> int:
 def describe(session: Session) -> int:
     """Describes one sink: what was decided, which slots are visible, what is open and what that holds back. Changes
     nothing."""
-    found = session.survey(session.sink(session.prefix), session.partitions())
+    found = session.describe_sink(session.sink(session.prefix), session.partitions())
     if session.json:
         tell_json(session.document_of(found))
         return OK
@@ -296,7 +298,7 @@ def status(session: Session) -> int:
         checkpoint = read_checkpoint(session.args.checkpoint)
     except OSError as error:
         return say(f"error: {session.args.checkpoint} is no checkpoint that can be read: {error}", FAILED)
-    found = session.survey(session.sink(session.prefix), session.partitions())
+    found = session.describe_sink(session.sink(session.prefix), session.partitions())
     if session.json:
         tell_json(session.document_of(found) | progress_of(checkpoint, found, session.args.receipts))
         return OK
@@ -313,7 +315,7 @@ def repair(session: Session) -> int:
     """Finishes what was decided: commits it, by the ids that the decision names, and ends what is committed and hangs
     on a leader. Does not disturb a query that runs; needs TRANSACTIONAL_ID WRITE, and CLUSTER ALTER for what hangs."""
     sink, partitions = session.sink(session.prefix), session.partitions()
-    before = session.survey(sink, partitions)
+    before = session.describe_sink(sink, partitions)
     if session.json:
         return repair_for_scripts(session, sink, partitions, before)
     tell_decision(before)
@@ -326,7 +328,7 @@ def repair(session: Session) -> int:
         if not before.decided and not before.hanging:
             tell("Nothing to do.")
         return OK
-    after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+    after, refused = run(session.client, open_transactions.finish_manually(sink, partitions))
     for each in before.decided:
         slot = "the decision" if each.slot is None else f"slot {each.slot}"
         tell(f"{each.transactional_id} ({each.ids}): {'not ' if each.slot in after.missing else ''}committed, {slot}.")
@@ -337,12 +339,12 @@ def repair(session: Session) -> int:
 
 
 def repair_for_scripts(
-    session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: Survey
+    session: Session, sink: Sink, partitions: Sequence[TopicPartition], before: SinkTransactions
 ) -> int:
     """As `repair`, told in one document."""
     after, refused = before, dict[Hanging, str]()
     if not session.args.dry_run:
-        after, refused = run(session.client, by_hand.finish_by_hand(sink, partitions))
+        after, refused = run(session.client, open_transactions.finish_manually(sink, partitions))
     still = () if session.args.dry_run else after.missing
     tell_json(
         {
@@ -366,7 +368,7 @@ def abort(session: Session) -> int:
     """Ends what is open and was not decided, as the next start of the query would. Takes the sink over first, so that a
     query that runs cannot decide meanwhile: it stops with DriverFenced. Refused where a decision is not carried out."""
     sink = session.sink(session.prefix)
-    found = session.survey(sink, ())
+    found = session.describe_sink(sink, ())
     if found.decided:
         assert found.decision is not None
         raise DecisionPending(
@@ -395,7 +397,7 @@ def abort(session: Session) -> int:
         )
     # What is read there decides what is left alone, and a query is stopped for it.
     ensure_commit_topic(session.client, sink.names.commit_topic)
-    aborted = run(session.client, by_hand.abort_by_hand(sink))
+    aborted = run(session.client, open_transactions.abort_manually(sink))
     if session.json:
         tell_json({"sink": sink.names.sink, "took_over": True, "aborted": [ended(each) for each in aborted]})
         return OK
@@ -414,7 +416,7 @@ def tell_refused(seen: Seen) -> None:
         tell(f"Not looked at ({why}; it takes TOPIC READ): {shown(map(named, seen.refused))}.")
 
 
-def tell_decision(found: Survey) -> None:
+def tell_decision(found: SinkTransactions) -> None:
     sink, decision = found.sink, found.decision
     tell(
         f"Sink {sink.names.sink}, commit topic {sink.names.commit_topic}, transactions of version "
@@ -437,7 +439,7 @@ def tell_decision(found: Survey) -> None:
         tell("          carried out: every slot is visible")
 
 
-def tell_forgotten(found: Survey) -> None:
+def tell_forgotten(found: SinkTransactions) -> None:
     names = found.sink.names
     slots = {name: each for name, each in found.transactions.items() if name != names.driver}
     others = [f"{name} ({each.state})" for name, each in slots.items() if each.state != COMMITTED]
@@ -451,7 +453,7 @@ def tell_forgotten(found: Survey) -> None:
     )
 
 
-def tell_topics(session: Session, found: Survey) -> None:
+def tell_topics(session: Session, found: SinkTransactions) -> None:
     """Those that took rows of the decision with them."""
     created_again, gone = changed_topics(session.client, found)
     for topic, (old_id, new_id) in created_again.items():
@@ -463,7 +465,7 @@ def tell_topics(session: Session, found: Survey) -> None:
         tell(f"Topic {topic} (topic id {old_id}) is not there any more, nor are its rows.")
 
 
-def changed_topics(client: AdminClient, found: Survey) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+def changed_topics(client: AdminClient, found: SinkTransactions) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
     """Of those that the decision names: created again since, with old and new id; and gone, with the old one."""
     decision = found.decision
     if decision is None or not decision.topic_ids:
@@ -522,7 +524,7 @@ def tell_receipt(receipts_path: str, query_id: str) -> None:
     )
 
 
-def progress_of(checkpoint: Checkpoint, found: Survey, receipts_path: str | None) -> Document:
+def progress_of(checkpoint: Checkpoint, found: SinkTransactions, receipts_path: str | None) -> Document:
     """What `status` tells beyond `describe`, for scripts."""
     receipt: Document | None = None
     if receipts_path is not None:
@@ -553,7 +555,7 @@ def receipt_document(last: LastReceipt) -> Document:
     }
 
 
-def tell_sink(found: Survey) -> None:
+def tell_sink(found: SinkTransactions) -> None:
     if found.decision is not None:
         tell_slots(found)
     tell("")
@@ -561,7 +563,7 @@ def tell_sink(found: Survey) -> None:
     tell_what_to_do(found)
 
 
-def tell_sinks(found: Sequence[Survey]) -> None:
+def tell_sinks(found: Sequence[SinkTransactions]) -> None:
     """How far each has come that has decided something."""
     rows = [
         (
@@ -576,7 +578,7 @@ def tell_sinks(found: Sequence[Survey]) -> None:
         tell("")
 
 
-def tell_slots(found: Survey) -> None:
+def tell_slots(found: SinkTransactions) -> None:
     assert found.decision is not None
     rows = []
     for slot, ids in enumerate(found.decision.pinned):
@@ -594,7 +596,7 @@ def tell_slots(found: Survey) -> None:
     tell_table(("SLOT", "PINNED", "VISIBLE", "MARKER", "TRANSACTION NOW"), rows)
 
 
-def tell_open(surveys: Iterable[Survey]) -> None:
+def tell_open(surveys: Iterable[SinkTransactions]) -> None:
     rows = []
     for found in surveys:
         decided = "" if found.decision is None else f"micro-batch {found.decision.micro_batch_id}"
@@ -615,7 +617,7 @@ def tell_open(surveys: Iterable[Survey]) -> None:
         tell("No transaction is open.")
 
 
-def tell_what_to_do(found: Survey) -> None:
+def tell_what_to_do(found: SinkTransactions) -> None:
     sink, name = found.sink, quoted(found.sink.names.sink)
     if not is_prefix(sink.names.sink):
         tell("", f"{name}: another program's, as no transactionalIdPrefix can be that. No command here ends it.")
@@ -638,7 +640,7 @@ def tell_what_to_do(found: Survey) -> None:
     tell_unknown(found)
 
 
-def tell_unknown(found: Survey) -> None:
+def tell_unknown(found: SinkTransactions) -> None:
     for each in found.unknown:
         tell(
             "",
@@ -648,7 +650,7 @@ def tell_unknown(found: Survey) -> None:
         )
 
 
-def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
+def tell_what_is_left(after: SinkTransactions, refused: dict[Hanging, str]) -> int:
     for each, reason in refused.items():
         advice = " It takes the ACL CLUSTER ALTER." if "AUTHORIZATION" in reason else ""
         tell(f"Still hangs: {told(each)}: {reason}.{advice}")
@@ -677,7 +679,7 @@ def tell_what_is_left(after: Survey, refused: dict[Hanging, str]) -> int:
     return OK
 
 
-def is_repaired(after: Survey) -> bool:
+def is_repaired(after: SinkTransactions) -> bool:
     """Whether all that was decided is there for readers, as far as can be told."""
     return not (after.hanging or after.missing or after.unknown)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.exchanges import described, read_decision
-from kafka_sink.commit.sink import Sink
+from kafka_sink.commit.handover import Sink
 from kafka_sink.errors import TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 

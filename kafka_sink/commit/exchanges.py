@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
+from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
-from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
 from kafka_sink.kafka.protocol.requests import InitProducerIdRequest

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from kafka_sink.commit.effects import Steps, ToCoordinator
 from kafka_sink.commit.exchanges import check_answer, read_decision
+from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Ids
-from kafka_sink.commit.sink import Sink
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.transactions import CoordinatorKind, DeleteGroupsRequest
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToLeaders
 from kafka_sink.commit.exchanges import check_generation
+from kafka_sink.commit.handover import Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Ids
-from kafka_sink.commit.sink import Sink, SlotPrepared, command
 from kafka_sink.errors import AbortedRowsOpen, HangingTransaction, PreparedRowsGone, VerificationRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.errors import (
     CheckpointBehind,
     CommittedDataMissing,

@@ -57,10 +57,10 @@ from kafka_sink.commit.exchanges import (
     read_markers,
     write_offset,
 )
+from kafka_sink.commit.handover import Facts, Sink, SlotBegun, SlotPrepared, visible_of
 from kafka_sink.commit.hanging import check_leaders, end_hanging, still_open
 from kafka_sink.commit.lineage import check_decision, check_lineage, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Decision, Ids, Marker, digest_of
-from kafka_sink.commit.sink import Facts, Sink, SlotBegun, SlotPrepared, visible_of
 from kafka_sink.errors import (
     AttemptFenced,
     CheckpointBehind,

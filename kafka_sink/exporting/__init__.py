@@ -5,7 +5,7 @@
                             co_partition.py  one Spark partition for each of the topic's
                             progress.py      a bar, where somebody looks
                         ->  writing.py       look before, write, and tell:
-    Receipt             <-  receipt_place.py the receipt file, from the driver's machine
+    ExportResult             <-  receipt_place.py the receipt file, from the driver's machine
                             receipt.py       what was written, as a table
 
 All of it runs where the user's Python runs. What is written is written by `format("pykafka")`, with nothing added.

@@ -67,7 +67,7 @@ _MAX_PLAIN_SCALE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ColumnArguments:
     """What the user says of the record. `topic`: None where an option has it."""
 
     key: ColumnOrName | None = None
@@ -88,12 +88,12 @@ class Framing:
     subject: str = "topic"
 
 
-def staged(frame: DataFrame, said: Said, framing: Framing) -> tuple[DataFrame, dict[str, Column]]:
+def staged(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> tuple[DataFrame, dict[str, Column]]:
     """`frame` with the user's expressions behind its own columns, and the record's columns over it, by name.
 
     Raises InvalidArgument, SchemaError, and what the registry raises.
     """
-    raw = _raw(frame, said, framing)
+    raw = _raw(frame, arguments, framing)
     with_raw = frame.select("*", *(column.alias(STAGED + name) for name, column in raw.items()))
     types = {name: with_raw.schema[STAGED + name].dataType for name in raw}
     record = {name: F.col(STAGED + name) for name in raw if not name.startswith(_HEADER)}
@@ -101,11 +101,11 @@ def staged(frame: DataFrame, said: Said, framing: Framing) -> tuple[DataFrame, d
         record["key"] = _bytes(record["key"], types["key"], "key")
     if "partition" in record:
         record["partition"] = _partition(record["partition"], types["partition"])
-    if isinstance(said.headers, Mapping) and said.headers:
+    if isinstance(arguments.headers, Mapping) and arguments.headers:
         record["headers"] = F.array(
             *(
                 F.struct(F.lit(name).alias("key"), _header(with_raw, position, name).alias("value"))
-                for position, name in enumerate(said.headers)
+                for position, name in enumerate(arguments.headers)
             )
         )
     return with_raw, record
@@ -116,27 +116,28 @@ def record_frame(frame: DataFrame, record: Mapping[str, Column]) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in record.items()))
 
 
-def _raw(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Column]:
+def _raw(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
     """By the record's names, as the user gave them; each header of a mapping on its own."""
     if framing.schema is not None and framing.registry is None:
         raise InvalidArgument(argument="schema", reason="it is for a Schema Registry: give registry=... beside it.")
     named = {
-        "topic": said.topic, "key": said.key, "partition": said.partition, "timestamp": said.timestamp
+        "topic": arguments.topic, "key": arguments.key, "partition": arguments.partition,
+        "timestamp": arguments.timestamp,
     }  # fmt: skip
     raw = {name: _column(frame, given, name) for name, given in named.items() if given is not None}
-    if isinstance(said.headers, Mapping):
+    if isinstance(arguments.headers, Mapping):
         raw |= {
             f"{_HEADER}{position}": _column(frame, given, f"headers[{name!r}]") if _is_column(given) else F.lit(given)
-            for position, (name, given) in enumerate(said.headers.items())
+            for position, (name, given) in enumerate(arguments.headers.items())
         }
-    elif said.headers is not None:
-        raw["headers"] = _column(frame, said.headers, "headers")
-    if said.value is None:
-        return _of_a_record(frame, said, framing) | raw
-    return raw | {"value": _value(frame, said.value, framing)}
+    elif arguments.headers is not None:
+        raw["headers"] = _column(frame, arguments.headers, "headers")
+    if arguments.value is None:
+        return _of_a_record(frame, arguments, framing) | raw
+    return raw | {"value": _value(frame, arguments.value, framing)}
 
 
-def _of_a_record(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Column]:
+def _of_a_record(frame: DataFrame, arguments: ColumnArguments, framing: Framing) -> dict[str, Column]:
     """The columns of a DataFrame that is a record's already. Raises MissingColumn, UnexpectedColumn."""
     if framing.registry is not None:
         raise InvalidArgument(argument="registry", reason='say value="avro", "protobuf" or "json" beside it.')
@@ -146,9 +147,11 @@ def _of_a_record(frame: DataFrame, said: Said, framing: Framing) -> dict[str, Co
             found=frame.columns,
             hint='value="json" makes one of all columns; value=... names another, or is a Column.',
         )
-    of_headers = said.headers.values() if isinstance(said.headers, Mapping) else (said.headers,)
+    of_headers = arguments.headers.values() if isinstance(arguments.headers, Mapping) else (arguments.headers,)
     mentioned = {
-        given for given in (said.key, said.partition, said.timestamp, *of_headers) if isinstance(given, str)
+        given
+        for given in (arguments.key, arguments.partition, arguments.timestamp, *of_headers)
+        if isinstance(given, str)
     }
     for name in frame.columns:
         if name not in COLUMNS and name not in mentioned:

@@ -28,12 +28,12 @@ from kafka_sink.doctor.report import Report
 from kafka_sink.errors import InvalidArgument, WriteModeUnsupported, WriteWouldFail
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.exporting import co_partition
-from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, names, record_frame, staged
+from kafka_sink.exporting.arguments import sink_options
+from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, names, record_frame, staged
 from kafka_sink.exporting.progress import watched
-from kafka_sink.exporting.receipt import Receipt, dropped_of, partitions_of, rows_of
 from kafka_sink.exporting.receipt_place import Place, place_of
+from kafka_sink.exporting.result import ExportResult, dropped_of, partitions_of, rows_of
 from kafka_sink.exporting.streams import each_micro_batch, in_update_mode, telling
-from kafka_sink.exporting.words import sink_options
 from kafka_sink.options.config import SinkConfig
 from kafka_sink.spark.active_session import active, is_connect
 from kafka_sink.spark.source import KafkaDataSource, check_spark_schema
@@ -47,7 +47,7 @@ Token = Callable[[], tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ExportSettings:
     """The arguments of `export` and `to_kafka` that are about the write and not about a column."""
 
     options: Mapping[str, str]
@@ -67,7 +67,7 @@ class Wish:
         order_by: ColumnOrName | Sequence[ColumnOrName],
         validate: bool,
         token: Token | None,
-    ) -> Wish:
+    ) -> ExportSettings:
         """Raises InvalidArgument, UnknownOption, RefusedOption."""
         named = sink_options(topic, exactly_once=exactly_once, options=options or {}, words=words)
         return cls(options=named, co_partition=co_partition, order_by=names(order_by), validate=validate, token=token)
@@ -82,16 +82,22 @@ class _Ready:
     is_remote: bool
 
 
-def export_batch(frame: DataFrame, said: Said, framing: Framing, wish: Wish, *, progress: bool | None) -> Receipt:
+def export_batch(
+    frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings, *, progress: bool | None
+) -> ExportResult:
     """Raises ConfigError, SchemaError, WriteWouldFail, ClusterError before the write, and KafkaSinkError, from Spark's
     exception, or another exception of Spark's."""
     if frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is a stream: kafka_sink.to_kafka(df, ...) starts its query.")
     with active(frame.sparkSession), told_by_spark():
-        return _export(frame.sparkSession, made_ready(frame, said, framing, wish), wish, framing.topic, progress)
+        return _export(
+            frame.sparkSession, made_ready(frame, arguments, framing, settings), settings, framing.topic, progress
+        )
 
 
-def _export(spark: SparkSession, ready: _Ready, wish: Wish, topic: str | None, progress: bool | None) -> Receipt:
+def _export(
+    spark: SparkSession, ready: _Ready, settings: ExportSettings, topic: str | None, progress: bool | None
+) -> ExportResult:
     config = ready.config
     with place_of(config, is_remote=ready.is_remote) as place:
         asked = {"receiptsPath": place.folder}
@@ -102,16 +108,16 @@ def _export(spark: SparkSession, ready: _Ready, wish: Wish, topic: str | None, p
         before = receipt_file.SCHEMA.empty_table() if is_own_name else _facts(spark, place)
         with watched(spark, topic, wanted=progress, is_remote=ready.is_remote) as name:
             started_s = time.monotonic()
-            ready.records.write.format(name).mode("append").options(**{**wish.options, **asked}).save()
+            ready.records.write.format(name).mode("append").options(**{**settings.options, **asked}).save()
             duration_s = time.monotonic() - started_s
         return _receipt(config, place, before, _facts(spark, place), duration_s)
 
 
 def start_stream(
     frame: DataFrame,
-    said: Said,
+    arguments: ColumnArguments,
     framing: Framing,
-    wish: Wish,
+    settings: ExportSettings,
     *,
     trigger: str | Mapping[str, Any] | None,
     output_mode: str | None,
@@ -120,14 +126,14 @@ def start_stream(
     if not frame.isStreaming:
         raise InvalidArgument(argument="df", reason="it is no stream: kafka_sink.export(df, ...) writes it.")
     if update := _is_update(output_mode):
-        wish = replace(wish, options=in_update_mode(wish.options))
+        settings = replace(settings, options=in_update_mode(settings.options))
     with active(frame.sparkSession), told_by_spark():
-        ready = made_ready(frame, said, framing, wish)
+        ready = made_ready(frame, arguments, framing, settings)
         writer = ready.records.writeStream
         if update:
-            writer = each_micro_batch(writer, wish.options).outputMode("update")
+            writer = each_micro_batch(writer, settings.options).outputMode("update")
         else:
-            writer = writer.format(KafkaDataSource.name()).options(**wish.options)
+            writer = writer.format(KafkaDataSource.name()).options(**settings.options)
         if trigger is not None:
             every = {"processingTime": trigger} if isinstance(trigger, str) else trigger
             writer = writer.trigger(**every)
@@ -144,22 +150,22 @@ def _is_update(output_mode: str | None) -> bool:
     return mode == "update"
 
 
-def made_ready(frame: DataFrame, said: Said, framing: Framing, wish: Wish) -> _Ready:
-    if wish.order_by and not wish.co_partition:
+def made_ready(frame: DataFrame, arguments: ColumnArguments, framing: Framing, settings: ExportSettings) -> _Ready:
+    if settings.order_by and not settings.co_partition:
         raise InvalidArgument(
             argument="order_by", reason="it is the order within a topic's partition: say co_partition=True beside it."
         )
     is_remote = is_connect(frame.sparkSession)
-    config = configuration(frame, wish.options, wish.token)
-    if wish.validate and not is_remote:
+    config = configuration(frame, settings.options, settings.token)
+    if settings.validate and not is_remote:
         _refuse(examine(config))
-    with_raw, record = staged(frame, said, framing)
+    with_raw, record = staged(frame, arguments, framing)
     records = record_frame(with_raw, record)
     check_spark_schema(records.schema, topic_option=config.topic is not None)
-    if wish.co_partition:
-        co_partition.check(config, record, wish.order_by)
+    if settings.co_partition:
+        co_partition.check(config, record, settings.order_by)
         n = co_partition.topic_partitions(frame.sparkSession, config, from_executors=is_remote)
-        records = record_frame(*co_partition.co_partitioned(with_raw, record, n, wish.order_by))
+        records = record_frame(*co_partition.co_partitioned(with_raw, record, n, settings.order_by))
     return _Ready(records=records, config=config, is_remote=is_remote)
 
 
@@ -187,7 +193,7 @@ def _facts(spark: SparkSession, place: Place) -> pa.Table | None:
 
 def _receipt(
     config: SinkConfig, place: Place, before: pa.Table | None, after: pa.Table | None, duration_s: float
-) -> Receipt:
+) -> ExportResult:
     """`before`, `after`: what the file held; None: nobody knows. It is this write's only where it is known to be
     another than before:
 
@@ -195,7 +201,7 @@ def _receipt(
     * A version that is passed over leaves the file as it was. That may be of a run that wrote it before the decision
       and died, so that its rows were aborted when a later version came.
     """
-    receipt = Receipt(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
+    receipt = ExportResult(topic=config.topic, guarantee=config.delivery_guarantee, duration_s=duration_s)
     path = None if place.is_temporary else place.path
     is_there = after is not None and after.num_rows > 0
     if after is not None and is_there and before is not None and not after.equals(before):

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from kafka_sink.commit.open_transactions import open_now, sink_named
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.survey import open_now, sink_named
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_admin_client

@@ -16,7 +16,7 @@ from kafka_sink.errors import NotPlanned, WriteKind
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions, SinkConfig, complete, over_conf
 from kafka_sink.spark.bad_rows import ask_cluster, bad_row_policy, check_bad_rows
-from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.proof import ONLY_MICRO_BATCH, Identity, row_identity, stream_identity, task_proof
 from kafka_sink.spark.rate import pace, tell_too_fast
@@ -42,7 +42,7 @@ class AtLeastOnce:
     def plan(self) -> None:
         """Nothing is asked of the cluster."""
 
-    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         started_ms, task = wall_clock_ms(), Task.current()
         config = complete(over_conf(self.options, task.conf))
         if config.delivery_guarantee == EXACTLY_ONCE:
@@ -59,7 +59,7 @@ class AtLeastOnce:
             bad_rows=bad_row_policy(config, task.conf, ask_cluster(config.producer)),
             row_identity=row_identity(config, identity, task.slot),
         )
-        return TaskReceipt(
+        return TaskCommitMessage(
             spark_partition_id=task.slot,
             attempt_number=task.attempt_number,
             record_count=rows.record_count,

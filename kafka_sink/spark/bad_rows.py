@@ -23,7 +23,7 @@ from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import FAIL, SinkConfig
 from kafka_sink.records.dead_letters import Origin
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionReceipt, ..
     return receipts, bad
 
 
-def check_bad_rows(receipts: Sequence[TaskReceipt], *, rows_are_written: bool) -> None:
+def check_bad_rows(receipts: Sequence[TaskCommitMessage], *, rows_are_written: bool) -> None:
     """Raises TooManyBadRows for what all tasks have together. `rows_are_written`: nothing can keep readers from the
     other rows any more."""
     bad = total(receipt.bad_rows for receipt in receipts)

@@ -25,7 +25,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReceipt(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """One task attempt's rows, all acknowledged. `record_count` is what Spark delivered, counted before sending; the
     sum over `partitions` is what leaders acknowledged, dead letters too; `write` returns only when they agree but for
     the `bad_rows` that were dropped. `topic_ids`: which topics they were, by name; one that is made again has another
@@ -46,19 +46,19 @@ class TaskReceipt(WriterCommitMessage):
 
 def check_all_present(
     messages: Sequence[WriterCommitMessage | None], *, micro_batch_id: int | None
-) -> tuple[TaskReceipt, ...]:
+) -> tuple[TaskCommitMessage, ...]:
     """The receipts, if every task gave one and all wrote to the same topics of one cluster. `micro_batch_id` is None
     for a batch write. Raises CommitRefused, ClusterChanged, TopicRecreated."""
     missing = [index for index, message in enumerate(messages) if message is None]
     if missing:
         raise CommitRefused(micro_batch_id=micro_batch_id, missing=missing, tasks=len(messages))
-    receipts = tuple(message for message in messages if isinstance(message, TaskReceipt))
+    receipts = tuple(message for message in messages if isinstance(message, TaskCommitMessage))
     _check_cluster(receipts)
     _check_topics(receipts)
     return receipts
 
 
-def _check_cluster(receipts: Sequence[TaskReceipt]) -> None:
+def _check_cluster(receipts: Sequence[TaskCommitMessage]) -> None:
     """A cluster that is replaced between two tasks takes the rows of the first one with it."""
     known = [receipt for receipt in receipts if receipt.cluster_id is not None]
     for receipt in known:
@@ -68,7 +68,7 @@ def _check_cluster(receipts: Sequence[TaskReceipt]) -> None:
             raise ClusterChanged(broker=broker, expected=first_id, found=its_id)
 
 
-def _check_topics(receipts: Sequence[TaskReceipt]) -> None:
+def _check_topics(receipts: Sequence[TaskCommitMessage]) -> None:
     """A topic that is made again between two tasks takes the rows of the first one with it; the second one's attempt
     that notices fails, and the next finds nothing wrong."""
     seen: dict[str, str | None] = {}

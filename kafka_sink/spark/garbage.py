@@ -13,7 +13,7 @@ import sys
 _modules_seen = 0
 
 
-def spare_modules() -> None:
+def freeze_modules() -> None:
     """To be called where a worker has done its work. Does something only after modules were imported: rarely, as what
     is garbage at that moment, and in a cycle, is never collected."""
     global _modules_seen

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.options.config import EXACTLY_ONCE, GivenOptions
 from kafka_sink.spark.at_least_once import AtLeastOnce
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once.guarantee import ExactlyOnceBatch, ExactlyOnceStream
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 
@@ -27,7 +27,7 @@ class Guarantee(Protocol):
     def plan(self) -> None:
         """Before any task, and once. Raises ConfigError, ClusterError, ExactlyOnceError."""
 
-    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """One task attempt: returns when leaders have acknowledged every row. Raises ConfigError, SchemaError,
         InterceptorFailed, BadRow, ClusterError, DeliveryError, ExactlyOnceError."""
 

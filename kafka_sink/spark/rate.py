@@ -16,7 +16,7 @@ from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.producer.rate_limit import OpenTransaction, Rate, RateLimit
 from kafka_sink.kafka.write import Write
 from kafka_sink.options.config import SinkConfig
-from kafka_sink.spark.commit_message import Pace, TaskReceipt
+from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def pace(config: SinkConfig, began_ms: int) -> Pace | None:
     return Pace(config.rate_tasks, began_ms, wall_clock_ms())
 
 
-def tell_too_fast(receipts: Sequence[TaskReceipt]) -> None:
+def tell_too_fast(receipts: Sequence[TaskCommitMessage]) -> None:
     """One line, where more of a write's tasks wrote at once than were told."""
     paces = [receipt.pace for receipt in receipts if receipt.pace is not None]
     if paces and (most := _most_at_once(paces)) > paces[0].rate_tasks:

@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable
 from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.proof import TaskProof
 from kafka_sink.text.redaction import reason_for
 from kafka_sink.verification import receipt_file
@@ -66,7 +66,7 @@ def make_folder(path: str) -> None:
     raise ReceiptsPathUnusable(path=path, reason=reason)
 
 
-def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep) -> None:
+def leave_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.sleep) -> None:
     """At-least-once: writes the file, if one is asked for; never raises for one that cannot be written."""
     try:
         write_receipt(messages, sleep=sleep)
@@ -82,7 +82,7 @@ def leave_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep)
         )
 
 
-def write_receipt(messages: Sequence[TaskReceipt], *, sleep: Sleep = time.sleep) -> None:
+def write_receipt(messages: Sequence[TaskCommitMessage], *, sleep: Sleep = time.sleep) -> None:
     """Writes the file of all tasks' messages, if their writes were asked for one. Raises ReceiptNotWritten."""
     if not messages or messages[0].proof is None:
         return
@@ -143,7 +143,7 @@ def _read_if_there(filesystem: FileSystem, path: str) -> pa.Table:
 # --- its rows ---------------------------------------------------------------------------------------------------------
 
 
-def _table(messages: Sequence[TaskReceipt], read_old: Callable[[], pa.Table]) -> pa.Table | None:
+def _table(messages: Sequence[TaskCommitMessage], read_old: Callable[[], pa.Table]) -> pa.Table | None:
     """What the file is to hold; None where the one that is there holds it."""
     visible_before = [message for message in messages if _proof(message).runs is None]
     old = read_old() if visible_before else receipt_file.SCHEMA.empty_table()
@@ -164,12 +164,12 @@ def _table(messages: Sequence[TaskReceipt], read_old: Callable[[], pa.Table]) ->
     return _with_constants(table, messages)
 
 
-def _proof(message: TaskReceipt) -> TaskProof:
+def _proof(message: TaskCommitMessage) -> TaskProof:
     assert message.proof is not None, "all tasks of a write are asked for one, or none"
     return message.proof
 
 
-def _rows_of(old: pa.Table, message: TaskReceipt) -> pa.Table | None:
+def _rows_of(old: pa.Table, message: TaskCommitMessage) -> pa.Table | None:
     """Those of the message's slot; None where they are not the slot's rows, all of them."""
     mask = np.asarray(old["slot"]) == message.spark_partition_id
     found = old.filter(pa.array(mask))
@@ -177,7 +177,7 @@ def _rows_of(old: pa.Table, message: TaskReceipt) -> pa.Table | None:
     return found if total == message.record_count else None
 
 
-def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
+def _of_runs(message: TaskCommitMessage, runs: PackedRuns) -> pa.Table:
     columns, dropped = runs.columns, message.bad_rows.dropped_count
     if not len(columns):
         return _nothing_placed(message, record_count=0, dropped=dropped) if dropped else _filled(0)
@@ -201,13 +201,13 @@ def _of_runs(message: TaskReceipt, runs: PackedRuns) -> pa.Table:
     )
 
 
-def _unknown(message: TaskReceipt) -> pa.Table:
+def _unknown(message: TaskCommitMessage) -> pa.Table:
     """Rows of a slot that are in Kafka, nobody knows where, nor which of them were bad; none for none."""
     count = message.record_count
     return _nothing_placed(message, record_count=count, dropped=0) if count else _filled(0)
 
 
-def _nothing_placed(message: TaskReceipt, *, record_count: int, dropped: int) -> pa.Table:
+def _nothing_placed(message: TaskCommitMessage, *, record_count: int, dropped: int) -> pa.Table:
     """One row, without a place in a topic."""
     row = {"slot": message.spark_partition_id, "record_count": record_count, "dropped": dropped}
     return receipt_file.columns_of([row])
@@ -219,7 +219,7 @@ def _filled(row_count: int, **columns: pa.Array) -> pa.Table:
     return pa.Table.from_arrays(every, schema=receipt_file.SCHEMA)
 
 
-def _with_constants(table: pa.Table, messages: Sequence[TaskReceipt]) -> pa.Table:
+def _with_constants(table: pa.Table, messages: Sequence[TaskCommitMessage]) -> pa.Table:
     """What is the same in all rows of a file."""
     proofs = [_proof(message) for message in messages]
     started_ms = min(proof.started_ms for proof in proofs)

@@ -26,8 +26,8 @@ from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.errors.failures import told_to_spark
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark import guarantee
-from kafka_sink.spark.commit_message import TaskReceipt
-from kafka_sink.spark.garbage import spare_modules
+from kafka_sink.spark.commit_message import TaskCommitMessage
+from kafka_sink.spark.garbage import freeze_modules
 from kafka_sink.spark.guarantee import Guarantee
 from kafka_sink.spark.interceptor_chain import InterceptorChain
 from kafka_sink.spark.interceptors import Interceptor
@@ -37,7 +37,7 @@ from kafka_sink.spark.task import Task
 
 def write_task(
     write: Guarantee, interceptors: Sequence[Interceptor], arrow_batches: Iterator[pa.RecordBatch]
-) -> TaskReceipt:
+) -> TaskCommitMessage:
     """Writes the rows of one task attempt, and tells interceptors how that ended. Raises what `Guarantee.write` does;
     the task then fails and Spark decides about another attempt."""
     chain = InterceptorChain(interceptors)
@@ -53,7 +53,7 @@ def write_task(
     else:
         chain.on_acknowledgement(receipt.partitions, None)
         chain.on_statistics(receipt.statistics)
-        spare_modules()
+        freeze_modules()
         return receipt
     finally:
         chain.close()
@@ -74,7 +74,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return self.__dict__
 
     @told_to_spark()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         _refuse_table(Task.current().conf)
         return write_task(self.guarantee, self.interceptors, iterator)
 
@@ -104,13 +104,13 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return self.__dict__
 
     @told_to_spark()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         return write_task(self.guarantee, self.interceptors, iterator)
 
     @told_to_spark()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self.guarantee.commit(messages, micro_batch_id=batchId)
-        spare_modules()
+        freeze_modules()
 
     @told_to_spark()
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -122,7 +122,7 @@ def _plan(options: GivenOptions, write: Guarantee) -> None:
     if (path := options.get("receipts_path")) is not None:
         make_folder(path)
     write.plan()
-    spare_modules()
+    freeze_modules()
 
 
 def _refuse_table(conf: Mapping[str, str]) -> None:

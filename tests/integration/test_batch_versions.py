@@ -63,7 +63,7 @@ def failure_of(frame: DataFrame, kafka: LocalKafka, topic: str, version: int) ->
     return str(failure.value)
 
 
-def abort_by_hand(kafka: LocalKafka, transactional_id: str) -> None:
+def abort_manually(kafka: LocalKafka, transactional_id: str) -> None:
     """As if it had timed out: who begins anew under a transactional id ends what it had open."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": transactional_id})
     producer.init_transactions(DEADLINE_S)
@@ -176,7 +176,7 @@ def test_a_version_visible_in_part_is_filled_with_its_own_rows_and_passed_by_non
     name = topic(3)
     status, said = run(kafka, name, tmp_path, f"after EndTxn {name}.0 commit", *once(0))
     assert status == KILLED, said
-    abort_by_hand(kafka, f"{name}.1")
+    abort_manually(kafka, f"{name}.1")
     half = Counter(range(ROWS // 2))
     assert read(kafka, name) == half
     later = failure_of(numbers(spark, 2, first=ROWS), kafka, name, 5)

@@ -29,7 +29,7 @@ from kafka_sink.errors import (
     UnexpectedColumn,
     WriteWouldFail,
 )
-from kafka_sink.exporting.columns import ColumnOrName, Framing, Said, record_frame, staged
+from kafka_sink.exporting.columns import ColumnArguments, ColumnOrName, Framing, record_frame, staged
 from read_back import read_topic
 
 DEADLINE_S = 60
@@ -59,7 +59,7 @@ def ids_by_partition(kafka: LocalKafka, topic: str) -> dict[int, list[tuple[int,
 
 
 def record(frame: DataFrame, schema: str | None = None, **said: Any) -> DataFrame:
-    return record_frame(*staged(frame, Said(**said), Framing(topic="t", schema=schema)))
+    return record_frame(*staged(frame, ColumnArguments(**said), Framing(topic="t", schema=schema)))
 
 
 def one(frame: DataFrame) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from committed_rows import groups, read, transactions
 from exactly_once_writes import own_workers, plan, run_tasks, write_batch, write_micro_batch
 from kafka_sink.broker import DEFAULT_KAFKA_VERSION, LocalKafka
 from kafka_sink.cli import transactions as command
-from kafka_sink.commit.sink import Sink
+from kafka_sink.commit.handover import Sink
 from kafka_sink.options.config import given_options
 from kafka_sink.spark.exactly_once import plan as planning
 from kafka_sink.spark.writer import KafkaBatchWriter

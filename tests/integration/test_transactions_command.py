@@ -36,9 +36,9 @@ from kafka_sink.commit import hanging, two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.effects import Effect, Steps, ToCoordinator
 from kafka_sink.commit.exchanges import write_offset
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared
 from kafka_sink.commit.markers import Marker, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.sink import Facts, Sink, SlotPrepared
 from kafka_sink.errors import AbortedRowsOpen, CoordinatorUnavailable, DriverFenced, InvalidOption
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.clock import wall_clock_ms

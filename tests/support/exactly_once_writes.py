@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink import kept
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 QUERY_ID = "5a0d0a5e-98a3-4f5c-9d3a-2a5d2fb0a8f1"
@@ -40,7 +40,7 @@ def own_workers() -> Iterator[None]:
 
 def run_tasks(
     planned: KafkaBatchWriter | KafkaStreamWriter, rows: Sequence[Sequence[str]], micro_batch_id: int = 0
-) -> list[TaskReceipt]:
+) -> list[TaskCommitMessage]:
     """A task for each of `rows`."""
     receipts = []
     for slot, values in enumerate(rows):

@@ -56,7 +56,7 @@ PURE = frozenset({
     "kafka.producer", "kafka.protocol", "kafka.metrics", "kafka.new_topic", "kafka.jaas", "kafka.config",
     "records", "text", "errors.exhaustion",
     "commit.earlier_name", "commit.effects", "commit.exchanges", "commit.hanging", "commit.lineage", "commit.markers",
-    "commit.sink", "commit.survey", "commit.survey_json", "commit.two_phase",
+    "commit.handover", "commit.open_transactions", "commit.open_transactions_json", "commit.two_phase",
     "doctor.judging", "doctor.reaching", "doctor.report", "doctor.steps",
 })  # fmt: skip
 IMPURE_IMPORTS = frozenset({"socket", "ssl", "selectors", "threading", "time"})

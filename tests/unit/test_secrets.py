@@ -39,7 +39,7 @@ from kafka_sink.monitoring.micro_batch import Run
 from kafka_sink.monitoring.receipts import ReceiptTotals
 from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.options.table import OPTIONS, REFUSED
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import leave_receipt, make_folder, write_receipt
 from kafka_sink.spark.source import KafkaDataSource
@@ -310,7 +310,7 @@ def failures_of(options: dict[str, str], folder: Path) -> Iterator[BaseException
 
 def receipt_failures(path: str) -> Iterator[BaseException | str]:
     proof = TaskProof(path, Identity("q", 0, WriteKind.STREAM), "at-least-once", 0, 0, None)
-    message = TaskReceipt(spark_partition_id=0, attempt_number=0, record_count=0, partitions=(), proof=proof)
+    message = TaskCommitMessage(spark_partition_id=0, attempt_number=0, record_count=0, partitions=(), proof=proof)
     yield repr(message)
     out = io.StringIO()
     with redirect_stdout(out):

@@ -13,7 +13,7 @@ from kafka_sink.commit.runner import run
 from kafka_sink.errors import ConfigError, KafkaSinkError
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark.exactly_once.messages import PreparedReceipt
+from kafka_sink.spark.exactly_once.messages import PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import planned_config, sink_of
 from kafka_sink.spark.last_run import recall
 from kafka_sink.spark.stream_naming import stream_name
@@ -30,7 +30,7 @@ def abort_micro_batch(
 ) -> None:
     """Ends what a stream's micro-batch has left open. Does nothing where neither a message nor this driver's processes
     know which run that was. Never raises, as `abort_run`."""
-    prepared = next((message for message in messages if isinstance(message, PreparedReceipt)), None)
+    prepared = next((message for message in messages if isinstance(message, PreparedCommitMessage)), None)
     if prepared is not None:
         abort_run(given, prepared.sink.names.sink, prepared.generation)
         return

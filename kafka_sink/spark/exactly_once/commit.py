@@ -15,9 +15,9 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once.created_again import tell_created_again
-from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, planned_config
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 from kafka_sink.spark.exactly_once.written_version import pass_over
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 FORGET_MS = 3_000
 
 
-def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> None:
+def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskCommitMessage]) -> None:
     """Raises ExactlyOnceError, ClusterError."""
-    counted = [receipt for receipt in receipts if isinstance(receipt, CountedReceipt)]
+    counted = [receipt for receipt in receipts if isinstance(receipt, CountedCommitMessage)]
     if counted:
         pass_over(given, counted)
         return
-    messages = [receipt for receipt in receipts if isinstance(receipt, PreparedReceipt)]
+    messages = [receipt for receipt in receipts if isinstance(receipt, PreparedCommitMessage)]
     tell_too_fast(messages)
     plan = _plan_of(messages)
     with (
@@ -62,7 +62,7 @@ def commit_micro_batch(given: GivenOptions, receipts: Sequence[TaskReceipt]) -> 
         _forget(given, plan)
 
 
-def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
+def _plan_of(messages: Sequence[PreparedCommitMessage]) -> Plan:
     """The one plan that all tasks went by. Raises DriverFenced: some went by another."""
     plan = messages[0].plan
     assert plan is not None, "the first Spark partition's message brings the plan"
@@ -75,7 +75,7 @@ def _plan_of(messages: Sequence[PreparedReceipt]) -> Plan:
     return plan
 
 
-def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+def _prove(client: AdminClient, plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
     """Writes the receipt file, unless this run could not be decided: the file may be of one that is."""
     prepared, micro_batch_id = [message.prepared for message in messages], messages[0].micro_batch_id
     run(client, check_generation(plan.sink, plan.facts.generation))

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from kafka_sink.commit.markers import Decision
-from kafka_sink.spark.exactly_once.messages import PreparedReceipt
+from kafka_sink.spark.exactly_once.messages import PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan
 
 log = logging.getLogger(__name__)
 
 
-def tell_created_again(plan: Plan, messages: Sequence[PreparedReceipt]) -> None:
+def tell_created_again(plan: Plan, messages: Sequence[PreparedCommitMessage]) -> None:
     """Warns of topics that took rows with them which are not written again, as their slots were visible before."""
     decision = plan.facts.decision
     ids = {topic: found for each in messages if each.prepared.visible for topic, found in each.topic_ids.items()}

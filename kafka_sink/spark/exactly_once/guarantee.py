@@ -9,7 +9,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.bad_rows import check_bad_rows
-from kafka_sink.spark.commit_message import TaskReceipt, check_all_present
+from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
 from kafka_sink.spark.exactly_once.abort import abort_micro_batch, abort_run
 from kafka_sink.spark.exactly_once.commit import commit_micro_batch
 from kafka_sink.spark.exactly_once.plan import Plan, plan_batch, plan_stream
@@ -25,7 +25,7 @@ class _ExactlyOnce:
         self.options = options
         self.planned: Plan | None = None
 
-    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
+    def write(self, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """The rows are then visible to nobody yet."""
         assert self.planned is not None, "a task has its writer from the process that planned"
         return write_slot(self.options, self.planned, chain, arrow_batches)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.commit.earlier_name import began_as
+from kafka_sink.commit.handover import Facts, Sink
 from kafka_sink.commit.markers import Decision, Names
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.sink import Facts, Sink
 from kafka_sink.commit.stream_name import StreamName
 from kafka_sink.errors import InvalidOption, MissingOption, TopicAuthorizationFailed, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.handover import Sink, SlotBegun, SlotPrepared
 from kafka_sink.commit.markers import Marker
 from kafka_sink.commit.runner import run
-from kafka_sink.commit.sink import Sink, SlotBegun, SlotPrepared
 from kafka_sink.errors import AnotherCheckpoint, NotPlanned, RefusedOption
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import wall_clock_ms
@@ -22,7 +22,7 @@ from kafka_sink.options.config import GivenOptions, SinkConfig, complete, over_c
 from kafka_sink.records.fingerprint import Fingerprint
 from kafka_sink.spark.bad_rows import ask_client, bad_row_policy
 from kafka_sink.spark.exactly_once.counting import count_rows, digest_of
-from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 from kafka_sink.spark.interceptor_chain import InterceptorChain
@@ -34,7 +34,7 @@ from kafka_sink.spark.task import Task
 
 def write_slot(
     given: GivenOptions, plan: Plan, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
-) -> PreparedReceipt | CountedReceipt:
+) -> PreparedCommitMessage | CountedCommitMessage:
     """Writes the rows of one task attempt into its slot's transaction, and leaves that prepared. Where the plan says
     that they are written, reads them to their end: Spark runs the task all the same.
 
@@ -59,9 +59,9 @@ def write_slot(
 
 def _count(
     config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
-) -> CountedReceipt:
+) -> CountedCommitMessage:
     counted = count_rows(config, chain, arrow_batches)
-    return CountedReceipt(
+    return CountedCommitMessage(
         spark_partition_id=task.slot,
         attempt_number=task.attempt_number,
         record_count=counted.record_count,
@@ -74,7 +74,7 @@ def _count(
 
 def _prepare(
     config: SinkConfig, plan: Plan, task: Task, chain: InterceptorChain, arrow_batches: Iterator[pa.RecordBatch]
-) -> PreparedReceipt:
+) -> PreparedCommitMessage:
     # Of a batch write its own also in foreachBatch, where tasks know a stream's query and micro-batch.
     identity = stream_identity(task.conf) if plan.batch is None else plan.batch.identity
     if plan.query_id not in (None, identity.query_id):
@@ -85,7 +85,7 @@ def _prepare(
         begun = slot.begin()
         send = slot.send if begun.visible is None else slot.read_again
         rows, prepared = send(begun, chain, arrow_batches)
-    return PreparedReceipt(
+    return PreparedCommitMessage(
         spark_partition_id=task.slot,
         attempt_number=task.attempt_number,
         record_count=rows.record_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka_sink.commit.sink import Sink, command
+from kafka_sink.commit.handover import Sink, command
 from kafka_sink.errors import KafkaSinkError, WriteKind
 from kafka_sink.errors.exhaustion import exhaustion_named
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite

@@ -11,14 +11,14 @@ from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import GivenOptions
 from kafka_sink.spark.exactly_once.counting import total_of
 from kafka_sink.spark.exactly_once.created_again import warn_created_again
-from kafka_sink.spark.exactly_once.messages import CountedReceipt
+from kafka_sink.spark.exactly_once.messages import CountedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, planned_config
 from kafka_sink.spark.exactly_once.transactional_errors import told_of_a_transaction
 
 log = logging.getLogger(__name__)
 
 
-def pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
+def pass_over(given: GivenOptions, counted: Sequence[CountedCommitMessage]) -> None:
     """A version that is written already is done, if these are its rows; that nothing is written is said. Raises
     NonDeterministicReplay, ExactlyOnceError, ClusterError."""
     plan = counted[0].plan
@@ -36,7 +36,7 @@ def pass_over(given: GivenOptions, counted: Sequence[CountedReceipt]) -> None:
     )
 
 
-def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedReceipt]) -> None:
+def _check_written(given: GivenOptions, plan: Plan, counted: Sequence[CountedCommitMessage]) -> None:
     assert plan.facts.decision is not None, "of the version that is written"
     topics = tuple(sorted({topic for each in counted for topic in each.topics}))
     with (

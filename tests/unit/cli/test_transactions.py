@@ -1,4 +1,4 @@
-"""The command's line, statuses and words. What it does to a Kafka: `unit/commit/test_survey.py`, `integration`."""
+"""The command's line, statuses and words. What it does to a Kafka: `unit/commit` and `integration`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 from kafka_sink.cli import transactions
 from kafka_sink.cli.transactions import at, configuration, main, parser
-from kafka_sink.commit import survey
+from kafka_sink.commit import open_transactions
 from kafka_sink.commit.effects import Steps
+from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
-from kafka_sink.commit.sink import Sink
+from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
-from kafka_sink.commit.survey import Held, OpenTransaction, Survey
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.kafka.protocol.transactions import TransactionDescription
 from kafka_sink.verification import receipt_file
@@ -131,7 +131,7 @@ def network(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNe
 
 @pytest.fixture
 def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What looking, surveying, finishing and aborting come to; of a deque each time the next. Exceptions are raised."""
+    """What looking, describing, finishing and aborting come to; of a deque the next. Exceptions are raised."""
     answers: dict[str, Any] = {"look": transactions.Seen({}, (), {})}
 
     def answering(name: str) -> Callable[..., Steps[Any]]:
@@ -146,8 +146,8 @@ def ran(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
         return steps
 
-    for name in ("look", "survey", "finish_by_hand", "abort_by_hand"):
-        monkeypatch.setattr(survey, name, answering(name))
+    for name in ("look", "describe_sink", "finish_manually", "abort_manually"):
+        monkeypatch.setattr(open_transactions, name, answering(name))
     return answers
 
 
@@ -160,9 +160,9 @@ def opened(slot: int | None, *, is_decided: bool, state: str = "Ongoing") -> Ope
 def found(
     *open_ones: OpenTransaction, hanging: tuple[Hanging, ...] = (), unknown: tuple[Hanging, ...] = (),
     markers: Mapping[int, Marker] = {}, decided: bool = True,
-) -> Survey:  # fmt: skip
+) -> SinkTransactions:  # fmt: skip
     decision = Decision(4, "q", Ids(9, 1), 2, AT_MS, (Ids(100, 7), None)) if decided else None
-    return Survey(SINK, {}, decision, markers, open_ones, hanging, unknown, {})
+    return SinkTransactions(SINK, {}, decision, markers, open_ones, hanging, unknown, {})
 
 
 WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
@@ -183,7 +183,7 @@ def test_a_table_for_who_is_on_call(
 ) -> None:
     monkeypatch.setattr(transactions, "wall_clock_ms", lambda: AT_MS + 8 * 60_000)
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
-    ran["survey"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
+    ran["describe_sink"] = found(opened(0, is_decided=True), opened(12, is_decided=False), hanging=(HANGING,))
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
     assert capsys.readouterr().out.splitlines() == [
         "Not looked at, as they have no leader now: t-1.",
@@ -211,7 +211,7 @@ def test_sinks_that_are_well_are_listed(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions.Seen, "sinks", lambda seen: ["orders"])
-    ran["survey"] = found(markers=WHOLE)
+    ran["describe_sink"] = found(markers=WHOLE)
     assert main(["list", *SERVERS, "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[-4:] == [
         "SINK    QUERY  MICRO-BATCH  DECIDED (UTC)        SLOTS  VISIBLE",
@@ -220,7 +220,7 @@ def test_sinks_that_are_well_are_listed(
         "No transaction is open.",
     ]
     # A batch write that is over, or another program's.
-    ran["survey"] = found(decided=False)
+    ran["describe_sink"] = found(decided=False)
     assert main(["list", *SERVERS, "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[-1:] == ["No transaction is open."]
 
@@ -231,7 +231,9 @@ def test_names_of_others_are_shown_as_they_print_and_get_no_command(
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
     theirs = replace(opened(0, is_decided=True), transactional_id=f"{FORGED}.0")
     hanging = replace(HANGING, transactional_id=f"{FORGED}.1", topic="t\r")
-    ran["survey"] = replace(found(theirs, unknown=(hanging,)), sink=replace(SINK, names=Names(FORGED, "commits")))
+    ran["describe_sink"] = replace(
+        found(theirs, unknown=(hanging,)), sink=replace(SINK, names=Names(FORGED, "commits"))
+    )
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
     said = capsys.readouterr().out
     assert said.replace("\n", "").isprintable()
@@ -248,7 +250,7 @@ def test_a_name_of_any_length_leaves_room_for_the_others(
 ) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
     theirs = replace(opened(0, is_decided=False), transactional_id=f"orders{32_000 * 'x'}.0")
-    ran["survey"] = found(theirs)
+    ran["describe_sink"] = found(theirs)
     assert main(["list", *SERVERS, "--prefix", "ord"]) == DONE
     assert max(map(len, capsys.readouterr().out.splitlines())) < 1_200
 
@@ -259,7 +261,7 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
     """Whoever may commit an offset for a group of some name can write into it what nobody reads."""
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders", "ore"])
     unreadable = UnreadableState(group="orders.decision", found="?")
-    ran["survey"] = deque([unreadable, found(opened(0, is_decided=False))])
+    ran["describe_sink"] = deque([unreadable, found(opened(0, is_decided=False))])
     assert main(["list", *SERVERS, "--prefix", "or"]) == FAILED
     said = capsys.readouterr()
     assert "orders.0  " in said.out
@@ -267,7 +269,7 @@ def test_a_sink_that_cannot_be_read_does_not_hide_the_others(
 
 
 def test_what_was_decided_is_described_slot_by_slot(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    ran["survey"] = found(markers={1: Marker(4, "q", "f"), 0: Marker(3, "q", "f")})
+    ran["describe_sink"] = found(markers={1: Marker(4, "q", "f"), 0: Marker(3, "q", "f")})
     assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[1:] == [
         "Sink orders, commit topic commits, transactions of version 2",
@@ -297,8 +299,8 @@ def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
         name: TransactionDescription(name, 0, state, 60_000, -1, 100, 8, ())
         for name, state in zip(names, ("CompleteCommit", *states), strict=True)
     }
-    ran["survey"] = replace(found(decided=False), transactions=described)
-    ran["finish_by_hand"] = (ran["survey"], {})
+    ran["describe_sink"] = replace(found(decided=False), transactions=described)
+    ran["finish_manually"] = (ran["describe_sink"], {})
     for subcommand in ("describe", "repair"):
         assert main([subcommand, *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
         said = capsys.readouterr().out
@@ -310,11 +312,11 @@ def test_a_batch_write_that_deleted_its_groups_is_told_by_its_transactions(
 def test_topics_that_took_rows_of_the_decision_with_them_are_told(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survey = found(markers=WHOLE)
-    assert survey.decision is not None
+    described = found(markers=WHOLE)
+    assert described.decision is not None
     old = str(uuid.UUID(int=1))
-    decision = replace(survey.decision, topics=("t", "u", "v"), topic_ids=dict.fromkeys(("t", "u", "v"), old))
-    ran["survey"] = replace(survey, decision=decision)
+    decision = replace(described.decision, topics=("t", "u", "v"), topic_ids=dict.fromkeys(("t", "u", "v"), old))
+    ran["describe_sink"] = replace(described, decision=decision)
     assert main(["describe", *SERVERS, "--prefix", "orders", "--topic", "t"]) == DONE
     assert capsys.readouterr().out.splitlines()[4:6] == [
         f"Topic t was deleted and created again since (topic id {old} is now {uuid.UUID(int=2)}): rows that were in "
@@ -326,7 +328,7 @@ def test_topics_that_took_rows_of_the_decision_with_them_are_told(
 def test_status_holds_the_decision_against_the_checkpoint(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    ran["survey"] = found(markers=WHOLE)
+    ran["describe_sink"] = found(markers=WHOLE)
     line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
     assert main(line) == FAILED
     assert f"{tmp_path} is no checkpoint that can be read" in capsys.readouterr().err
@@ -346,7 +348,7 @@ def test_status_holds_the_decision_against_the_checkpoint(
 def test_status_tells_of_the_last_receipt(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    ran["survey"] = found(markers=WHOLE)
+    ran["describe_sink"] = found(markers=WHOLE)
     (tmp_path / "metadata").write_text('{"id":"q"}')
     line = ["status", *SERVERS, "--prefix", "orders", "--topic", "t", "--checkpoint", str(tmp_path)]
     line += ["--receipts", f"{tmp_path}/receipts"]
@@ -402,7 +404,7 @@ def test_list_as_a_document(
     ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
-    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, listed = document("list")
     assert status == DONE
     assert listed["not_looked_at"] == [{"topic": "t", "partition": 1, "why": "NO_LEADER"}]
@@ -414,19 +416,21 @@ def test_a_sink_that_cannot_be_read_is_in_the_document(
     ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
-    ran["survey"] = UnreadableState(group="orders.decision", found="?")
+    ran["describe_sink"] = UnreadableState(group="orders.decision", found="?")
     status, listed = document("list")
     assert (status, listed["sinks"]) == (FAILED, [])
     assert "'orders.decision' holds '?'" in listed["unreadable"][0]
 
 
 def test_describe_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
-    survey = found(markers={1: Marker(4, "q", "f")})
-    assert survey.decision is not None
+    described = found(markers={1: Marker(4, "q", "f")})
+    assert described.decision is not None
     old = str(uuid.UUID(int=1))
-    decision = replace(survey.decision, topics=("t", "v"), topic_ids=dict.fromkeys(("t", "v"), old))
+    decision = replace(described.decision, topics=("t", "v"), topic_ids=dict.fromkeys(("t", "v"), old))
     now = TransactionDescription("orders.0", 0, "CompleteCommit", 60_000, -1, 100, 8, ())
-    ran["survey"] = replace(survey, decision=decision, transactions={"orders.0": now}, refused={("u", 3): "DENIED"})
+    ran["describe_sink"] = replace(
+        described, decision=decision, transactions={"orders.0": now}, refused={("u", 3): "DENIED"}
+    )
     assert document("describe") == (
         DONE,
         {
@@ -467,7 +471,7 @@ def test_names_of_others_stay_in_one_line_of_json(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: [FORGED])
-    ran["survey"] = replace(found(), sink=replace(SINK, names=Names(FORGED, "commits")))
+    ran["describe_sink"] = replace(found(), sink=replace(SINK, names=Names(FORGED, "commits")))
     assert main(["list", *SERVERS, "--prefix", "ord", "--json"]) == DONE
     (line,) = capsys.readouterr().out.splitlines()
     assert line.isprintable()
@@ -475,7 +479,7 @@ def test_names_of_others_stay_in_one_line_of_json(
 
 
 def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any], tmp_path: Path) -> None:
-    ran["survey"] = found(markers=WHOLE)
+    ran["describe_sink"] = found(markers=WHOLE)
     (tmp_path / "metadata").write_text('{"id":"q"}')
     line = ["status", "--checkpoint", str(tmp_path), "--receipts", f"{tmp_path}/receipts"]
     _, told = document(*line)
@@ -497,26 +501,26 @@ def test_status_as_a_document(ran: dict[str, Any], document: Callable[..., Any],
 
 
 def test_repair_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
-    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, would = document("repair", "--dry-run")
     assert (status, would["dry_run"], would["commit"], would["end"]) == (DONE, True, [OPEN_JSON], [HANGING_JSON])
-    ran["finish_by_hand"] = found(markers=WHOLE), {}
+    ran["finish_manually"] = found(markers=WHOLE), {}
     status, done = document("repair")
     assert (status, done["dry_run"], done["commit"], done["end"]) == (DONE, False, [OPEN_JSON], [HANGING_JSON])
     assert (done["after"]["decision"]["carried_out"], done["after"]["open"]) == (True, [])
-    ran["finish_by_hand"] = found(markers={}, hanging=(HANGING,)), {HANGING: DENIED}
+    ran["finish_manually"] = found(markers={}, hanging=(HANGING,)), {HANGING: DENIED}
     status, left = document("repair")
     assert (status, left["commit"], left["end"]) == (FAILED, [], [])
     assert left["refused"] == [HANGING_JSON | {"why": DENIED}]
 
 
 def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) -> None:
-    ran["survey"] = found()
+    ran["describe_sink"] = found()
     assert document("abort") == (DONE, {"sink": "orders", "took_over": False, "aborted": []})
-    ran["survey"] = found(opened(0, is_decided=False))
+    ran["describe_sink"] = found(opened(0, is_decided=False))
     status, refused = document("abort")
     assert (status, refused["refused"], refused["open"]) == (REFUSED, True, [OPEN_JSON | {"decided": False}])
-    ran["abort_by_hand"] = [TransactionDescription("orders.0", 0, "Ongoing", 60_000, AT_MS, 100, 7, ())]
+    ran["abort_manually"] = [TransactionDescription("orders.0", 0, "Ongoing", 60_000, AT_MS, 100, 7, ())]
     ids = {"transactional_id": "orders.0", "producer_id": 100, "producer_epoch": 7, "start_time_ms": AT_MS}
     assert document("abort", "--take-over") == (DONE, {"sink": "orders", "took_over": True, "aborted": [ids]})
 
@@ -538,21 +542,22 @@ def test_abort_as_a_document(ran: dict[str, Any], document: Callable[..., Any]) 
     ],
 )  # fmt: skip
 def test_repair_tells_what_is_left(
-    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], after: Survey, refused: dict[Hanging, str], status: int,
+    ran: dict[str, Any], capsys: pytest.CaptureFixture[str], after: SinkTransactions, refused: dict[Hanging, str],
+    status: int,
     words: str,
 ) -> None:  # fmt: skip
-    ran["survey"] = found(opened(0, is_decided=True))
-    ran["finish_by_hand"] = after, refused
+    ran["describe_sink"] = found(opened(0, is_decided=True))
+    ran["finish_manually"] = after, refused
     assert main(["repair", *SERVERS, "--prefix", "orders"]) == status
     assert words in capsys.readouterr().out
 
 
 def test_a_dry_run_only_tells(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    ran["survey"] = found(opened(0, is_decided=True), hanging=(HANGING,))
+    ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
     said = capsys.readouterr().out
     assert "Would commit orders.0 (100:7).\nWould end with COMMIT orders.1 (101:3) on t-2 from offset 17.\n" in said
-    ran["survey"] = found(markers=WHOLE)
+    ran["describe_sink"] = found(markers=WHOLE)
     assert main(["repair", *SERVERS, "--prefix", "orders", "--dry-run"]) == DONE
     assert capsys.readouterr().out.endswith("Nothing to do.\n")
 
@@ -560,7 +565,7 @@ def test_a_dry_run_only_tells(ran: dict[str, Any], capsys: pytest.CaptureFixture
 def test_abort_is_refused_where_something_is_decided_and_nothing_is_taken_over(
     ran: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran["survey"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
+    ran["describe_sink"] = found(opened(0, is_decided=True), opened(1, is_decided=False))
     assert main(["abort", *SERVERS, "--prefix", "orders", "--take-over"]) == REFUSED
     assert "repair --bootstrap-servers b:9092 --prefix orders" in capsys.readouterr().err
 

@@ -12,9 +12,9 @@ from exchange import Exchange, refused
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import Effect, Steps
 from kafka_sink.commit.forgetting import forget
+from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import Ids
-from kafka_sink.commit.sink import Facts
-from kafka_sink.commit.survey import Survey, look, survey
+from kafka_sink.commit.open_transactions import SinkTransactions, describe_sink, look
 from kafka_sink.errors import TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.transactions import (
@@ -37,9 +37,9 @@ def written(version: int, **sink: Any) -> tuple[Exchange, Facts]:
     return exchange, facts
 
 
-def seen(exchange: Exchange) -> Survey:
+def seen(exchange: Exchange) -> SinkTransactions:
     looked = exchange.run(look(exchange.sink, "orders.", [("t", slot) for slot in range(SLOTS)]))
-    return exchange.run(survey(exchange.sink, looked))
+    return exchange.run(describe_sink(exchange.sink, looked))
 
 
 def one_by_one(steps: Steps[Any]) -> Iterator[tuple[Effect, Any]]:

@@ -14,9 +14,9 @@ from exchange import (
     instead,
 )
 from kafka_sink.commit import two_phase
+from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.hanging import PAUSES_MS, Hanging, check_leaders, write_commit_markers
 from kafka_sink.commit.markers import Ids
-from kafka_sink.commit.sink import Facts
 from kafka_sink.errors import (
     AbortedRowsOpen,
     DriverFenced,

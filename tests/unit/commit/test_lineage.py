@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from exchange import GENERATION, NOTHING, SINK, WHOLE, facts, outcome, prepared
+from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.lineage import check_decision, check_replay
 from kafka_sink.commit.markers import FORGOTTEN, Ids, Marker, digest_of
-from kafka_sink.commit.sink import Facts, SlotPrepared
 from kafka_sink.errors import (
     CheckpointBehind,
     CommittedDataMissing,

@@ -13,8 +13,8 @@ from exchange import Exchange, instead
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, described, read_decision, read_markers
+from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
-from kafka_sink.commit.sink import Facts
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
@@ -103,7 +103,7 @@ def test_a_marker_of_before_proves_that_what_came_after_was_not_committed(versio
     exchange.decided(2, 1)
     exchange.kafka.time_out("orders.1")
     # Somebody else's Init, which the coordinator remembers nothing beyond.
-    exchange.kafka.abort_by_hand("orders.1")
+    exchange.kafka.abort_manually("orders.1")
     found = plan(exchange)
     assert (found.unproved, found.missing) == ((), [1])
     exchange.micro_batch(2, 1)

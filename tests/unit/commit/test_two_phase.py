@@ -27,9 +27,9 @@ from exchange import (
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Effect, Result, Steps, ToCoordinator, ToEveryBroker
 from kafka_sink.commit.exchanges import described, read_decision
+from kafka_sink.commit.handover import Facts, SlotBegun, SlotPrepared
 from kafka_sink.commit.lineage import check_decision
 from kafka_sink.commit.markers import FORGOTTEN, Decision, Ids, Marker, Names, digest_of
-from kafka_sink.commit.sink import Facts, SlotBegun, SlotPrepared
 from kafka_sink.errors import (
     AttemptFenced,
     CheckpointBehind,
@@ -585,7 +585,7 @@ def test_what_is_over_is_not_told_again(version: int, state: str) -> None:
     (pinned,) = decision.pinned
     assert pinned is not None
     told = TransactionDescription("orders.0", 0, state, 60_000, 0, pinned.producer_id, pinned.producer_epoch, ())
-    exchange.kafka.abort_by_hand("orders.0")
+    exchange.kafka.abort_manually("orders.0")
     exchange.answer = lambda request: (
         DescribeTransactionsResponse(0, (told,)) if getattr(request, "transactional_ids", ()) == ("orders.0",) else None
     )
@@ -600,7 +600,7 @@ def test_what_others_decided_and_aborted_is_not_shown_because_a_leader_has_it_op
     exchange = Exchange(version)
     exchange.decided(1)
     exchange.kafka.lose_marker(0, committed=False)
-    exchange.kafka.abort_by_hand("orders.0")
+    exchange.kafka.abort_manually("orders.0")
     found = exchange.run(two_phase.plan(exchange.sink))
     assert found.missing == [0]
     exchange.run(two_phase.end_what_hangs(exchange.sink, found, [("t", 0)]))
@@ -667,7 +667,7 @@ def test_a_driver_whose_transaction_was_aborted_is_told_by_whom(epochs_later: in
 def test_a_slot_that_is_visible_already_is_not_pinned_again() -> None:
     exchange = Exchange()
     exchange.decided(2, but_one=True)
-    exchange.kafka.abort_by_hand("orders.1")
+    exchange.kafka.abort_manually("orders.1")
     found, done = exchange.tasks(2)
     assert [each.visible is None for each in done] == [False, True]
     exchange.commit(found, done)
@@ -984,7 +984,7 @@ def test_a_driver_that_another_has_overtaken_decides_nothing() -> None:
     exchange = Exchange()
     found, done = exchange.tasks(2)
     # As far as another plan can have come: its first request.
-    exchange.kafka.abort_by_hand("orders.driver")
+    exchange.kafka.abort_manually("orders.driver")
     with pytest.raises(DriverFenced):
         exchange.commit(found, done)
     assert (exchange.asked["EndTxn"], exchange.kafka.visible) == (0, [])
@@ -1237,7 +1237,7 @@ def test_an_aborted_transaction_is_not_committed_for_another_runs_rows(version: 
     overtaken = two_phase.commit(exchange.sink, found, done, micro_batch_id=0, now_ms=0)
     waits_for = exchange.run_until(overtaken, is_end_of("orders.0"))
     exchange.kafka.lose_marker(0, committed=False)
-    exchange.kafka.abort_by_hand("orders.0")
+    exchange.kafka.abort_manually("orders.0")
     exchange.micro_batch(1)
     with pytest.raises(CommitOutcomeUnknown):
         exchange.run(overtaken, waits_for)

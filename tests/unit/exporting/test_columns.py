@@ -11,7 +11,7 @@ from pyspark.sql import types as spark_types
 
 from kafka_sink.errors import ColumnTypeMismatch
 from kafka_sink.exporting import columns
-from kafka_sink.exporting.columns import Framing, Said
+from kafka_sink.exporting.columns import ColumnArguments, Framing
 
 
 class Cast:
@@ -35,7 +35,7 @@ def record_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     def record(spark_type: spark_types.DataType, **said: Any) -> dict[str, Any]:
         schema = {f"{columns.STAGED}{name}": SimpleNamespace(dataType=spark_type) for name in (*said, "value")}
         frame: Any = SimpleNamespace(columns=["x", "value"], select=lambda *of: SimpleNamespace(schema=schema))
-        return dict(columns.staged(frame, Said(value="value", **said), Framing(topic="t"))[1])
+        return dict(columns.staged(frame, ColumnArguments(value="value", **said), Framing(topic="t"))[1])
 
     return record
 
@@ -89,6 +89,6 @@ def test_json_is_told_to_keep_microseconds(monkeypatch: pytest.MonkeyPatch) -> N
     frame: Any = SimpleNamespace(columns=["x"], select=lambda *of: SimpleNamespace(schema={
         f"{columns.STAGED}value": SimpleNamespace(dataType=spark_types.StringType())
     }))  # fmt: skip
-    columns.staged(frame, Said(value="json"), Framing(topic="t"))
+    columns.staged(frame, ColumnArguments(value="json"), Framing(topic="t"))
     assert {name: text.count("S") for name, text in told.items()} == {"timestampFormat": 6, "timestampNTZFormat": 6}
     assert "timeZone" not in told, "the session's"

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_sink.exporting import writing
-from kafka_sink.exporting.columns import Framing, Said
-from kafka_sink.exporting.receipt import Receipt
-from kafka_sink.exporting.writing import Wish, export_batch
+from kafka_sink.exporting.columns import ColumnArguments, Framing
+from kafka_sink.exporting.result import ExportResult
+from kafka_sink.exporting.writing import ExportSettings, export_batch
 from kafka_sink.options.config import sink_config
 from kafka_sink.verification.receipt_file import columns_of, relative_path
 
@@ -55,7 +55,7 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def unwatched(*args: Any, **more: Any) -> Iterator[str]:
         yield "pykafka"
 
-    def run(said: dict[str, str], *, before: pa.Table | bytes | None, after: pa.Table | bytes | None) -> Receipt:
+    def run(said: dict[str, str], *, before: pa.Table | bytes | None, after: pa.Table | bytes | None) -> ExportResult:
         name, number = ("txnAppId:orders", 5) if said is VERSION else ("orders-1", 0)
         path = tmp_path / relative_path(name, number)
         put(path, before)
@@ -68,8 +68,8 @@ def export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(writing, "watched", unwatched)
         monkeypatch.setattr(writing, "active", lambda spark: nullcontext())
         frame: Any = SimpleNamespace(isStreaming=False, sparkSession=None)
-        wish = Wish(options={}, co_partition=False, order_by=(), validate=False, token=None)
-        return export_batch(frame, Said(), Framing(topic="t"), wish, progress=False)
+        settings = ExportSettings(options={}, co_partition=False, order_by=(), validate=False, token=None)
+        return export_batch(frame, ColumnArguments(), Framing(topic="t"), settings, progress=False)
 
     return run
 

@@ -15,7 +15,7 @@ from kafka_sink.kafka.producer.judgement import TopicRules
 from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.options.config import sink_config
 from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 
 SERVERS = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 LETTERS = sink_config({**SERVERS, "badRows": "deadLetter", "deadLetterTopic": "letters"})
@@ -81,8 +81,8 @@ def test_a_task_ends_with_its_own_fraction_and_one_line(caplog: pytest.LogCaptur
     assert caplog.messages == []
 
 
-def receipt(slot: int, rows: int, bad: BadRowReceipt) -> TaskReceipt:
-    return TaskReceipt(slot, 0, rows, (), bad_rows=bad)
+def receipt(slot: int, rows: int, bad: BadRowReceipt) -> TaskCommitMessage:
+    return TaskCommitMessage(slot, 0, rows, (), bad_rows=bad)
 
 
 def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,8 +19,8 @@ from kafka_sink import kept
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import ToCoordinator
 from kafka_sink.commit.exchanges import PARTITION, read_decision
+from kafka_sink.commit.handover import Facts, Sink, SlotPrepared, command
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names, digest_of
-from kafka_sink.commit.sink import Facts, Sink, SlotPrepared, command
 from kafka_sink.errors import (
     AbortedRowsOpen,
     AnotherCheckpoint,
@@ -75,7 +75,7 @@ from kafka_sink.spark.commit_message import Pace
 from kafka_sink.spark.exactly_once import guarantee
 from kafka_sink.spark.exactly_once.batch_write import BatchWrite, batch_identity
 from kafka_sink.spark.exactly_once.commit import FORGET_MS, commit_micro_batch
-from kafka_sink.spark.exactly_once.messages import CountedReceipt, PreparedReceipt
+from kafka_sink.spark.exactly_once.messages import CountedCommitMessage, PreparedCommitMessage
 from kafka_sink.spark.exactly_once.plan import Plan, plan_stream
 from kafka_sink.spark.exactly_once.slot import write_slot
 from kafka_sink.spark.interceptor_chain import InterceptorChain
@@ -119,16 +119,16 @@ def clients(kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch) -> ScriptedNe
 
 def receipts(
     exchange: Exchange, slots: int = 2, *, batch: BatchWrite | None = None, **plan: Any
-) -> list[PreparedReceipt]:
+) -> list[PreparedCommitMessage]:
     """What the tasks of micro-batch 0 send to the commit: their rows are acknowledged and nobody sees them."""
     facts, done = exchange.tasks(slots)
     return receipts_of(Plan(exchange.sink, facts, False, batch), done, **plan)
 
 
-def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> list[PreparedReceipt]:
+def receipts_of(plan: Plan, done: Sequence[SlotPrepared], **changed: Any) -> list[PreparedCommitMessage]:
     plan = replace(plan, **changed)
     return [
-        PreparedReceipt(
+        PreparedCommitMessage(
             each.slot, 0, 1, (), prepared=each, sink=plan.sink, generation=plan.facts.generation, micro_batch_id=0,
             plan=plan if each.slot == 0 else None,
         )
@@ -142,7 +142,7 @@ def planned_in(writer: KafkaBatchWriter | KafkaStreamWriter) -> Plan:
     return writer.guarantee.planned
 
 
-def of_another_run(message: PreparedReceipt) -> PreparedReceipt:
+def of_another_run(message: PreparedCommitMessage) -> PreparedCommitMessage:
     return replace(message, generation=Ids(9, 2))
 
 
@@ -297,7 +297,7 @@ def test_rows_that_are_visible_are_counted_and_their_topics_told(
     arrow_batch = pa.record_batch(columns).slice(0, rows)
     to_count = iter([arrow_batch, arrow_batch])
     counted = write_slot(given, Plan(exchange.sink, facts, False, None), InterceptorChain(()), to_count)
-    assert isinstance(counted, PreparedReceipt)
+    assert isinstance(counted, PreparedCommitMessage)
     assert counted.record_count == 2 * rows
     assert counted.partitions == ()
     assert counted.prepared.partitions == tuple(each for each in sorted(kafka.leaders) if each[0] in topics)
@@ -358,7 +358,7 @@ def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
     assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
 
 
-def with_proof(messages: Sequence[PreparedReceipt], path: Path) -> list[PreparedReceipt]:
+def with_proof(messages: Sequence[PreparedCommitMessage], path: Path) -> list[PreparedCommitMessage]:
     proof = TaskProof(str(path), Identity("q", 0, WriteKind.STREAM), "exactly-once", 1, 2, PackedRuns())
     return [replace(each, record_count=0, proof=proof) for each in messages]
 
@@ -793,7 +793,7 @@ def test_a_task_of_a_written_version_reads_its_rows_to_the_end_and_asks_nobody(
     plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
     given = iter([rows("x", "y"), rows("z")])
     counted = write_slot(VERSIONED, plan, InterceptorChain(()), given)
-    assert isinstance(counted, CountedReceipt)
+    assert isinstance(counted, CountedCommitMessage)
     assert next(given, None) is None
     assert (counted.record_count, counted.partitions, counted.plan) == (3, (), plan)
     assert (counted.fingerprint, counted.attempt_number) == (digest("x", "y", "z"), 2)
@@ -813,7 +813,7 @@ def test_rows_that_are_counted_again_are_those_that_were_written_bad_ones_too(
     batch = pa.record_batch({"value": pa.array(["v"] * 4), "topic": topics, "timestamp": times})
     plan = Plan(ORDERS, after(7, "a"), False, VERSION_7, is_written=True)
     counted = write_slot(given, plan, InterceptorChain(()), iter([batch.slice(0, 1), batch.slice(1)]))
-    assert isinstance(counted, CountedReceipt)
+    assert isinstance(counted, CountedCommitMessage)
     fingerprint = Fingerprint()
     fingerprint.update(columns_for_fingerprint(batch, now_ms=0))
     assert (counted.record_count, counted.fingerprint) == (4, f"{fingerprint.digest()}:")
@@ -827,9 +827,9 @@ def test_a_version_that_only_the_conf_knows_is_refused_by_tasks(task: dict[str, 
         write_slot(given, PLAN, InterceptorChain(()), iter(()))
 
 
-def counted(plan: Plan, *fingerprints: str) -> list[CountedReceipt]:
+def counted(plan: Plan, *fingerprints: str) -> list[CountedCommitMessage]:
     return [
-        CountedReceipt(slot, 0, 5, (), fingerprint=fingerprint, topics=("t",), plan=plan if slot == 0 else None)
+        CountedCommitMessage(slot, 0, 5, (), fingerprint=fingerprint, topics=("t",), plan=plan if slot == 0 else None)
         for slot, fingerprint in enumerate(fingerprints)
     ]
 

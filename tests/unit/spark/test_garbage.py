@@ -22,13 +22,13 @@ PROGRAM = """
 import gc, json
 from kafka_sink.spark import garbage
 before = gc.get_freeze_count()
-garbage.spare_modules()
+garbage.freeze_modules()
 first = gc.get_freeze_count()
 kept = [[] for _ in range(1000)]
-garbage.spare_modules()
+garbage.freeze_modules()
 same = gc.get_freeze_count()
 import wsgiref.simple_server
-garbage.spare_modules()
+garbage.freeze_modules()
 print(json.dumps([before, first, same, gc.get_freeze_count()]))
 """
 
@@ -48,7 +48,7 @@ def test_a_task_that_went_well_freezes_and_one_that_did_not_does_not(
     network: LiveNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[int] = []
-    monkeypatch.setattr(writer, "spare_modules", lambda: called.append(1))
+    monkeypatch.setattr(writer, "freeze_modules", lambda: called.append(1))
     assert writer.write_task(AtLeastOnce(OPTIONS), (), iter([rows(1)])).record_count == 1
     assert called == [1]
     network.kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)

@@ -8,7 +8,7 @@ import pytest
 from kafka_sink.errors import InvalidOption, RateOutlastsTransaction
 from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.spark.commit_message import Pace, TaskReceipt
+from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
 from kafka_sink.spark.rate import pace, rate_limit, tell_throttled, tell_too_fast
 
 
@@ -70,7 +70,7 @@ def test_a_commit_says_that_more_tasks_wrote_at_once_than_were_told(
     times: list[tuple[int, int]], most: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     for told in (most, most - 1):
-        receipts = [TaskReceipt(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)]
+        receipts = [TaskCommitMessage(slot, 0, 1, (), pace=Pace(told, *at)) for slot, at in enumerate(times)]
         with caplog.at_level(logging.WARNING):
             tell_too_fast(receipts)
         assert len(caplog.messages) == (told < most)
@@ -82,5 +82,5 @@ def test_only_a_write_that_was_to_be_slow_has_a_pace(caplog: pytest.LogCaptureFi
     slow = pace(config(maxBytesPerSecond="9", rateTasks="3"), 5)
     assert slow is not None
     assert (slow.rate_tasks, slow.began_ms) == (3, 5)
-    tell_too_fast([TaskReceipt(slot, 0, 1, ()) for slot in range(9)])
+    tell_too_fast([TaskCommitMessage(slot, 0, 1, ()) for slot in range(9)])
     assert not caplog.messages

@@ -19,7 +19,7 @@ from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
 from kafka_sink.kafka.producer.bad_row_tally import BadRowReceipt
 from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.proof import Identity, TaskProof
 from kafka_sink.spark.receipt_writer import PAUSES_S, leave_receipt, make_folder, write_receipt
 from kafka_sink.verification import receipt_file
@@ -36,7 +36,7 @@ def message(
     batch_id: int = 4,
     count: int | None = None,
     dropped: int = 0,
-) -> TaskReceipt:
+) -> TaskCommitMessage:
     """Of a task that wrote 10 records at each of `offsets`, in turns to the partitions HERE, and left `dropped` rows
     out; or, where they were `visible`, counted as many."""
     data = b"".join(
@@ -49,10 +49,10 @@ def message(
     )  # fmt: skip
     record_count = 10 * len(offsets) + dropped if count is None else count
     bad_rows = BadRowReceipt({"TopicNull": dropped} if dropped else {})
-    return TaskReceipt(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
+    return TaskCommitMessage(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
 
 
-def proof_of(message: TaskReceipt) -> TaskProof:
+def proof_of(message: TaskCommitMessage) -> TaskProof:
     assert message.proof is not None
     return message.proof
 
@@ -91,7 +91,7 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> Non
 
 def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
     write_receipt([])
-    write_receipt([TaskReceipt(0, 0, 3, ())])
+    write_receipt([TaskCommitMessage(0, 0, 3, ())])
     assert list(tmp_path.iterdir()) == []
 
 

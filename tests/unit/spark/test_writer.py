@@ -40,7 +40,7 @@ from kafka_sink.options.config import given_options, sink_config
 from kafka_sink.records.columns import RecordColumns
 from kafka_sink.records.row_identity import RowIdentity
 from kafka_sink.spark import rows
-from kafka_sink.spark.commit_message import TaskReceipt
+from kafka_sink.spark.commit_message import TaskCommitMessage
 from kafka_sink.spark.exactly_once import guarantee as exactly_once
 from kafka_sink.spark.proof import Identity
 from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
@@ -158,7 +158,9 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     receipt = make(OPTIONS).write(iterator)
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
-    assert receipt == TaskReceipt(0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"}, cluster_id="c")
+    assert receipt == TaskCommitMessage(
+        0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"}, cluster_id="c"
+    )
 
 
 @pytest.mark.parametrize("conf", [False, True])
@@ -225,7 +227,7 @@ def test_columns_are_checked_before_any_row_is_handed_over(using: Any) -> None:
 
 
 def test_a_missing_message_is_refused_by_both_commits() -> None:
-    receipt = TaskReceipt(0, 0, 0, ())
+    receipt = TaskCommitMessage(0, 0, 0, ())
     with pytest.raises(CommitRefused):
         KafkaBatchWriter(OPTIONS).commit([receipt, None])
     with pytest.raises(CommitRefused):
@@ -268,7 +270,7 @@ def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
 
 def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:
     bad = BadRowReceipt({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
-    receipts = [TaskReceipt(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
+    receipts = [TaskCommitMessage(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
     for commit in (KafkaBatchWriter(OPTIONS).commit, lambda messages: KafkaStreamWriter(OPTIONS).commit(messages, 3)):
         commit(receipts[:1])
         with pytest.raises(TooManyBadRows, match=r"2 of 18 rows .* all other rows of the write are in Kafka"):
@@ -282,7 +284,7 @@ def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkey
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)
     with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
-        kind(given).commit([TaskReceipt(0, 0, 9, (), bad_rows=bad)], *batch_id)
+        kind(given).commit([TaskCommitMessage(0, 0, 9, (), bad_rows=bad)], *batch_id)
 
 
 def test_abort_never_raises() -> None:

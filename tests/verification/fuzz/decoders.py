@@ -30,9 +30,9 @@ from unittest import mock
 
 from fuzz.answers import EXCHANGES, ORDERS, Exchange, answer
 from kafka_sink.cli import transactions
+from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Decision, Ids, Marker, Names
-from kafka_sink.commit.sink import Sink
-from kafka_sink.commit.survey import Seen
+from kafka_sink.commit.open_transactions import Seen
 from kafka_sink.errors import KafkaSinkError, ProtocolError, TokenUnavailable, UnreadableState
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings

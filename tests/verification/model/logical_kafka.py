@@ -169,7 +169,7 @@ class LogicalKafka:
             transaction.timed_out = True
         return bool(open_ones)
 
-    def abort_by_hand(self, transactional_id: str) -> None:
+    def abort_manually(self, transactional_id: str) -> None:
         """What an operator does who takes a transaction for a forgotten one (`kafka-transactions.sh`)."""
         if transactional_id in self._transactions:
             self._InitProducerIdRequest(InitProducerIdRequest(60_000, transactional_id))

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import Pause
+from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import Names
-from kafka_sink.commit.sink import Sink
 from kafka_sink.errors import ExactlyOnceError, NonDeterministicReplay, TornBatch
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.transactions import OffsetFetchResponse
@@ -206,7 +206,7 @@ class World:
             case TimeOut(transactional_id=transactional_id):
                 self.kafka.time_out(transactional_id)
             case AbortByHand(slot=slot):
-                self.kafka.abort_by_hand(NAMES.slot(slot))
+                self.kafka.abort_manually(NAMES.slot(slot))
             case LoseMarker(slot=slot, committed=committed):
                 # A slot's rows go to the partition of its number.
                 self.kafka.lose_marker(slot, committed=committed)

@@ -10,15 +10,15 @@ OPERATORS: tuple[Mutant, ...] = (
         rule="DESIGN.md: a decision is committed whole, by every plan and commit",
         pattern="$DECISION is not None and $DECIDED",
         replacement="False",
-        within="abort_by_hand",
-        killer="tests/unit/commit/test_survey.py::test_what_a_decision_names_is_never_aborted",
+        within="abort_manually",
+        killer="tests/unit/commit/test_open_transactions.py::test_what_a_decision_names_is_never_aborted",
     ),
     Mutant(
         name="any transaction before the last is taken for committed with it",
         rule="KAFKA-20734: a hanging transaction is committed, never aborted",
         pattern="$DESCRIPTION.producer_epoch == $IDS.producer_epoch + $RAISED_BY",
         replacement="$DESCRIPTION.producer_epoch >= $IDS.producer_epoch + $RAISED_BY",
-        killer="tests/unit/commit/test_survey.py::test_what_leaders_have_open_and_coordinators_not_hangs",
+        killer="tests/unit/commit/test_open_transactions.py::test_what_leaders_have_open_and_coordinators_not_hangs",
     ),
     Mutant(
         name="brokers that forget sooner than a transaction ends are good enough",

@@ -24,7 +24,7 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/faq.md: transactions list shows what is open",
         pattern='re.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)", re.DOTALL)',
         replacement='re.compile(r"(.+)\\.(?:[0-9]{1,10}|driver)")',
-        killer="tests/unit/commit/test_survey.py::test_a_sink_is_busy_whatever_characters_its_name_has",
+        killer="tests/unit/commit/test_open_transactions.py::test_a_sink_is_busy_whatever_characters_its_name_has",
     ),
     Mutant(
         name="peers: control characters move the terminal's cursor",

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from exchange import Exchange
-from kafka_sink.commit import survey as by_hand
-from kafka_sink.commit import two_phase
+from kafka_sink.commit import open_transactions, two_phase
 from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.exchanges import check_generation, read_decision
+from kafka_sink.commit.handover import Facts, SlotPrepared
 from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
-from kafka_sink.commit.sink import Facts, SlotPrepared
-from kafka_sink.commit.survey import OpenProducer, Seen, Survey
+from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.transactions import (
@@ -58,9 +57,9 @@ class Operator(Exchange):
         self.run_until(ends_both, lambda effects: [*map(api_of, effects)] == [EndTxnRequest, EndTxnRequest])
         return done
 
-    def survey(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> Survey:
-        seen = self.run(by_hand.look(self.sink, "orders.", partitions))
-        return self.run(by_hand.survey(self.sink, seen))
+    def describe_sink(self, partitions: tuple[tuple[str, int], ...] = PARTITIONS) -> SinkTransactions:
+        seen = self.run(open_transactions.look(self.sink, "orders.", partitions))
+        return self.run(open_transactions.describe_sink(self.sink, seen))
 
 
 def api_of(effect: Any) -> type:
@@ -71,20 +70,20 @@ def api_of(effect: Any) -> type:
 
 
 def test_of_a_sink_that_nobody_used_there_is_nothing() -> None:
-    found = Operator().survey()
+    found = Operator().describe_sink()
     assert (found.decision, found.open, found.hanging, found.unknown, found.missing) == (None, (), (), (), ())
 
 
 def test_what_is_open_now_is_told_without_asking_leaders() -> None:
     operator = Operator()
-    assert operator.run(by_hand.open_now("ord")) == {}
+    assert operator.run(open_transactions.open_now("ord")) == {}
     facts, done = operator.prepare()
     operator.asked.clear()
-    found = operator.run(by_hand.open_now("ord"))
+    found = operator.run(open_transactions.open_now("ord"))
     assert {name: each.state for name, each in found.items()} == {"orders.0": "Ongoing", "orders.1": "Ongoing"}
     assert set(operator.asked) == {"ListTransactions", "DescribeTransactions"}
     operator.commit(facts, done)
-    assert operator.run(by_hand.open_now("ord")) == {}
+    assert operator.run(open_transactions.open_now("ord")) == {}
 
 
 def test_brokers_that_do_not_list_are_an_error_and_not_nothing() -> None:
@@ -95,7 +94,7 @@ def test_brokers_that_do_not_list_are_an_error_and_not_nothing() -> None:
         else None
     )
     with pytest.raises(TransactionRefused, match="ListTransactions"):
-        operator.run(by_hand.open_now("ord"))
+        operator.run(open_transactions.open_now("ord"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_brokers_that_do_not_list_are_an_error_and_not_nothing() -> None:
     [("orders.0", "orders"), ("orders.driver", "orders"), ("a.b.12", "a.b"), ("orders", None), ("orders.x", None)],
 )
 def test_a_transactional_id_tells_its_sink(name: str, sink: str | None) -> None:
-    assert by_hand.sink_named(name) == sink
+    assert open_transactions.sink_named(name) == sink
 
 
 @VERSIONS
@@ -111,7 +110,7 @@ def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_i
     operator = Operator(version)
     facts, done = operator.prepare()
     operator.asked.clear()
-    found = operator.survey()
+    found = operator.describe_sink()
     assert [(each.transactional_id, each.slot, each.ids) for each in found.undecided] == [
         ("orders.0", 0, done[0].ids), ("orders.1", 1, done[1].ids)
     ]  # fmt: skip
@@ -119,26 +118,26 @@ def test_what_is_prepared_is_open_and_looking_neither_waits_for_it_nor_changes_i
     assert held == [("t", 1, 0)]
     assert set(operator.asked) == {"ListTransactions", "DescribeTransactions", "DescribeProducers", "OffsetFetch"}
     operator.commit(facts, done)
-    found = operator.survey()
+    found = operator.describe_sink()
     assert (found.open, found.missing, found.decision and found.decision.micro_batch_id) == ((), (), 0)
 
 
 def test_what_is_decided_is_told_from_what_is_not() -> None:
     operator = Operator()
     operator.commit(*operator.prepare())
-    assert [each.slot for each in operator.survey().undecided] == []
+    assert [each.slot for each in operator.describe_sink().undecided] == []
     operator.prepare(1)
-    found = operator.survey()
+    found = operator.describe_sink()
     assert ([each.slot for each in found.undecided], found.decided, found.missing) == ([0, 1], (), ())
     operator.decide(1)
-    found = operator.survey()
+    found = operator.describe_sink()
     assert (found.undecided, [each.slot for each in found.decided], found.missing) == ((), [0, 1], (0, 1))
 
 
 def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
     operator = Operator()
     operator.run_until(operator.committing(*operator.prepare()), lambda effects: api_of(effects[0]) is EndTxnRequest)
-    found = operator.survey()
+    found = operator.describe_sink()
     assert [each.transactional_id for each in found.undecided] == ["orders.driver", "orders.0", "orders.1"]
     assert found.undecided[0].slot is None
 
@@ -146,7 +145,7 @@ def test_a_driver_that_is_deciding_has_something_open_of_its_own() -> None:
 def test_partitions_that_are_not_looked_at_are_held_back_from_nobody_knows_where() -> None:
     operator = Operator()
     operator.prepare()
-    found = operator.survey(())
+    found = operator.describe_sink(())
     assert [each.holds[0].start_offset for each in found.open] == [None, None]
     assert operator.asked["DescribeProducers"] == 0
 
@@ -156,7 +155,7 @@ def test_partitions_whose_leaders_refuse_are_told() -> None:
     refusal = ProducersOfPartition("t", 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, ())
     answer = DescribeProducersResponse(0, (refusal,))
     operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
-    assert operator.survey().refused == {("t", 1): "TOPIC_AUTHORIZATION_FAILED"}
+    assert operator.describe_sink().refused == {("t", 1): "TOPIC_AUTHORIZATION_FAILED"}
 
 
 def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
@@ -164,7 +163,7 @@ def test_a_list_that_is_refused_is_not_an_empty_one() -> None:
     answer = [ListTransactionsResponse(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())]
     operator.answer = lambda request: answer if isinstance(request, ListTransactionsRequest) else None
     with pytest.raises(TransactionRefused, match="ListTransactions"):
-        operator.survey()
+        operator.describe_sink()
 
 
 def description(state: str, ids: Ids, transactional_id: str = "orders.0") -> TransactionDescription:
@@ -227,7 +226,7 @@ def test_what_leaders_have_open_and_coordinators_not_hangs(
 ) -> None:
     operator = Operator(version)
     found = operator.run(
-        by_hand.survey(operator.sink, seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
+        open_transactions.describe_sink(operator.sink, seen(description(state, Ids(77, epoch)), opened=Ids(77, 5)))
     )
     told = {COMMITTED: found.hanging, UNKNOWN: found.unknown, NONE: ()}[expected]
     assert [*found.hanging, *found.unknown] == list(told)
@@ -244,7 +243,9 @@ def test_a_sink_is_busy_whatever_characters_its_name_has(name: str, part: str) -
 
 def test_of_a_producer_that_is_no_sinks_nothing_hangs() -> None:
     operator = Operator()
-    found = operator.run(by_hand.survey(operator.sink, seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5))))
+    found = operator.run(
+        open_transactions.describe_sink(operator.sink, seen(description("Empty", Ids(77, 6)), opened=Ids(78, 5)))
+    )
     assert (found.hanging, found.unknown) == ((), ())
 
 
@@ -261,18 +262,20 @@ def test_a_marker_tells_of_what_was_pinned_whatever_the_slot_did_since(
         assert decision is not None
         operator.run(two_phase.finish(operator.sink, decision))
     else:
-        operator.kafka.abort_by_hand("orders.0")
+        operator.kafka.abort_manually("orders.0")
     later = Ids(ids.producer_id + 500, 0) if producer_id_is_spent else Ids(ids.producer_id, ids.producer_epoch + 9)
-    found = operator.run(by_hand.survey(operator.sink, seen(description("Ongoing", later), opened=ids)))
+    found = operator.run(
+        open_transactions.describe_sink(operator.sink, seen(description("Ongoing", later), opened=ids))
+    )
     assert (len(found.hanging), len(found.unknown)) == ((1, 0) if is_visible else (0, 1))
 
 
 # --- finishing --------------------------------------------------------------------------------------------------------
 
 
-def finish(operator: Operator) -> tuple[Survey, list[str]]:
+def finish(operator: Operator) -> tuple[SinkTransactions, list[str]]:
     operator.asked.clear()
-    found, refused = operator.run(by_hand.finish_by_hand(operator.sink, PARTITIONS))
+    found, refused = operator.run(open_transactions.finish_manually(operator.sink, PARTITIONS))
     # Whoever Inits an id fences its owner.
     assert operator.asked["InitProducerId"] == 0
     return found, list(refused.values())
@@ -345,7 +348,7 @@ def test_a_marker_that_is_refused_is_told() -> None:
 def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
     operator = Operator()
     done = operator.decide()
-    operator.kafka.abort_by_hand("orders.1")
+    operator.kafka.abort_manually("orders.1")
     unended = ActiveProducer(done[1].ids.producer_id, done[1].ids.producer_epoch, 17)
     answer = DescribeProducersResponse(0, (ProducersOfPartition("t", 1, 0, None, (unended,)),))
     operator.answer = lambda request: answer if isinstance(request, DescribeProducersRequest) else None
@@ -360,12 +363,12 @@ def test_what_is_not_known_to_be_committed_gets_no_marker() -> None:
 def test_what_nobody_decided_is_aborted_and_the_driver_fenced(version: int) -> None:
     operator = Operator(version)
     facts, _ = operator.prepare()
-    aborted = operator.run(by_hand.abort_by_hand(operator.sink))
+    aborted = operator.run(open_transactions.abort_manually(operator.sink))
     assert [each.transactional_id for each in aborted] == ["orders.0", "orders.1"]
-    assert (operator.kafka.aborted, operator.survey().open) == (["0/0", "0/1"], ())
+    assert (operator.kafka.aborted, operator.describe_sink().open) == (["0/0", "0/1"], ())
     with pytest.raises(DriverFenced):
         operator.run(check_generation(operator.sink, facts.generation))
-    assert operator.run(by_hand.abort_by_hand(operator.sink)) == []
+    assert operator.run(open_transactions.abort_manually(operator.sink)) == []
 
 
 @VERSIONS
@@ -373,7 +376,7 @@ def test_what_a_decision_names_is_never_aborted(version: int) -> None:
     operator = Operator(version)
     operator.decide()
     with pytest.raises(DecisionPending) as raised:
-        operator.run(by_hand.abort_by_hand(operator.sink))
+        operator.run(open_transactions.abort_manually(operator.sink))
     assert (raised.value.micro_batch_id, raised.value.slots) == (0, (0, 1))
     assert raised.value.command == (
         "pykafka transactions repair --bootstrap-servers b:9092 --prefix orders --commit-topic commits"
@@ -388,7 +391,7 @@ def test_slots_that_a_decision_named_and_that_are_open_anew_are_aborted(version:
     operator = Operator(version)
     operator.commit(*operator.prepare())
     operator.prepare(1)
-    operator.run(by_hand.abort_by_hand(operator.sink))
+    operator.run(open_transactions.abort_manually(operator.sink))
     assert (operator.kafka.visible, operator.kafka.aborted) == (["0/0", "0/1"], ["1/0", "1/1"])
 
 
@@ -397,7 +400,7 @@ def test_a_driver_that_decides_at_any_moment_of_an_abort_is_whole_or_fenced(vers
     for moment in range(1, 8):
         operator = Operator(version)
         facts, done = operator.prepare()
-        aborting = by_hand.abort_by_hand(operator.sink)
+        aborting = open_transactions.abort_manually(operator.sink)
         effects = next(aborting)
         try:
             for _ in range(moment):

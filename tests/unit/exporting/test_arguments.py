@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_sink.errors import InvalidArgument, RefusedOption, UnknownOption
-from kafka_sink.exporting.words import NAME_OF_WORD, sink_options
+from kafka_sink.exporting.arguments import NAME_OF_WORD, sink_options
 from kafka_sink.options.table import OPTIONS, SPARK_OPTIONS, option_named
 
 

@@ -28,7 +28,7 @@ MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class Receipt:
+class ExportResult:
     """`rows`: as Spark delivered them; None where no receipt file tells of this write for sure: it could not be written
     or read, for which the driver's log says why, or nothing was written. Each was written, or is one of `dropped` and
     `dead_lettered`. `partitions`: sorted, dead letters' among them; rows whose place nobody knows any more are in none.

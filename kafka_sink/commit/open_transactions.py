@@ -1,9 +1,9 @@
 """What an operator sees of a sink's transactions, and ends by hand. Without any I/O, as `two_phase`.
 
     look    ─> each transactional id's state, and what the leaders of partitions have open      changes nothing
-    survey  ─> of one sink: what is open and since when, what the decision says, what hangs     changes nothing
-    finish_by_hand  commits what the decision names ─> ends with COMMIT what hangs
-    abort_by_hand   takes the sink over ─> aborts what is open and no decision names
+    describe_sink ─> of one sink: what is open and since when, what the decision says, what hangs     changes nothing
+    finish_manually  commits what the decision names ─> ends with COMMIT what hangs
+    abort_manually   takes the sink over ─> aborts what is open and no decision names
 
 Why finishing does not take the sink over. A decision cannot be taken back: what it names is committed by its commit,
 by every plan, and by whoever else sends EndTxn with the ids that are pinned, with the same outcome each time. A driver
@@ -36,9 +36,9 @@ from dataclasses import dataclass
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToEveryBroker, ToLeaders
 from kafka_sink.commit.exchanges import describe_transaction, described, read_decision, read_markers
+from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
-from kafka_sink.commit.sink import Sink, command
 from kafka_sink.errors import DecisionPending, TransactionRefused
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -139,7 +139,7 @@ class OpenTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SinkTransactions:
     """`markers`: of the decision's slots. `hanging`: those that are known to be committed; `unknown`: the others."""
 
     sink: Sink
@@ -248,7 +248,7 @@ def sink_named(transactional_id: str) -> str | None:
     return None if found is None else found[1]
 
 
-def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
+def describe_sink(sink: Sink, seen: Seen) -> Steps[SinkTransactions]:
     """What was seen, as far as it is of `sink`. Raises TransactionRefused, UnreadableState."""
     transactions = seen.of(sink)
     decision = yield from read_decision(sink, stable=False)
@@ -263,7 +263,7 @@ def survey(sink: Sink, seen: Seen) -> Steps[Survey]:
         is_visible = decision is not None and each.ids in pinned and _shows(decision, markers.get(_slot(each)))
         is_last = _is_the_last_committed(sink, transactions.get(each.transactional_id), each.ids)
         (hanging if is_visible or is_last else unknown).append(each)
-    return Survey(
+    return SinkTransactions(
         sink, transactions, decision, markers, _open(sink, transactions, pinned, seen.producers), tuple(hanging),
         tuple(unknown), seen.refused,
     )  # fmt: skip
@@ -347,7 +347,9 @@ def _is_the_last_committed(sink: Sink, description: TransactionDescription | Non
 # --- ending -----------------------------------------------------------------------------------------------------------
 
 
-def finish_by_hand(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[tuple[Survey, dict[Hanging, str]]]:
+def finish_manually(
+    sink: Sink, partitions: Sequence[TopicPartition]
+) -> Steps[tuple[SinkTransactions, dict[Hanging, str]]]:
     """Commits what the decision names, and ends what hangs on `partitions` and was committed. What is left afterwards,
     and why leaders refused markers. Raises TransactionRefused, UnreadableState."""
     decision = yield from read_decision(sink, stable=False)
@@ -367,13 +369,13 @@ def finish_by_hand(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[tu
     return found, refused
 
 
-def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[Survey]:
+def _look_again(sink: Sink, partitions: Sequence[TopicPartition]) -> Steps[SinkTransactions]:
     seen = yield from look(sink, f"{sink.names.sink}.", partitions)
-    found = yield from survey(sink, seen)
+    found = yield from describe_sink(sink, seen)
     return found
 
 
-def abort_by_hand(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
+def abort_manually(sink: Sink) -> Steps[Sequence[TransactionDescription]]:
     """Takes the sink over, and aborts what is open and no decision names. What that was.
 
     Raises DecisionPending (nothing was aborted), DriverFenced, TransactionRefused, UnreadableState, InvalidOption.

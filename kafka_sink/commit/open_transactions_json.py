@@ -1,4 +1,4 @@
-"""What `pykafka transactions --json` prints: a survey as one document. Pure.
+"""What `pykafka transactions --json` prints: what a sink has open, as one document. Pure.
 
 Names of fields are stable. Times are milliseconds since 1970, `null` is what nobody knows or what there is not.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Ids
-from kafka_sink.commit.survey import OpenTransaction, Survey
+from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transactions import TransactionDescription
 
@@ -18,7 +18,7 @@ NO_LEADER = "NO_LEADER"
 Document = dict[str, Any]
 
 
-def document_of(found: Survey) -> Document:
+def document_of(found: SinkTransactions) -> Document:
     """One sink: its decision, its slots, and what is open."""
     return {
         "sink": found.sink.names.sink,
@@ -35,7 +35,7 @@ def document_of(found: Survey) -> Document:
     }
 
 
-def _decision(found: Survey) -> Document | None:
+def _decision(found: SinkTransactions) -> Document | None:
     decision = found.decision
     if decision is None:
         return None
@@ -49,7 +49,7 @@ def _decision(found: Survey) -> Document | None:
     }
 
 
-def _slots(found: Survey) -> list[Document]:
+def _slots(found: SinkTransactions) -> list[Document]:
     """The decision's. `pinned` is null where the slot's rows were visible before it."""
     if found.decision is None:
         return []
@@ -65,13 +65,13 @@ def _slots(found: Survey) -> list[Document]:
     ]
 
 
-def _is_visible(found: Survey, slot: int) -> bool | None:
+def _is_visible(found: SinkTransactions, slot: int) -> bool | None:
     if slot not in found.missing:
         return True
     return None if slot in found.lost else False
 
 
-def _marked(found: Survey, slot: int) -> int | None:
+def _marked(found: SinkTransactions, slot: int) -> int | None:
     marker = found.markers.get(slot)
     return None if marker is None or marker == NOTHING_COMMITTED else marker.micro_batch_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from kafka_sink.exporting.receipt import MAX_SHOWN, Receipt, dropped_of, partitions_of, rows_of, size_text
+from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, partitions_of, rows_of, size_text
 from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.verification.receipt_file import columns_of
 
@@ -18,8 +18,8 @@ def run(topic: str | None, partition: int | None, base_offset: int | None, count
     return constant | placed | more
 
 
-def receipt(**fields: Any) -> Receipt:
-    return Receipt(**{"topic": "t", "guarantee": "at-least-once", "duration_s": 1.25, "rows": 9_001, **fields})
+def receipt(**fields: Any) -> ExportResult:
+    return ExportResult(**{"topic": "t", "guarantee": "at-least-once", "duration_s": 1.25, "rows": 9_001, **fields})
 
 
 def test_runs_become_partitions_in_their_order() -> None:
