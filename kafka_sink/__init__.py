@@ -61,7 +61,7 @@ def register(
     another `pyspark_*` module that breaks the look-up. The package itself must be where workers can import it.
 
     Every later write of the session goes through `interceptors`, in their order; another `register` replaces them.
-    `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, in place of `kafka.sasl.oauthbearer.token.endpoint.url`: it
+    `token` is for `kafka.sasl.mechanism=OAUTHBEARER`, instead of `kafka.sasl.oauthbearer.token.endpoint.url`: it
     returns a token and for how many seconds that is good. It is pickled, runs on executors and, with exactly-once,
     where writes are planned and committed, and is called again at 80 % of that time.
 

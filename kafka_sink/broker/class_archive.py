@@ -1,6 +1,6 @@
 """Kafka's classes as a JVM has parsed and verified them, kept for the next one: an archive of class data (JEP 350).
 
-A JVM that begins with it has a broker answer after 1.2 s in place of 2.2 s, for 1.6 s of CPU in place of 2.7 s (Kafka
+A JVM that begins with it has a broker answer after 1.2 s instead of 2.2 s, for 1.6 s of CPU instead of 2.7 s (Kafka
 4.3.1, two cores). It is beside the jars, one for each `java`, as archives fit one build of the JVM and the same jars;
 a JVM ignores one that does not fit. It is 50 MB, and nobody misses it where it cannot be written.
 """

@@ -1,6 +1,6 @@
 """Says what an option or an error is, from the tables that this version of the sink goes by. It needs no network.
 
-NAME is a name or a part of one, in any case. Of an error it prints the message, with `<facts>` in place of what a write
+NAME is a name or a part of one, in any case. Of an error it prints the message, with `<facts>` instead of what a write
 would say, and what to do. Without a NAME it lists all names.
 
 examples:

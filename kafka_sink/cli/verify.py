@@ -178,7 +178,7 @@ def findings(runs: Iterable[Run], cluster: Cluster, topics: Mapping[str, Topic])
         log = reader.log()
         for run in of_partition:
             if None not in (run.topic_id, topic.topic_id) and run.topic_id != topic.topic_id:
-                yield all_absent(run, f"the topic was made again, with id {topic.topic_id} in place of {run.topic_id}")
+                yield all_absent(run, f"the topic was made again, with id {topic.topic_id} instead of {run.topic_id}")
                 continue
             found = compare(run, reader, log)
             if found.absent:

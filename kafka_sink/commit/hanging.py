@@ -25,7 +25,7 @@ from kafka_sink.kafka.protocol.transactions import (
     WriteTxnMarkersRequest,
 )
 
-# In place of an offset at which a producer's transaction begins.
+# Instead of an offset at which a producer's transaction begins.
 NOTHING_OPEN = -1
 
 

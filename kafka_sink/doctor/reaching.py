@@ -125,7 +125,7 @@ def hung_up(at: str, *, is_authenticated: bool) -> Failure:
         case "api versions":
             return Failure(
                 at,
-                "the peer closed the connection in place of an answer to ApiVersions",
+                "the peer closed the connection instead of an answer to ApiVersions",
                 "check that this is the port of a Kafka listener, not of ZooKeeper, a controller, or a proxy; if it "
                 "is one with TLS, set kafka.security.protocol=SSL or SASL_SSL",
             )

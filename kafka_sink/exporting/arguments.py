@@ -39,7 +39,7 @@ _SPARKS_OWN = {name.lower(): name for name in SPARK_OPTIONS}
 def sink_options(
     topic: str | None, *, exactly_once: bool, options: Mapping[str, object], words: Mapping[str, object]
 ) -> dict[str, str]:
-    """The options of a write, by their own names, as texts. None in place of a value: not said.
+    """The options of a write, by their own names, as texts. None instead of a value: not said.
 
     Raises InvalidArgument for one that is said twice, or by an argument of another spelling, UnknownOption,
     RefusedOption.

@@ -87,7 +87,7 @@ def _format(spark: SparkSession) -> Iterator[_Format]:
 
 
 def _register(form: _Format, spark: SparkSession, source: type[KafkaDataSource]) -> None:
-    """Makes its name mean `source` with its tally behind, in place of what it meant in this session. Where it means
+    """Makes its name mean `source` with its tally behind, instead of what it meant in this session. Where it means
     that already it stays: Spark would warn."""
     if form.registered is not None and (form.registered[0](), form.registered[1]) == (spark, source):
         return

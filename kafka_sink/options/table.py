@@ -385,7 +385,7 @@ RateOutlastsTransaction, so bound it too (`maxOffsetsPerTrigger` and the like of
 
 
 _SECURITY = """\
-Those of a JVM client's `client.properties`, behind `kafka.`, with PEM in place of Java's stores. What is wrong in a
+Those of a JVM client's `client.properties`, behind `kafka.`, with PEM instead of Java's stores. What is wrong in a
 file is found where connections are made: on executors, and with exactly-once where the write is planned.
 
 Secrets belong into options of the write, which go to executors and are shown by no message, plan or event log. Spark
@@ -540,19 +540,19 @@ SECTIONS: tuple[Section, ...] = (
                "OAuthBearerLoginModule; the class is not run",
                redact=True),
         Option("kafka.sasl.username", "sasl_username", TEXT, None,
-               "user name, in place of kafka.sasl.jaas.config"),
+               "user name, instead of kafka.sasl.jaas.config"),
         Option("kafka.sasl.password", "sasl_password", TEXT, None,
-               "password, in place of kafka.sasl.jaas.config", redact=True),
+               "password, instead of kafka.sasl.jaas.config", redact=True),
         Option("kafka.sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url",
                Kind("an https URL", _url), None,
                "OAUTHBEARER: where tokens come from, by the client-credentials grant. Tokens of your own come from a "
                "callable given to kafka_sink.register(spark, token=...)"),
         Option("kafka.sasl.oauthbearer.client.credentials.client.id", "sasl_oauthbearer_client_id", TEXT, None,
-               "OAUTHBEARER: the client id, in place of clientId in kafka.sasl.jaas.config"),
+               "OAUTHBEARER: the client id, instead of clientId in kafka.sasl.jaas.config"),
         Option("kafka.sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_secret", TEXT, None,
-               "OAUTHBEARER: the client secret, in place of clientSecret in kafka.sasl.jaas.config", redact=True),
+               "OAUTHBEARER: the client secret, instead of clientSecret in kafka.sasl.jaas.config", redact=True),
         Option("kafka.sasl.oauthbearer.scope", "sasl_oauthbearer_scope", TEXT, None,
-               "OAUTHBEARER: the scope to ask for, in place of scope in kafka.sasl.jaas.config"),
+               "OAUTHBEARER: the scope to ask for, instead of scope in kafka.sasl.jaas.config"),
         Option("kafka.sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", BOOLEAN, False,
                "OAUTHBEARER: true: client id and secret go to the endpoint form-encoded, as RFC 6749 has it; false: as "
                "they are, as JVM clients do unless told"),

@@ -907,7 +907,7 @@ static Error add_header_sizes(const Columns *columns, int64_t *sizes)
 static Error size_all(const Columns *columns, int64_t *sizes)
 {
     Error error;
-    /* The attributes, and in place of a key or headers that no row has a byte each that says so. */
+    /* The attributes, and instead of a key or headers that no row has a byte each that says so. */
     int64_t constant = 1 + !columns->has_key + (columns->row_offsets == NULL);
     for (int64_t i = 0; i < columns->value.count; i++)
         sizes[i] = constant;

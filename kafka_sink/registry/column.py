@@ -45,9 +45,9 @@ def serialized(
     where all of them are null, which as a value is a tombstone.
 
     `form`: avro, json or protobuf. `registry`: the conf of confluent-kafka's SchemaRegistryClient (url,
-    basic.auth.user.info, ...), in which `auto.register.schemas=false` has the schema looked up in place of registered,
+    basic.auth.user.info, ...), in which `auto.register.schemas=false` has the schema looked up instead of registered,
     and `use.latest.version=true` takes the subject's latest; or a client. `subject`: topic, record or topic-record, the
-    official strategies. `schema`: what is registered, in place of one that is derived from the columns' types: text, or
+    official strategies. `schema`: what is registered, instead of one that is derived from the columns' types: text, or
     for Protobuf a message class that protoc made. Its fields are found by name. `is_key`: the subject and the derived
     name are the key's.
 

@@ -21,7 +21,7 @@ def prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
     file; empty for the other forms."""
     path = b""
     if message_indexes:
-        # The file's first message, the usual one, is written as 0 in place of a list of one 0.
+        # The file's first message, the usual one, is written as 0 instead of a list of one 0.
         numbers = [0] if list(message_indexes) == [0] else [len(message_indexes), *message_indexes]
         path = b"".join(_varint(number << 1) for number in numbers)  # zigzag of what is not negative
     return MAGIC_BYTE + schema_id.to_bytes(4, "big") + path

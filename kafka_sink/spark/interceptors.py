@@ -33,7 +33,7 @@ class Interceptor:
     """Overrides what it needs; each method does nothing by itself."""
 
     def on_send(self, arrow_batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows to send in place of those of `arrow_batch`: as many, with columns that the sink takes, in any type
+        """The rows to send instead of those of `arrow_batch`: as many, with columns that the sink takes, in any type
         that it takes. Called for each Arrow batch, in the order of `interceptors`, each with what the one before
         returned, before topics and partitions are decided. An Arrow batch of a stream's or a task's rows has up to
         10,000 (`spark.sql.execution.arrow.maxRecordsPerBatch`); a task without rows has none.

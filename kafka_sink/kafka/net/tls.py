@@ -10,7 +10,7 @@ broker that shuts down does as well).
 Non-obvious:
 
 * Whoever verifies tells the other side by an alert. With TLS 1.3 a client's handshake is over before the broker has
-  seen its certificate: that it lacks one, or is not trusted, comes as an alert in place of the first answer.
+  seen its certificate: that it lacks one, or is not trusted, comes as an alert instead of the first answer.
 * `ssl.create_default_context` has been strict about X.509 since Python 3.13 and refuses private CAs that Java takes.
   The context here is not made by it.
 * OpenSSL takes private keys and chains from files only. Those that are given inline go through a file that nobody else
@@ -314,7 +314,7 @@ _REASONS: Mapping[str, tuple[str, str]] = {
     "TLSV1_ALERT_DECRYPT_ERROR": ("the broker could not verify the client's certificate", _OWN_ADVICE),
 }
 
-# Hung up in place of a ServerHello, as a broker's plaintext listener does, to which a ClientHello is the size of a
+# Hung up instead of a ServerHello, as a broker's plaintext listener does, to which a ClientHello is the size of a
 # request that is too large; but so does a broker that is going down.
 HUNG_UP = TlsFailure(
     step="the peer closed the connection during the TLS handshake",

@@ -44,7 +44,7 @@ def abort_micro_batch(
 
 def abort_run(given: GivenOptions, prefix: str, generation: Ids) -> None:
     """Leaves nothing open of a run, as far as it can be done now. Never raises: if it did, Spark would show its error
-    in place of the one that failed the micro-batch, and whatever is left the next plan ends."""
+    instead of the one that failed the micro-batch, and whatever is left the next plan ends."""
     try:
         config = planned_config(given)
     except ConfigError:  # who planned has said so

@@ -77,7 +77,7 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning(
         (reaching.tcp_failure(OSError(errno.EHOSTUNREACH, "No route"), ["a"]), "tcp", "No route", "route"),
         (reaching.tls_failure(TlsFailure("expired", "renew it", True)), "tls", "expired", "renew it"),
         (reaching.tls_timed_out(TimeoutError("within 4 s")), "tls", "says nothing", "load balancer"),
-        (reaching.hung_up("api versions", is_authenticated=False), "api versions", "in place of", "SSL"),
+        (reaching.hung_up("api versions", is_authenticated=False), "api versions", "instead of", "SSL"),
         (reaching.hung_up("request", is_authenticated=False), "sasl", "asks for authentication", "SASL_SSL"),
         (reaching.hung_up("request", is_authenticated=True), "sasl", "during authentication", "log"),
         (reaching.hung_up("sasl", is_authenticated=True), "sasl", "during authentication", "log"),

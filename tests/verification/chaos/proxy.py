@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 HARMLESS = Schedule()
 DEADLINE_S = 30
 LENGTH_BYTES = 4
-# On, and no seconds to wait (struct linger): closing sends RST in place of FIN.
+# On, and no seconds to wait (struct linger): closing sends RST instead of FIN.
 RESET = struct.pack("ii", 1, 0)
 
 Address = tuple[str, int]

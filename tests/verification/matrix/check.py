@@ -76,7 +76,7 @@ def outcome(spark: SparkSession, servers: str, folder: str, name: str) -> str:
             first_line = str(error).strip().partition("\n")[0]
             return f"{what}, {guarantee}: {type(error).__name__}: {first_line[:200]}"
         if seen != EXPECTED:
-            return f"{what}, {guarantee}: {seen.total()} rows, {len(seen)} different, in place of {ROWS}"
+            return f"{what}, {guarantee}: {seen.total()} rows, {len(seen)} different, instead of {ROWS}"
     return "yes"
 
 

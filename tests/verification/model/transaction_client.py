@@ -223,7 +223,7 @@ class TransactionClient:
         version: int | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> Produced:
-        """Produce of any bytes. `topic_id`: from version 13 on, in place of the name."""
+        """Produce of any bytes. `topic_id`: from version 13 on, instead of the name."""
         version = version if version is not None else self.versions.produce
         kio_version = kio_module(PRODUCE, version, "request")
         data = kio_version.PartitionProduceData(index=partition, records=records)

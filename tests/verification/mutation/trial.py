@@ -1,7 +1,7 @@
 """One mutant on trial: a fork of an interpreter that has all but the sink and its tests, and pytest in there.
 
     this process    imports numpy, pyarrow, pytest ...  (what a control has had to)
-      └─ a fork     in a copy of the tree: the mutant in place of its module ─> import sink and tests ─> first failure
+      └─ a fork     in a copy of the tree: the mutant instead of its module ─> import sink and tests ─> first failure
 
 So a mutant costs the import of the sink and of its module's tests, and what they take until one fails. The sources stay
 as they are; the copy is written once and by nobody, as the mutant is compiled here and handed in by a finder.
