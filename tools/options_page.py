@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kafka_sink.options.kinds import MIB
 from kafka_sink.options.table import (
-    MIB,
     NOT_YET_PREFIXES,
     REFUSED,
     REFUSED_PREFIXES,

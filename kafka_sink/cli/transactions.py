@@ -87,7 +87,7 @@ from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transactions import TransactionDescription
 from kafka_sink.options.config import SinkConfig, sink_config
-from kafka_sink.options.table import is_prefix
+from kafka_sink.options.kinds import is_prefix
 from kafka_sink.text.quoting import quoted
 from kafka_sink.text.redaction import reason_for, redacted
 from kafka_sink.text.table import table

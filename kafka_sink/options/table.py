@@ -1,10 +1,10 @@
-"""The options users set, as one table, and how the text of one is read.
+"""The options users set, as one table.
 
 A row of `OPTIONS` is all there is to know of an option: the name users write (client options carry Spark's `kafka.`
 prefix and Kafka's own name, connector options are camelCase), the field it fills, how its text is read, its default,
-its meaning, and whether its value may be shown. `options/config.py` makes the configuration of it, `options_page.py`
-docs/options.md; messages and "did you mean" come from here. Keys are case-insensitive, because Spark lower-cases them;
-messages print the canonical name.
+its meaning, and whether its value may be shown. `options/config.py` makes the configuration of it,
+`tools/options_page.py` docs/options.md; messages and "did you mean" come from here. Keys are case-insensitive, because
+Spark lower-cases them; messages print the canonical name.
 
 Three more tables say why a name that is not an option is turned away: it belongs to Spark and is ignored
 (`SPARK_OPTIONS`), it cannot work in this sink (`REFUSED`), or this version does not have it yet (`NOT_YET_PREFIXES`).
@@ -16,264 +16,17 @@ A value whose row says `redact` is a `Secret` from here on, and every message ab
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
 from kafka_sink.errors import InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.kafka.jaas import JaasProblem, parse_jaas
-from kafka_sink.kafka.net.java_store import conversion, java_store
-from kafka_sink.kafka.new_topic import EXAMPLE, NewTopic, NewTopicProblem, parse_new_topic
+from kafka_sink.kafka.net.java_store import conversion
+from kafka_sink.kafka.new_topic import EXAMPLE
+from kafka_sink.options import kinds
+from kafka_sink.options.kinds import INT32_MAX, INT64_MAX, KIB, MIB, Kind, Problem
 from kafka_sink.text.redaction import Secret, redacted
-from kafka_sink.text.topic_name import is_topic_name
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-KIB = 1024
-MIB = 1024 * KIB
-
-# --- how a text becomes a value ---------------------------------------------------------------------------------------
-
-
-class Problem(ValueError):
-    """What is wrong with a text, to be shown. Any other ValueError's text is not: it may quote the value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """`read` makes a value of a text, or raises ValueError; a `Problem` where `values` does not say what is wrong."""
-
-    values: str
-    read: Callable[[str], Any]
-
-
-def _integer(low: int, high: int = INT32_MAX) -> Kind:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not low <= int(text) <= high:
-            raise ValueError
-        return int(text)
-
-    return Kind(f"a whole number from {low} to {high}", read)
-
-
-def _gzip_level(text: str) -> int:
-    # Kafka's -1 stands for zlib's default; 0, which would store the rows, is none of its levels.
-    if not re.fullmatch("-1|[1-9]", text):
-        raise ValueError
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower() == "true"
-
-
-def _one_of(*allowed: str) -> Kind:
-    def read(text: str) -> str:
-        if text.lower() not in allowed:
-            raise ValueError
-        return text.lower()
-
-    return Kind(f"one of: {', '.join(allowed)}", read)
-
-
-def _fraction(text: str) -> float:
-    if not re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)([eE]-[0-9]{1,3})?", text) or float(text) > 1:
-        raise ValueError
-    return float(text)
-
-
-def _bad_rows(text: str) -> str:
-    """In the spelling of the documentation, whatever its case."""
-    found = [allowed for allowed in ("fail", "drop", "deadLetter") if allowed.lower() == text.lower()]
-    if not found:
-        raise ValueError
-    return found[0]
-
-
-def _acks(text: str) -> str:
-    folded = text.lower()
-    if folded not in ("all", "-1", "1", "0"):
-        raise ValueError
-    return "all" if folded == "-1" else folded
-
-
-# Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
-# brackets or a name, a port.
-_HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
-
-
-def _is_host(text: str) -> bool:
-    """A name, or an address. Kafka's pattern takes `user:password` for one, which would be sent to name servers."""
-    try:
-        return ":" not in text or bool(ip_address(text))
-    except ValueError:
-        return False
-
-
-def _bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
-    servers = []
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        match = _HOST_PORT.fullmatch(entry)
-        if match is None or not _is_host(match[1]) or not 0 < int(match[2]) < 65536:
-            raise Problem(f"{redacted(entry)!r} is not host:port")
-        servers.append((match[1], int(match[2])))
-    if not servers:
-        raise ValueError
-    return tuple(servers)
-
-
-def _topic(text: str) -> str:
-    if not is_topic_name(text):
-        raise ValueError
-    return text
-
-
-def _create_topics(text: str) -> NewTopic | Literal[False]:
-    if text.lower() in ("true", "false"):
-        return NewTopic() if text.lower() == "true" else False
-    try:
-        return parse_new_topic(text)
-    except NewTopicProblem as problem:
-        raise Problem(str(problem)) from None
-
-
-# A topic's characters; shorter, as a slot's number follows in a group's name.
-_PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-
-
-def is_prefix(text: str) -> bool:
-    """Whether transactionalIdPrefix and txnAppId may be this."""
-    return _PREFIX.fullmatch(text) is not None
-
-
-def _prefix(text: str) -> str:
-    if not is_prefix(text):
-        raise ValueError
-    return text
-
-
-BOOLEAN = Kind("true or false", _boolean)
-TEXT = Kind("any text", str)
-MILLISECONDS = _integer(1)
-MILLISECONDS_OR_NONE = _integer(0)
-SOCKET_BUFFER = _integer(-1)
-
-
-_JAVA_STORES = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}
-
-
-def _pem_store(option: str) -> Kind:
-    """A file of PEM; what is in it only executors can see, but a name tells much."""
-
-    def read(text: str) -> str:
-        if not text:
-            raise ValueError
-        for suffix, store_type in _JAVA_STORES.items():
-            if text.lower().endswith(suffix):
-                raise Problem(java_store(option, text, store_type))
-        return text
-
-    return Kind("a PEM file", read)
-
-
-def _store_type(option: str) -> Kind:
-    def read(text: str) -> str:
-        folded = text.upper()
-        if folded in ("JKS", "PKCS12"):
-            raise Problem(java_store(option, f"store.{folded.lower()}", folded))
-        if folded != "PEM":
-            raise ValueError
-        return folded
-
-    return Kind("PEM", read)
-
-
-def _endpoint_identification(text: str) -> str:
-    if text.lower() not in ("https", ""):
-        raise ValueError
-    return text.lower()
-
-
-def _ssl_protocol(text: str) -> str:
-    if text not in ("TLS", *_TLS_VERSIONS):
-        raise ValueError
-    return text
-
-
-_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
-
-
-def _tls_versions(text: str) -> str:
-    versions = [part.strip() for part in text.split(",") if part.strip()]
-    wrong = [version for version in versions if version not in _TLS_VERSIONS]
-    if wrong:
-        raise Problem(f"{redacted(wrong[0])!r} is not one of them; what is older is broken")
-    if not versions:
-        raise ValueError
-    return ",".join(versions)
-
-
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
-
-
-def _mechanism(text: str) -> str:
-    folded = text.upper()
-    if folded in _LATER_MECHANISMS:
-        raise Problem(f"{folded} is not in this version")
-    if folded not in SASL_MECHANISMS:
-        raise ValueError
-    return folded
-
-
-_MAX_URL_CHARACTERS = 2048
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if len(text) > _MAX_URL_CHARACTERS or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError
-    if parts.username is not None or parts.password is not None:
-        raise Problem("credentials do not belong into it")
-    _ = parts.port  # raises ValueError for one that cannot be
-    return text
-
-
-def _urls(text: str) -> tuple[str, ...]:
-    return tuple(_url(part.strip()) for part in text.split(",") if part.strip())
-
-
-_URI = re.compile(r"[a-z][a-z0-9+.-]*://.+")
-
-
-def _folder(text: str) -> str:
-    if _URI.fullmatch(text):
-        if urlsplit(text).password is not None:
-            # A ValueError's message would show them.
-            raise RefusedOption(
-                option="receiptsPath", instead="credentials do not belong into it; the driver's environment has them."
-            )
-    elif not text.startswith("/"):
-        raise ValueError
-    return text.rstrip("/") or "/"
-
-
-def _upper_of(*allowed: str) -> Kind:
-    def read(text: str) -> str:
-        if text.upper() not in allowed:
-            raise ValueError
-        return text.upper()
-
-    return Kind(f"one of: {', '.join(allowed)}", read)
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
 
 REQUIRED = object()
 
@@ -393,144 +146,149 @@ does show its conf, in its UI and event log, but for names and values that `spar
 those with `secret`, `password` or `token` in them, which `kafka.ssl.keystore.key` has not."""
 
 
-_TOPIC_KIND = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic)
+_TOPIC_KIND = Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic)
 
 SECTIONS: tuple[Section, ...] = (
     Section("Where to", "", (
-        Option("kafka.bootstrap.servers", "bootstrap_servers", Kind("host:port[,host:port...]", _bootstrap_servers),
+        Option("kafka.bootstrap.servers", "bootstrap_servers",
+               Kind("host:port[,host:port...]", kinds.bootstrap_servers),
                REQUIRED,
                "some brokers of the cluster; the others are learned from them"),
         Option("topic", "topic",
-               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic), None,
+               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic), None,
                "topic of every row; wins over a `topic` column, and is required without one"),
         Option("createTopics", "create_topics",
-               Kind(f"true, false, or what the topic is to have: {EXAMPLE}", _create_topics), False,
+               Kind(f"true, false, or what the topic is to have: {EXAMPLE}", kinds.create_topics), False,
                "creates a missing `topic` at the start of a write, in kafka_sink.validate and in pykafka check. Names: "
                "partitions, replicas, and the topic settings of Kafka; what is left out, and all with true, is the "
                "brokers' default. A topic that exists is left as it is. Topics that rows name are not created"),
         Option("partitioner", "partitioner",
-               _one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
+               kinds.one_of("murmur2", "murmur3", "consistent", "fnv1a", "roundrobin", "sticky"), "murmur2",
                "murmur2: rows with a key go where every JVM producer sends that key; murmur3: by mmh3's hash; "
                "consistent: where librdkafka's sends it, without a key to partition 0; fnv1a: where Sarama sends it; "
                "rows without a key stick to a partition for about a batch. roundrobin and sticky ignore keys: a row "
                "each in turn, or a batch each"),
-        Option("includeHeaders", None, BOOLEAN, True,
+        Option("includeHeaders", None, kinds.BOOLEAN, True,
                "accepted as in Spark's Kafka sink, without effect: headers are written when the column exists"),
     )),
     Section("What is guaranteed", "", (
-        Option("deliveryGuarantee", "delivery_guarantee", _one_of("at-least-once", "exactly-once"), "at-least-once",
+        Option("deliveryGuarantee", "delivery_guarantee",
+               kinds.one_of("at-least-once", "exactly-once"), "at-least-once",
                "at-least-once: a row is in Kafka before Spark records it as written, and may be there twice after a "
                "failure; exactly-once: readers with isolation.level=read_committed see it once, whatever crashes"),
-        Option("rowIdentity", "row_identity", BOOLEAN, False,
+        Option("rowIdentity", "row_identity", kinds.BOOLEAN, False,
                "true: each record has headers that say which row of which write it is (pykafka.topic, pykafka.query, "
                "pykafka.batch, pykafka.slot, pykafka.row), the same when a micro-batch or task runs again over the "
                "same rows in the same order and partitions; kafka_sink.dedupe leaves the second one out. A batch "
                "write, also in foreachBatch, is another one each time that it is run"),
-        Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", _acks), "all",
+        Option("kafka.acks", "acks", Kind("'all' (or '-1'), '1' or '0'", kinds.acks), "all",
                "all: a row counts once every in-sync replica has it; 1: once its leader has it, so that rows are lost "
                "when the leader dies; 0: once its bytes are on their way, so that rows are also lost, without an "
                "error, when the connection breaks or the broker refuses them, and receipts have no offsets"),
-        Option("kafka.enable.idempotence", "enable_idempotence", BOOLEAN, True,
+        Option("kafka.enable.idempotence", "enable_idempotence", kinds.BOOLEAN, True,
                "sequence numbers: a network retry neither doubles nor reorders. Needs kafka.acks=all, kafka.retries of "
                "1 or more and at most 5 requests in flight: where it is not set and one of these is otherwise, it is "
                "off, as in Kafka's own producer. Without it a retry may double rows, and reorder them unless "
                "kafka.max.in.flight.requests.per.connection is 1"),
-        Option("kafka.retries", "retries", _integer(0), INT32_MAX,
+        Option("kafka.retries", "retries", kinds.integer(0), INT32_MAX,
                "how often a batch is sent again before the write fails; kafka.delivery.timeout.ms is the better "
                "bound. 0 switches kafka.enable.idempotence off"),
-        Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection", _integer(1), 5,
+        Option("kafka.max.in.flight.requests.per.connection", "max_in_flight_requests_per_connection",
+               kinds.integer(1), 5,
                "unanswered requests to one broker; brokers remember 5 batches of a producer and partition, so more "
                "than 5 switch kafka.enable.idempotence off"),
     )),
     Section("Rows that cannot be written", _BAD_ROWS, (
-        Option("badRows", "bad_rows", Kind("one of: fail, drop, deadLetter", _bad_rows), "fail",
+        Option("badRows", "bad_rows", Kind("one of: fail, drop, deadLetter", kinds.bad_rows), "fail",
                "fail: the first one fails its task; drop: it is left out, counted and logged; deadLetter: it goes to "
                "deadLetterTopic. An error of the cluster is never a bad row and fails the task in any case"),
         Option("deadLetterTopic", "dead_letter_topic", _TOPIC_KIND, None,
                "topic for bad rows, with headers that say what was wrong; required with badRows=deadLetter. No row may "
                "name it"),
-        Option("maxBadRows", "max_bad_rows", _integer(0, INT64_MAX), None,
+        Option("maxBadRows", "max_bad_rows", kinds.integer(0, INT64_MAX), None,
                "more bad rows fail the task that has them, and the write or micro-batch whose tasks have them "
                "together; with at-least-once its other rows are in Kafka by then"),
-        Option("maxBadRowFraction", "max_bad_row_fraction", Kind("a number from 0 to 1", _fraction), None,
+        Option("maxBadRowFraction", "max_bad_row_fraction", Kind("a number from 0 to 1", kinds.fraction), None,
                "the same for a part of all rows, looked at when a task has ended and when all have"),
     )),
     Section("Exactly once", _EXACTLY_ONCE, (
         Option("transactionalIdPrefix", "transactional_id_prefix",
-               Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+               Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
                "name of the sink's transactional ids and consumer groups, one for each stream; by default "
                "pykafka-<query id>, where checkpointLocation is an option of the write and a folder of the driver's "
                "host, else made of its text. A batch write has one of its own each time, or txnAppId in its place"),
-        Option("txnAppId", "txn_app_id", Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+        Option("txnAppId", "txn_app_id", Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
                "for batch writes, also those of foreachBatch: name of the writer, one for each, and of its "
                "transactional ids and consumer groups. With txnVersion it names a write: one that was committed is not "
                "written again"),
-        Option("txnVersion", "txn_version", _integer(0, INT64_MAX), None,
+        Option("txnVersion", "txn_version", kinds.integer(0, INT64_MAX), None,
                "number of the write under its txnAppId, in foreachBatch the batch id: must grow, may leave numbers "
                "out. A number again, or a lower one, writes nothing, and a warning is logged. The first is 0, or comes "
                "with allowLostState=true"),
         Option("commitTopic", "commit_topic",
-               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", _topic),
+               Kind("a topic name: 1 to 249 letters, digits, '.', '_' or '-', and not '.' or '..'", kinds.topic),
                "pykafka-commits",
                "topic whose partition 0 the markers and decisions of commits are offsets of; nothing is written into "
                "it. Has two partitions. Made if it is missing and the cluster allows that"),
-        Option("allowLostState", "allow_lost_state", BOOLEAN, False,
+        Option("allowLostState", "allow_lost_state", kinds.BOOLEAN, False,
                "true: go on though nothing is known of earlier micro-batches or versions, or part of the last one is "
                "missing"),
-        Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", _integer(10_000), 900_000,
+        Option("kafka.transaction.timeout.ms", "transaction_timeout_ms", kinds.integer(10_000), 900_000,
                "how long a micro-batch's transactions may be open before the brokers abort them; at most the brokers' "
                "transaction.max.timeout.ms"),
     )),
     Section("Rate", _RATE, (
-        Option("maxRowsPerSecond", "max_rows_per_second", _integer(1, INT64_MAX), None,
+        Option("maxRowsPerSecond", "max_rows_per_second", kinds.integer(1, INT64_MAX), None,
                "rows that the whole write hands over in a second; needs rateTasks"),
-        Option("maxBytesPerSecond", "max_bytes_per_second", _integer(1, INT64_MAX), None,
+        Option("maxBytesPerSecond", "max_bytes_per_second", kinds.integer(1, INT64_MAX), None,
                "the same for bytes of keys, values and the rows' own headers, before compression"),
-        Option("rateTasks", "rate_tasks", _integer(1), None,
+        Option("rateTasks", "rate_tasks", kinds.integer(1), None,
                "how many of the write's tasks run at once: each takes this part of the rate"),
     )),
     Section("Receipts", _RECEIPTS, (
-        Option("receiptsPath", "receipts_path", Kind("an absolute path, or a URI: s3://bucket/folder", _folder), None,
+        Option("receiptsPath", "receipts_path",
+               Kind("an absolute path, or a URI: s3://bucket/folder", kinds.folder), None,
                "folder that gets a file of receipts for each micro-batch and batch write; on the driver, or anywhere "
                "that pyarrow.fs.FileSystem.from_uri reaches (s3a is taken for s3). It is made if it is missing"),
-        Option("receiptName", "receipt_name", Kind("1 to 200 letters, digits, '.', '_' or '-'", _prefix), None,
+        Option("receiptName", "receipt_name", Kind("1 to 200 letters, digits, '.', '_' or '-'", kinds.prefix), None,
                "name of a batch write in its receipt, where a stream's has the query's id: an option of the write, one "
                "for each, as a second receipt of that name takes the place of the first. Without one it is random"),
     )),
     Section("Security", _SECURITY, (
-        Option("kafka.security.protocol", "security_protocol", _upper_of(*SECURITY_PROTOCOLS), "PLAINTEXT",
+        Option("kafka.security.protocol", "security_protocol", kinds.upper_of(*kinds.SECURITY_PROTOCOLS), "PLAINTEXT",
                "SSL: encrypted, the brokers verified; SASL_SSL: and the client authenticated by kafka.sasl.mechanism; "
                "SASL_PLAINTEXT: authenticated over connections that anybody can read. Required with any kafka.ssl or "
                "kafka.sasl option that says more than its default"),
-        Option("kafka.ssl.truststore.type", None, _store_type("kafka.ssl.truststore.location"), "PEM",
+        Option("kafka.ssl.truststore.type", None, kinds.store_type("kafka.ssl.truststore.location"), "PEM",
                "JKS and PKCS12 stores are refused with the command that converts them"),
         Option("kafka.ssl.truststore.location", "ssl_truststore_location",
-               _pem_store("kafka.ssl.truststore.location"), None,
+               kinds.pem_store("kafka.ssl.truststore.location"), None,
                "file with the certificates of the CAs to trust, on every executor, with exactly-once on the driver "
                "too; without it and kafka.ssl.truststore.certificates the system's are trusted"),
-        Option("kafka.ssl.truststore.certificates", "ssl_truststore_certificates", TEXT, None,
+        Option("kafka.ssl.truststore.certificates", "ssl_truststore_certificates", kinds.TEXT, None,
                "the same certificates, PEM itself"),
-        Option("kafka.ssl.keystore.type", None, _store_type("kafka.ssl.keystore.location"), "PEM",
+        Option("kafka.ssl.keystore.type", None, kinds.store_type("kafka.ssl.keystore.location"), "PEM",
                "as kafka.ssl.truststore.type"),
-        Option("kafka.ssl.keystore.location", "ssl_keystore_location", _pem_store("kafka.ssl.keystore.location"), None,
+        Option("kafka.ssl.keystore.location", "ssl_keystore_location",
+               kinds.pem_store("kafka.ssl.keystore.location"), None,
                "file with the client's private key and its certificate chain, where brokers ask for one"),
-        Option("kafka.ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", TEXT, None,
+        Option("kafka.ssl.keystore.certificate.chain", "ssl_keystore_certificate_chain", kinds.TEXT, None,
                "the client's certificate chain, PEM itself; needs kafka.ssl.keystore.key"),
-        Option("kafka.ssl.keystore.key", "ssl_keystore_key", TEXT, None,
+        Option("kafka.ssl.keystore.key", "ssl_keystore_key", kinds.TEXT, None,
                "the client's private key, PEM itself; needs kafka.ssl.keystore.certificate.chain", redact=True),
-        Option("kafka.ssl.key.password", "ssl_key_password", TEXT, None,
+        Option("kafka.ssl.key.password", "ssl_key_password", kinds.TEXT, None,
                "password of an encrypted private key", redact=True),
         Option("kafka.ssl.endpoint.identification.algorithm", "ssl_endpoint_identification_algorithm",
-               Kind("'https', or nothing", _endpoint_identification), "https",
+               Kind("'https', or nothing", kinds.endpoint_identification), "https",
                "https: a broker's certificate must be for the host name that was connected to; nothing: any host "
                "with a certificate of the same CAs may pose as a broker"),
         Option("kafka.ssl.enabled.protocols", "ssl_enabled_protocols",
-               Kind("TLSv1.2, TLSv1.3 or both", _tls_versions), "TLSv1.2,TLSv1.3",
+               Kind("TLSv1.2, TLSv1.3 or both", kinds.tls_versions), "TLSv1.2,TLSv1.3",
                "versions of TLS that may be spoken"),
-        Option("kafka.ssl.protocol", "ssl_protocol", Kind("TLS, TLSv1.2 or TLSv1.3", _ssl_protocol), "TLSv1.3",
+        Option("kafka.ssl.protocol", "ssl_protocol", Kind("TLS, TLSv1.2 or TLSv1.3", kinds.ssl_protocol), "TLSv1.3",
                "accepted without effect: kafka.ssl.enabled.protocols decides"),
         Option("kafka.sasl.mechanism", "sasl_mechanism",
-               Kind(f"one of: {', '.join(SASL_MECHANISMS)}", _mechanism), None,
+               Kind(f"one of: {', '.join(kinds.SASL_MECHANISMS)}", kinds.mechanism), None,
                "how the client is authenticated; required with SASL_SSL and SASL_PLAINTEXT"),
         Option("kafka.sasl.jaas.config", "sasl_jaas_config",
                Kind('org.apache.kafka.common.security.<...>LoginModule required username="..." password="...";',
@@ -539,91 +297,95 @@ SECTIONS: tuple[Section, ...] = (
                "credentials as JVM clients keep them, of PlainLoginModule, ScramLoginModule or "
                "OAuthBearerLoginModule; the class is not run",
                redact=True),
-        Option("kafka.sasl.username", "sasl_username", TEXT, None,
+        Option("kafka.sasl.username", "sasl_username", kinds.TEXT, None,
                "user name, instead of kafka.sasl.jaas.config"),
-        Option("kafka.sasl.password", "sasl_password", TEXT, None,
+        Option("kafka.sasl.password", "sasl_password", kinds.TEXT, None,
                "password, instead of kafka.sasl.jaas.config", redact=True),
         Option("kafka.sasl.oauthbearer.token.endpoint.url", "sasl_oauthbearer_token_endpoint_url",
-               Kind("an https URL", _url), None,
+               Kind("an https URL", kinds.url), None,
                "OAUTHBEARER: where tokens come from, by the client-credentials grant. Tokens of your own come from a "
                "callable given to kafka_sink.register(spark, token=...)"),
-        Option("kafka.sasl.oauthbearer.client.credentials.client.id", "sasl_oauthbearer_client_id", TEXT, None,
+        Option("kafka.sasl.oauthbearer.client.credentials.client.id", "sasl_oauthbearer_client_id", kinds.TEXT, None,
                "OAUTHBEARER: the client id, instead of clientId in kafka.sasl.jaas.config"),
-        Option("kafka.sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_secret", TEXT, None,
+        Option("kafka.sasl.oauthbearer.client.credentials.client.secret", "sasl_oauthbearer_client_secret",
+               kinds.TEXT, None,
                "OAUTHBEARER: the client secret, instead of clientSecret in kafka.sasl.jaas.config", redact=True),
-        Option("kafka.sasl.oauthbearer.scope", "sasl_oauthbearer_scope", TEXT, None,
+        Option("kafka.sasl.oauthbearer.scope", "sasl_oauthbearer_scope", kinds.TEXT, None,
                "OAUTHBEARER: the scope to ask for, instead of scope in kafka.sasl.jaas.config"),
-        Option("kafka.sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", BOOLEAN, False,
+        Option("kafka.sasl.oauthbearer.header.urlencode", "sasl_oauthbearer_header_urlencode", kinds.BOOLEAN, False,
                "OAUTHBEARER: true: client id and secret go to the endpoint form-encoded, as RFC 6749 has it; false: as "
                "they are, as JVM clients do unless told"),
-        Option("allowedTokenUrls", "allowed_token_urls", Kind("URLs by commas", _urls), None,
+        Option("allowedTokenUrls", "allowed_token_urls", Kind("URLs by commas", kinds.urls), None,
                "token endpoints that may be http, to which the client secret then goes for everybody to read"),
-        Option("allowPlaintextCredentials", "allow_plaintext_credentials", BOOLEAN, False,
+        Option("allowPlaintextCredentials", "allow_plaintext_credentials", kinds.BOOLEAN, False,
                "true: with SASL_PLAINTEXT send passwords and tokens though anybody on the way can read them"),
     )),
     Section("Batches and memory", _MEASURED, (
-        Option("kafka.batch.size", "batch_size", _integer(1 * KIB, 64 * MIB), 1 * MIB,
+        Option("kafka.batch.size", "batch_size", kinds.integer(1 * KIB, 64 * MIB), 1 * MIB,
                "bytes of one record batch before compression; shrinks with many partitions so that all fit "
                "kafka.buffer.memory"),
-        Option("kafka.linger.ms", "linger_ms", MILLISECONDS_OR_NONE, 100,
+        Option("kafka.linger.ms", "linger_ms", kinds.MILLISECONDS_OR_NONE, 100,
                "how long a batch that is not full waits for more rows; the end of a task never waits"),
-        Option("kafka.buffer.memory", "buffer_memory", _integer(1 * MIB, 2**40), 64 * MIB,
+        Option("kafka.buffer.memory", "buffer_memory", kinds.integer(1 * MIB, 2**40), 64 * MIB,
                "bytes of rows that one worker process holds unacknowledged; Spark waits beyond. At least twice "
                "kafka.batch.size"),
-        Option("kafka.max.request.size", "max_request_size", _integer(1 * KIB, 100 * MIB), 1 * MIB,
+        Option("kafka.max.request.size", "max_request_size", kinds.integer(1 * KIB, 100 * MIB), 1 * MIB,
                "bytes of record batches in one request, and of one row; at most the whole batches that "
                "kafka.buffer.memory has room for"),
-        Option("kafka.compression.type", "compression_type", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "zstd",
+        Option("kafka.compression.type", "compression_type",
+               kinds.one_of("none", "gzip", "snappy", "lz4", "zstd"), "zstd",
                "a batch that it would make larger goes uncompressed"),
         Option("kafka.compression.gzip.level", "compression_gzip_level",
-               Kind("a whole number from 1 to 9, or -1", _gzip_level), -1,
+               Kind("a whole number from 1 to 9, or -1", kinds.gzip_level), -1,
                "1 is fast, 9 small; -1: zlib's default, 6"),
-        Option("kafka.compression.lz4.level", "compression_lz4_level", _integer(1, 17), 9,
+        Option("kafka.compression.lz4.level", "compression_lz4_level", kinds.integer(1, 17), 9,
                "9: lz4's fast mode, as in Kafka; any other: its high-compression mode, which ends at 12"),
-        Option("kafka.compression.zstd.level", "compression_zstd_level", _integer(-131_072, 22), None,
+        Option("kafka.compression.zstd.level", "compression_zstd_level", kinds.integer(-131_072, 22), None,
                "-131072 is fast, 22 small, as zstd itself has them; without one, 0.9 to 1.1 times the ratio of 3, "
                "Kafka's default, at 1.4 to 2 times its speed"),
     )),
     Section("How long to wait", "All in milliseconds.", (
-        Option("kafka.max.block.ms", "max_block_ms", MILLISECONDS_OR_NONE, 60_000,
+        Option("kafka.max.block.ms", "max_block_ms", kinds.MILLISECONDS_OR_NONE, 60_000,
                "how long a write waits for metadata, or for buffer memory while none comes back, before it fails; "
                "without the time in which a broker throttles"),
-        Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", MILLISECONDS, 120_000,
+        Option("kafka.delivery.timeout.ms", "delivery_timeout_ms", kinds.MILLISECONDS, 120_000,
                "how long a batch may take from its first row to its acknowledgement, retries included, without the "
                "time in which its broker throttles; at least kafka.linger.ms + kafka.request.timeout.ms"),
-        Option("kafka.request.timeout.ms", "request_timeout_ms", MILLISECONDS, 30_000,
+        Option("kafka.request.timeout.ms", "request_timeout_ms", kinds.MILLISECONDS, 30_000,
                "how long one request waits for its answer before the connection is given up"),
-        Option("kafka.retry.backoff.ms", "retry_backoff_ms", MILLISECONDS_OR_NONE, 100,
+        Option("kafka.retry.backoff.ms", "retry_backoff_ms", kinds.MILLISECONDS_OR_NONE, 100,
                "pause before the first retry; doubles, with jitter"),
-        Option("kafka.retry.backoff.max.ms", "retry_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,
+        Option("kafka.retry.backoff.max.ms", "retry_backoff_max_ms", kinds.MILLISECONDS_OR_NONE, 1_000,
                "longest pause between retries, also where kafka.retry.backoff.ms is longer"),
-        Option("kafka.metadata.max.age.ms", "metadata_max_age_ms", MILLISECONDS, 300_000,
+        Option("kafka.metadata.max.age.ms", "metadata_max_age_ms", kinds.MILLISECONDS, 300_000,
                "topics, partitions and leaders are asked for again after this, errors aside"),
     )),
     Section("Connections", "", (
-        Option("kafka.client.id", "client_id", TEXT, "pykafka",
+        Option("kafka.client.id", "client_id", kinds.TEXT, "pykafka",
                "name in the brokers' logs, metrics and quotas"),
-        Option("kafka.client.rack", None, TEXT, "",
+        Option("kafka.client.rack", None, kinds.TEXT, "",
                "accepted without effect: rows go to the leader of their partition, wherever it is, and no partition is "
                "chosen for its rack"),
-        Option("kafka.client.dns.lookup", None, _one_of("use_all_dns_ips"), "use_all_dns_ips",
+        Option("kafka.client.dns.lookup", None, kinds.one_of("use_all_dns_ips"), "use_all_dns_ips",
                "accepted without effect: all addresses of a name are tried (KIP-302)"),
-        Option("kafka.reconnect.backoff.ms", "reconnect_backoff_ms", MILLISECONDS_OR_NONE, 50,
+        Option("kafka.reconnect.backoff.ms", "reconnect_backoff_ms", kinds.MILLISECONDS_OR_NONE, 50,
                "pause before the first new attempt to connect to a broker; doubles, with jitter"),
-        Option("kafka.reconnect.backoff.max.ms", "reconnect_backoff_max_ms", MILLISECONDS_OR_NONE, 1_000,
+        Option("kafka.reconnect.backoff.max.ms", "reconnect_backoff_max_ms", kinds.MILLISECONDS_OR_NONE, 1_000,
                "longest pause between attempts to connect, also where kafka.reconnect.backoff.ms is longer"),
-        Option("kafka.connections.max.idle.ms", "connections_max_idle_ms", MILLISECONDS, 540_000,
+        Option("kafka.connections.max.idle.ms", "connections_max_idle_ms", kinds.MILLISECONDS, 540_000,
                "idle connections are closed after this, idle producers when the worker's next write begins"),
-        Option("kafka.socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms", MILLISECONDS, 10_000,
+        Option("kafka.socket.connection.setup.timeout.ms", "socket_connection_setup_timeout_ms",
+               kinds.MILLISECONDS, 10_000,
                "how long one address of a broker may take to accept a connection; doubles with each failure, with "
                "jitter"),
-        Option("kafka.socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms", MILLISECONDS,
+        Option("kafka.socket.connection.setup.timeout.max.ms", "socket_connection_setup_timeout_max_ms",
+               kinds.MILLISECONDS,
                30_000,
                "longest time for that, also where kafka.socket.connection.setup.timeout.ms is longer"),
-        Option("kafka.send.buffer.bytes", "send_buffer_bytes", SOCKET_BUFFER, -1,
+        Option("kafka.send.buffer.bytes", "send_buffer_bytes", kinds.SOCKET_BUFFER, -1,
                "the socket's SO_SNDBUF; -1: the system's, which grows with the connection. Java's 131072 takes a "
                "request of 1 MiB in a dozen pieces"),
-        Option("kafka.receive.buffer.bytes", "receive_buffer_bytes", SOCKET_BUFFER, 32_768,
+        Option("kafka.receive.buffer.bytes", "receive_buffer_bytes", kinds.SOCKET_BUFFER, 32_768,
                "the socket's SO_RCVBUF; -1: the system's"),
     )),
 )  # fmt: skip

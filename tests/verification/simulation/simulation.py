@@ -19,7 +19,7 @@ from functools import partial
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.client import RESTED_MS
 from kafka_sink.kafka.producer.probe import Probe
-from kafka_sink.options.table import INT32_MAX
+from kafka_sink.options.kinds import INT32_MAX
 from model.cluster import Cluster
 from model.settings import KAFKA_3_3, KAFKA_4, ClusterSettings
 from simulation.faults import CODES, Fault, Plan, WritePlan, address_of

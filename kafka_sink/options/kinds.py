@@ -1,0 +1,255 @@
+"""How the text of an option becomes a value: a reader for each kind of option, and what it says of its values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from kafka_sink.errors import RefusedOption
+from kafka_sink.kafka.net.java_store import java_store
+from kafka_sink.kafka.new_topic import NewTopic, NewTopicProblem, parse_new_topic
+from kafka_sink.text.redaction import redacted
+from kafka_sink.text.topic_name import is_topic_name
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+KIB = 1024
+MIB = 1024 * KIB
+
+class Problem(ValueError):
+    """What is wrong with a text, to be shown. Any other ValueError's text is not: it may quote the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`read` makes a value of a text, or raises ValueError; a `Problem` where `values` does not say what is wrong."""
+
+    values: str
+    read: Callable[[str], Any]
+
+
+def integer(low: int, high: int = INT32_MAX) -> Kind:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError
+        return int(text)
+
+    return Kind(f"a whole number from {low} to {high}", read)
+
+
+def gzip_level(text: str) -> int:
+    # Kafka's -1 stands for zlib's default; 0, which would store the rows, is none of its levels.
+    if not re.fullmatch("-1|[1-9]", text):
+        raise ValueError
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+def one_of(*allowed: str) -> Kind:
+    def read(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError
+        return text.lower()
+
+    return Kind(f"one of: {', '.join(allowed)}", read)
+
+
+def fraction(text: str) -> float:
+    if not re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]+)([eE]-[0-9]{1,3})?", text) or float(text) > 1:
+        raise ValueError
+    return float(text)
+
+
+def bad_rows(text: str) -> str:
+    """In the spelling of the documentation, whatever its case."""
+    found = [allowed for allowed in ("fail", "drop", "deadLetter") if allowed.lower() == text.lower()]
+    if not found:
+        raise ValueError
+    return found[0]
+
+
+def acks(text: str) -> str:
+    folded = text.lower()
+    if folded not in ("all", "-1", "1", "0"):
+        raise ValueError
+    return "all" if folded == "-1" else folded
+
+
+# Kafka's own pattern (org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN): an optional scheme, an IPv6 address in
+# brackets or a name, a port.
+_HOST_PORT = re.compile(r"(?:[a-zA-Z][a-zA-Z\d+.-]*://)?\[?([0-9a-zA-Z\-._%:]+)\]?:(\d+)")
+
+
+def _is_host(text: str) -> bool:
+    """A name, or an address. Kafka's pattern takes `user:password` for one, which would be sent to name servers."""
+    try:
+        return ":" not in text or bool(ip_address(text))
+    except ValueError:
+        return False
+
+
+def bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
+    servers = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        match = _HOST_PORT.fullmatch(entry)
+        if match is None or not _is_host(match[1]) or not 0 < int(match[2]) < 65536:
+            raise Problem(f"{redacted(entry)!r} is not host:port")
+        servers.append((match[1], int(match[2])))
+    if not servers:
+        raise ValueError
+    return tuple(servers)
+
+
+def topic(text: str) -> str:
+    if not is_topic_name(text):
+        raise ValueError
+    return text
+
+
+def create_topics(text: str) -> NewTopic | Literal[False]:
+    if text.lower() in ("true", "false"):
+        return NewTopic() if text.lower() == "true" else False
+    try:
+        return parse_new_topic(text)
+    except NewTopicProblem as problem:
+        raise Problem(str(problem)) from None
+
+
+# A topic's characters; shorter, as a slot's number follows in a group's name.
+_PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+def is_prefix(text: str) -> bool:
+    """Whether transactionalIdPrefix and txnAppId may be this."""
+    return _PREFIX.fullmatch(text) is not None
+
+
+def prefix(text: str) -> str:
+    if not is_prefix(text):
+        raise ValueError
+    return text
+
+
+BOOLEAN = Kind("true or false", _boolean)
+TEXT = Kind("any text", str)
+MILLISECONDS = integer(1)
+MILLISECONDS_OR_NONE = integer(0)
+SOCKET_BUFFER = integer(-1)
+
+
+_JAVA_STORES = {".jks": "JKS", ".p12": "PKCS12", ".pfx": "PKCS12"}
+
+
+def pem_store(option: str) -> Kind:
+    """A file of PEM; what is in it only executors can see, but a name tells much."""
+
+    def read(text: str) -> str:
+        if not text:
+            raise ValueError
+        for suffix, store_type in _JAVA_STORES.items():
+            if text.lower().endswith(suffix):
+                raise Problem(java_store(option, text, store_type))
+        return text
+
+    return Kind("a PEM file", read)
+
+
+def store_type(option: str) -> Kind:
+    def read(text: str) -> str:
+        folded = text.upper()
+        if folded in ("JKS", "PKCS12"):
+            raise Problem(java_store(option, f"store.{folded.lower()}", folded))
+        if folded != "PEM":
+            raise ValueError
+        return folded
+
+    return Kind("PEM", read)
+
+
+def endpoint_identification(text: str) -> str:
+    if text.lower() not in ("https", ""):
+        raise ValueError
+    return text.lower()
+
+
+def ssl_protocol(text: str) -> str:
+    if text not in ("TLS", *_TLS_VERSIONS):
+        raise ValueError
+    return text
+
+
+_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+
+
+def tls_versions(text: str) -> str:
+    versions = [part.strip() for part in text.split(",") if part.strip()]
+    wrong = [version for version in versions if version not in _TLS_VERSIONS]
+    if wrong:
+        raise Problem(f"{redacted(wrong[0])!r} is not one of them; what is older is broken")
+    if not versions:
+        raise ValueError
+    return ",".join(versions)
+
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_LATER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
+
+
+def mechanism(text: str) -> str:
+    folded = text.upper()
+    if folded in _LATER_MECHANISMS:
+        raise Problem(f"{folded} is not in this version")
+    if folded not in SASL_MECHANISMS:
+        raise ValueError
+    return folded
+
+
+_MAX_URL_CHARACTERS = 2048
+
+
+def url(text: str) -> str:
+    parts = urlsplit(text)
+    if len(text) > _MAX_URL_CHARACTERS or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError
+    if parts.username is not None or parts.password is not None:
+        raise Problem("credentials do not belong into it")
+    _ = parts.port  # raises ValueError for one that cannot be
+    return text
+
+
+def urls(text: str) -> tuple[str, ...]:
+    return tuple(url(part.strip()) for part in text.split(",") if part.strip())
+
+
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://.+")
+
+
+def folder(text: str) -> str:
+    if _URI.fullmatch(text):
+        if urlsplit(text).password is not None:
+            # A ValueError's message would show them.
+            raise RefusedOption(
+                option="receiptsPath", instead="credentials do not belong into it; the driver's environment has them."
+            )
+    elif not text.startswith("/"):
+        raise ValueError
+    return text.rstrip("/") or "/"
+
+
+def upper_of(*allowed: str) -> Kind:
+    def read(text: str) -> str:
+        if text.upper() not in allowed:
+            raise ValueError
+        return text.upper()
+
+    return Kind(f"one of: {', '.join(allowed)}", read)
