@@ -46,7 +46,7 @@ import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
 from kafka_sink.cli.command_line import parser_of
 from kafka_sink.errors.failures import told_by_spark
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
 POLL_SECONDS = 0.5
@@ -206,7 +206,7 @@ def summary(receipts: ReceiptsByPartition) -> list[str]:
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
 
 
-def cells(receipt: PartitionReceipt) -> tuple[str, ...]:
+def cells(receipt: PartitionOffsets) -> tuple[str, ...]:
     offsets = "unknown" if receipt.first_offset is None else f"{receipt.first_offset:,} - {receipt.last_offset:,}"
     return (
         receipt.topic, f"{receipt.partition}", f"{receipt.record_count:,}", offsets, size(receipt.batch_bytes)

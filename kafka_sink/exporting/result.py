@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.text.redaction import redacted
 
 _HEADS = ("PARTITION", "RECORDS", "OFFSETS", "BATCHES", "BYTES")
@@ -45,7 +45,7 @@ class ExportResult:
     rows: int | None = None
     dropped: int = 0
     dead_lettered: int = 0
-    partitions: tuple[PartitionReceipt, ...] = ()
+    partitions: tuple[PartitionOffsets, ...] = ()
     path: str | None = None
     was_written_before: bool | None = False
 
@@ -106,7 +106,7 @@ class ExportResult:
         return [*rows, (total, f"{records:,}", "", f"{self.batch_count:,}", size_text(self.batch_bytes))]
 
 
-def _row(each: PartitionReceipt) -> tuple[str, ...]:
+def _row(each: PartitionOffsets) -> tuple[str, ...]:
     offsets = "unknown" if each.first_offset is None else f"{each.first_offset:,} - {each.last_offset:,}"
     return (
         f"{each.topic}-{each.partition}", f"{each.record_count:,}", offsets, f"{each.batch_count:,}",
@@ -140,7 +140,7 @@ def dropped_of(runs: pa.Table) -> int:
     return int(pc.sum(runs["dropped"]).as_py() or 0)
 
 
-def partitions_of(runs: pa.Table) -> tuple[PartitionReceipt, ...]:
+def partitions_of(runs: pa.Table) -> tuple[PartitionOffsets, ...]:
     """Of a receipt file's rows, one each record batch (receipt_file.COLUMNS), those that have a place."""
     placed = runs.filter(pc.is_valid(runs["topic"]))
     ends = pc.subtract(pc.add(placed["base_offset"], placed["record_count"]), 1)
@@ -154,7 +154,7 @@ def partitions_of(runs: pa.Table) -> tuple[PartitionReceipt, ...]:
         .sort_by([("topic", "ascending"), ("partition", "ascending")])
     )  # fmt: skip
     return tuple(
-        PartitionReceipt(
+        PartitionOffsets(
             topic=row["topic"],
             partition=row["partition"],
             record_count=row["record_count_sum"],

@@ -4,7 +4,7 @@
         write = producer.begin(topic="orders")
         for arrow_batch in batches:
             write.append(arrow_batch)           # routes, encodes, waits for metadata or memory if it must
-        receipts = write.finish()               # returns when the leaders have acknowledged every row, or raises
+        offsets = write.finish()                # returns when the leaders have acknowledged every row, or raises
 
 Spark runs one worker process per running task and uses it again for the next, so what is expensive to make
 (connections, metadata, producer id, buffers) outlives a task here, in a module that workers import. A producer serves
@@ -36,12 +36,12 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy
 from kafka_sink.kafka.producer.core import wire
 from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.throttling import Throttled
 from kafka_sink.kafka.producer.topic_check import TopicCheck
@@ -276,7 +276,7 @@ class Producer:
             last_error=self._network.last_error,
         )
 
-    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None:
+    def place(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, started_ms: int) -> None:
         """Puts all rows into batches, waiting for memory until `max.block.ms` after `started_ms`, a time of
         `waiting_clock_ms`, or after the last time that a row could be placed or more memory was free than before: a
         slow broker is not an absent one. Waits before that for brokers that throttle, as long as it takes.
@@ -289,8 +289,8 @@ class Producer:
         while True:
             seen = self._changes
             left_before = rows.unplaced_count()
-            placed_all = self._accumulator.try_append(rows, receipts, codec, monotonic_ms())
-            if self._accumulator.take_news():
+            placed_all = self._accumulator.try_append(rows, acknowledgements, codec, monotonic_ms())
+            if self._accumulator.take_wakeup():
                 self._network.wakeup()
             if placed_all:
                 return
@@ -342,29 +342,29 @@ class Producer:
                 self._raise_failure()
                 self._changed.wait(remaining_ms / 1000)
 
-    def flush(self, receipts: Receipts) -> None:
+    def flush(self, acknowledgements: Acknowledgements) -> None:
         """Sends everything now and waits until it is answered; each batch's `delivery.timeout.ms` bounds the wait."""
         with self._changed:
             self._accumulator.begin_flush()
             self._network.wakeup()
             try:
                 with _timed(self.metrics.flushed):
-                    self._changed.wait_for(lambda: receipts.settled or not self.usable)
+                    self._changed.wait_for(lambda: acknowledgements.settled or not self.usable)
             finally:
                 self._accumulator.end_flush()
-            if receipts.failure is not None:
-                raise receipts.failure
-            if not receipts.settled:
+            if acknowledgements.failure is not None:
+                raise acknowledgements.failure
+            if not acknowledgements.settled:
                 raise self._sender.failure or self._closing or ProducerClosed(reason="its sender thread is gone")
 
-    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None:
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], acknowledgements: Acknowledgements) -> None:
         """Asks the brokers that took rows by name whether `topic_ids` are what these were for, up to `max.block.ms`.
 
         Raises TopicRecreated, BrokersUnreachable, or the error that ended the producer.
         """
-        if not receipts.takers_by_name:
+        if not acknowledgements.takers_by_name:
             return
-        check, started_ms = TopicCheck(topic_ids, receipts.takers_by_name), self.waiting_clock_ms()
+        check, started_ms = TopicCheck(topic_ids, acknowledgements.takers_by_name), self.waiting_clock_ms()
         with self._changed:
             self._sender.topic_check = check
             self._network.wakeup()

@@ -30,14 +30,14 @@ from kafka_sink.errors import (
 from kafka_sink.kafka.clock import monotonic_ms, wall_clock_ms
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metrics import Figures, Metrics
-from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy, BadRowReceipt, BadRowTally
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy, BadRowTally
 from kafka_sink.kafka.producer.core import codec_of
-from kafka_sink.kafka.producer.judgement import TopicLimits, TopicRules
 from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router, RowTopics
+from kafka_sink.kafka.producer.row_limits import TopicLimits, TopicRules
 from kafka_sink.kafka.producer.runs import PackedRuns, Runs
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.records.bad_rows import (
@@ -78,11 +78,11 @@ class RunningProducer(Protocol):
         self, names: frozenset[str], seen_before: Collection[str], started_ms: int, *, ask_again: bool = False
     ) -> Mapping[str, TopicSnapshot]: ...
 
-    def place(self, rows: RoutedRows, receipts: Receipts, codec: Codec, started_ms: int) -> None: ...
+    def place(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, started_ms: int) -> None: ...
 
-    def flush(self, receipts: Receipts) -> None: ...
+    def flush(self, acknowledgements: Acknowledgements) -> None: ...
 
-    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], receipts: Receipts) -> None: ...
+    def check_topics(self, topic_ids: Mapping[str, uuid.UUID | None], acknowledgements: Acknowledgements) -> None: ...
 
     def pause(self, until_ms: int) -> None: ...
 
@@ -120,10 +120,10 @@ class Write:
             topic=topic, batch_bytes=producer.config.batch_size, rng=random.Random(), partitioner=partitioner
         )
         # Of the rows that were appended so far.
-        self.receipts = Receipts()
+        self.acknowledgements = Acknowledgements()
         if bad_rows is not None:
-            self.receipts.refused = deque()
-            self.receipts.dead_letter_topic = bad_rows.dead_letter_topic
+            self.acknowledgements.refused = deque()
+            self.acknowledgements.dead_letter_topic = bad_rows.dead_letter_topic
         # The id under which this write saw each topic first.
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._may_ask_again = True
@@ -133,7 +133,7 @@ class Write:
 
     def keep_runs(self) -> None:
         """From its first row on, which must come later, `runs` has where each record batch went."""
-        self.receipts.runs = Runs()
+        self.acknowledgements.runs = Runs()
 
     def append(self, arrow_batch: pa.RecordBatch) -> None:
         """Hands rows over for sending. Returns once they are copied out of `arrow_batch`, not when they are delivered.
@@ -171,7 +171,7 @@ class Write:
         if is_refused and self._bad_rows is not None:
             self._append_sorted(arrow_batch, self._bad_rows, started_ms)
             return
-        self._producer.place(rows, self.receipts, self._codec, started_ms)
+        self._producer.place(rows, self.acknowledgements, self._codec, started_ms)
         if self._fingerprint is not None:
             self._fingerprint.update(columns)
         self.record_count += columns.num_rows
@@ -301,7 +301,7 @@ class Write:
     def _account_for_refused(self) -> bool:
         """Counts rows that leaders have refused since the last call, or writes them as dead letters; whether there were
         any. Raises TooManyBadRows, and what placing raises."""
-        waiting, policy = self.receipts.refused, self._bad_rows
+        waiting, policy = self.acknowledgements.refused, self._bad_rows
         if not waiting or policy is None or self._tally is None:
             return False
         sent = []
@@ -349,12 +349,12 @@ class Write:
         topics = topics_of(columns)
         rows = self._router.route(columns, topics, self._resolve(frozenset(topics.names), started_ms))
         self._check_sizes(rows, self._limits.max_request_size)
-        self._producer.place(rows, self.receipts, self._codec, started_ms)
+        self._producer.place(rows, self.acknowledgements, self._codec, started_ms)
 
     @property
-    def bad_rows(self) -> BadRowReceipt:
+    def bad_rows(self) -> BadRowCounts:
         """What became of them so far; with badRows=fail nothing."""
-        return BadRowReceipt() if self._tally is None else self._tally.receipt()
+        return BadRowCounts() if self._tally is None else self._tally.receipt()
 
     def figures(self) -> Figures:
         """What the producer did since the write began, under Kafka's metric names."""
@@ -371,23 +371,23 @@ class Write:
             dead_lettered=bad.dead_lettered,
         )
 
-    def finish(self) -> tuple[PartitionReceipt, ...]:
+    def finish(self) -> tuple[PartitionOffsets, ...]:
         """Waits for the acknowledgement of every row. Returns a receipt a partition; raises DeliveryError, and with
         rows that leaders refuse what `append` raises.
 
         Brokers that know topics by name only have acknowledged rows though their topic was made again meanwhile, and
         took the first ones away with the old one: so they are asked which topic it is, after the last row.
         """
-        self._producer.flush(self.receipts)
+        self._producer.flush(self.acknowledgements)
         while self._account_for_refused():
-            self._producer.flush(self.receipts)
-        self._producer.check_topics(self._topic_ids, self.receipts)
-        return self.receipts.partitions()
+            self._producer.flush(self.acknowledgements)
+        self._producer.check_topics(self._topic_ids, self.acknowledgements)
+        return self.acknowledgements.partitions()
 
     @property
     def runs(self) -> PackedRuns | None:
         """Of the rows that are acknowledged; None where they were not to be kept."""
-        return None if self.receipts.runs is None else self.receipts.runs.packed()
+        return None if self.acknowledgements.runs is None else self.acknowledgements.runs.packed()
 
     @property
     def topic_ids(self) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from tqdm.auto import tqdm
 
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.spark.interceptors import Interceptor
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally
 
@@ -51,7 +51,7 @@ class ExportBar(Interceptor):
         """What was acknowledged so far; for the process that shows the bar."""
         return self._tally.value
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         self._tally.on_acknowledgement(receipts, error)
 
     def _show(self, so_far: ReceiptsByPartition) -> None:

@@ -40,7 +40,7 @@ from pyspark.sql.streaming.listener import (
 from kafka_sink.cli.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.failures import error_of
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring.lag import lag_of
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Watcher, Written
@@ -81,7 +81,7 @@ class StreamTally(Interceptor):
         """For the process that made the tally, not for tasks."""
         return self._recent.value.get(run, Written())
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         acknowledged = Written()
         for one in receipts:
             of_partition = Totals(one.record_count, one.batch_count, one.batch_bytes)

@@ -2,7 +2,7 @@
 
 Whoever writes an Arrow batch finds the first bad row on the way, by an error (`RecordColumns.from_arrow`, the Router,
 the check of sizes), at no cost to a batch that has none. Only then all of its rows are judged, here by their values
-alone; what it takes to know the topics is `kafka/producer/judgement.py`.
+alone; what it takes to know the topics is `kafka/producer/row_limits.py`.
 
 Scope: `plain` gives the rows types that rows can be chosen of, `judge_values` says which are bad, `stand_ins` are rows
 that say the same and can be looked at as records, for the fingerprint. A slot's fingerprint is that of the rows that

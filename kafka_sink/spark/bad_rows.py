@@ -16,9 +16,9 @@ from pyspark import TaskContext
 from kafka_sink.errors import ReceiptMismatch
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt, check_limits, total
-from kafka_sink.kafka.producer.judgement import SETTINGS, TopicRules, topic_rules
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy, check_limits, total
+from kafka_sink.kafka.producer.row_limits import SETTINGS, TopicRules, topic_rules
 from kafka_sink.kafka.write import Write
 from kafka_sink.kept import lease_admin_client
 from kafka_sink.options.config import FAIL, SinkConfig
@@ -83,7 +83,7 @@ def _asking(ask: Ask, max_request_size: int) -> Callable[[Collection[str]], Mapp
     return rules
 
 
-def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionReceipt, ...], BadRowReceipt]:
+def finish(write: Write, config: SinkConfig) -> tuple[tuple[PartitionOffsets, ...], BadRowCounts]:
     """Waits for the acknowledgement of every row that was sent. Raises DeliveryError, TooManyBadRows."""
     receipts, bad = write.finish(), write.bad_rows
     acknowledged = sum(receipt.record_count for receipt in receipts)
@@ -104,7 +104,7 @@ def check_bad_rows(receipts: Sequence[TaskCommitMessage], *, rows_are_written: b
     _tell(bad, rows, "this write", None)
 
 
-def _tell(bad: BadRowReceipt, rows: int, whose: str, dead_letter_topic: str | None) -> None:
+def _tell(bad: BadRowCounts, rows: int, whose: str, dead_letter_topic: str | None) -> None:
     """One line, where there is something to say."""
     if not bad.by_reason:
         return

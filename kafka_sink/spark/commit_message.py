@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
-from kafka_sink.kafka.producer.bad_row_tally import BadRowReceipt
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.spark.proof import TaskProof
 
@@ -35,10 +35,10 @@ class TaskCommitMessage(WriterCommitMessage):
     spark_partition_id: int
     attempt_number: int
     record_count: int
-    partitions: tuple[PartitionReceipt, ...]
+    partitions: tuple[PartitionOffsets, ...]
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     proof: TaskProof | None = None
-    bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
+    bad_rows: BadRowCounts = field(default_factory=BadRowCounts)
     pace: Pace | None = None
     cluster_id: str | None = None
     statistics: WriteStatistics = field(default_factory=WriteStatistics)

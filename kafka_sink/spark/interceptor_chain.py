@@ -20,7 +20,7 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_sink.errors import InterceptorFailed, SchemaError
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.records.columns import check_schema
 from kafka_sink.spark.interceptors import Interceptor
@@ -65,7 +65,7 @@ class InterceptorChain:
             problem = f"returned columns that no Kafka record has ({type(wrong).__name__}: {wrong.column!r})"
             raise InterceptorFailed(interceptor=names, problem=problem) from wrong
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         for interceptor in self._interceptors:
             _or_log(interceptor, "on_acknowledgement", partial(interceptor.on_acknowledgement, receipts, error))
 

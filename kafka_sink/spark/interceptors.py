@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_sink.kafka.producer.receipts import PartitionReceipt
+    from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
     from kafka_sink.kafka.producer.statistics import WriteStatistics
 
 
@@ -42,7 +42,7 @@ class Interceptor:
         """
         return arrow_batch
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         """Called once at the end of a write. `error` None: the leaders have acknowledged every row, and `receipts` says
         where. Else the write has failed with `error`, `receipts` is empty, and rows may or may not be in Kafka. An
         exception is logged and changes nothing."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from kafka_sink.kafka.producer.bad_row_tally import BadRowPolicy, BadRowReceipt
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowPolicy
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.kafka.producer.transaction_manager import Transaction
@@ -31,10 +31,10 @@ class TaskRows:
     empty where they were not sent. `runs`: each record batch, where the receipt file asks for it."""
 
     record_count: int
-    partitions: tuple[PartitionReceipt, ...] = ()
+    partitions: tuple[PartitionOffsets, ...] = ()
     topic_ids: Mapping[str, str | None] = field(default_factory=dict)
     runs: PackedRuns | None = None
-    bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
+    bad_rows: BadRowCounts = field(default_factory=BadRowCounts)
     cluster_id: str | None = None
     statistics: WriteStatistics = field(default_factory=WriteStatistics)
 

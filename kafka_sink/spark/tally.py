@@ -3,7 +3,7 @@
     tally = Tally(spark)
     kafka_sink.register(spark, interceptors=[tally])
     df.write.format("pykafka").mode("append").options(...).save()
-    tally.value                                  # {TopicPartition: PartitionReceipt}
+    tally.value                                  # {TopicPartition: PartitionOffsets}
 
 Spark shows a sink's commit messages to nobody but the sink, and `save()` returns None. What does come back to the
 driver's own process is an accumulator, with each task that ends: so the sum is also there while the write runs, and
@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.interceptors import Interceptor
 
-ReceiptsByPartition = Mapping[TopicPartition, PartitionReceipt]
+ReceiptsByPartition = Mapping[TopicPartition, PartitionOffsets]
 
 
 class Tally(Interceptor):
@@ -53,7 +53,7 @@ class Tally(Interceptor):
         """The sum so far; for the process that made the tally, not for tasks."""
         return self._sum.value
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         self._sum.add({TopicPartition(one.topic, one.partition): one for one in receipts})
 
 

@@ -20,9 +20,9 @@ from kafka_sink.errors import BufferExhausted, DeliveryTimeout, ProducerClosed, 
 from kafka_sink.kafka.client import Producer
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer import sender
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.batch_split import split
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import sink_config
 from live_producers import watch_cores
@@ -338,7 +338,7 @@ def test_a_leader_killed_in_mid_write_hands_over_without_loss_doubling_or_disord
                     cluster.kill(killed)
                 write.append(numbered(start, 10_000, size=100))
                 appended += 10_000
-            receipts: tuple[PartitionReceipt, ...] = write.finish()
+            receipts: tuple[PartitionOffsets, ...] = write.finish()
         assert appended == count
         assert sum(receipt.record_count for receipt in receipts) == count
         assert_each_number_once_in_order(read(cluster, "t"), count)
@@ -373,7 +373,7 @@ def test_an_older_broker_is_spoken_to_in_its_versions(version: str) -> None:
         with pytest.raises(TopicRecreated), lease_producer(config(cluster)) as producer:
             write = producer.begin(topic="t")
             write.append(numbered(0, 10))
-            producer.flush(write.receipts)
+            producer.flush(write.acknowledgements)
             delete_topic(cluster, "t")
             cluster.create_topic("t", 2)
             write.append(numbered(10, 10))

@@ -77,7 +77,7 @@ def test_a_write_stops_where_its_cluster_is_replaced(own_kafka: LocalKafka) -> N
     with belongs as failure, lease_producer(config(own_kafka)) as producer:
         rows = producer.begin(topic=None)
         rows.append(pa.record_batch({"value": pa.array(values("ours")), "topic": pa.array(["a"] * ROWS)}))
-        producer.flush(rows.receipts)
+        producer.flush(rows.acknowledgements)
         wipe(own_kafka)
         own_kafka.create_topic("t", 1)
         write_as_another_application(own_kafka, "t")

@@ -29,7 +29,7 @@ from kafka_sink.errors import (
     TopicAuthorizationFailed,
 )
 from kafka_sink.kafka.client import Producer
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import complete, given_options, sink_config
 from kafka_sink.text.redaction import Secret
@@ -67,7 +67,7 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.record_batch({"value": pa.array([b"%08d" % n for n in range(count)])})
 
 
-def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[PartitionReceipt, ...]:
+def write(options: dict[str, str], topic: str, count: int = 100) -> tuple[PartitionOffsets, ...]:
     # Not a kept producer: its connections would be those of another test.
     config = sink_config({**options, "kafka.client.id": f"{topic}-{next(topic_numbers)}"}).producer
     with lease_producer(config) as producer:
@@ -226,7 +226,7 @@ def test_sessions_that_end_in_mid_write_lose_nothing(secure: SecureKafka, topic:
         until = time.monotonic() + 6
         while time.monotonic() < until:
             write.append(rows(10))
-            producer.flush(write.receipts)
+            producer.flush(write.acknowledgements)
             appended += 10
         (receipt,) = write.finish()
         connections = producer.metrics.snapshot(0).producer["connections_created"]
@@ -351,12 +351,12 @@ def test_an_acl_that_is_revoked_in_mid_write(secure: SecureKafka, topic: str) ->
     with denied, lease_producer(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
-        producer.flush(write.receipts)
+        producer.flush(write.acknowledgements)
         secure.revoke(acl)
         until = time.monotonic() + ERROR_S
         while time.monotonic() < until:
             write.append(rows(100))
-            producer.flush(write.receipts)
+            producer.flush(write.acknowledgements)
 
 
 def test_at_least_once_needs_write_on_its_topic_and_no_more(secure: SecureKafka, topic: str) -> None:
@@ -410,7 +410,7 @@ def test_tokens_that_expire_in_mid_write_lose_nothing(secure: SecureKafka, topic
         until = time.monotonic() + 8
         while time.monotonic() < until:
             write.append(rows(10))
-            producer.flush(write.receipts)
+            producer.flush(write.acknowledgements)
             appended += 10
         (receipt,) = write.finish()
         connections = producer.metrics.snapshot(0).producer["connections_created"]
@@ -428,12 +428,12 @@ def test_a_token_that_expires_in_mid_write_and_is_not_renewed(secure: SecureKafk
     with no_token as failure, lease_producer(config) as producer:
         write = producer.begin(topic=topic)
         write.append(rows(100))
-        producer.flush(write.receipts)
+        producer.flush(write.acknowledgements)
         endpoint.answers = [(401, body(error="invalid_client"))]
         until = time.monotonic() + ERROR_S
         while time.monotonic() < until:
             write.append(rows(100))
-            producer.flush(write.receipts)
+            producer.flush(write.acknowledgements)
     assert CLIENT_SECRET not in str(failure.value)
 
 

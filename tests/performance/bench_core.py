@@ -34,10 +34,10 @@ import pyarrow as pa
 
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.accumulator import RecordAccumulator
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.metadata import MetadataSnapshot, TopicSnapshot
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.options.config import sink_config
@@ -88,7 +88,7 @@ class CorePath:
         self._snapshot = MetadataSnapshot(topics={TOPIC: topic})
         self._router = Router(topic=TOPIC, batch_bytes=config.batch_size, rng=random.Random(1))
         self._codec = codec_for("none")
-        self._receipts = Receipts()
+        self._receipts = Acknowledgements()
         self._sequences = Sequences()
         self._accumulator = RecordAccumulator(
             lock=contextlib.nullcontext(),

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.metrics import Metrics
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.core import codec_of, wire
 from kafka_sink.kafka.producer.network import Network
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.requests import (
@@ -105,7 +105,7 @@ class Core:
         in_flight = config.max_in_flight_requests_per_connection
         self.network = ScriptedNetwork(self.kafka, max_in_flight=in_flight, last_error="")
         self.codec = codec_of(config)
-        self.receipts = Receipts()
+        self.acknowledgements = Acknowledgements()
         self.metrics = Metrics()
         self.handover = Handover(self.network)
         core = wire(config, network=cast(Network, self.handover), lock=lock, metrics=self.metrics, rng=random.Random(1))
@@ -116,7 +116,7 @@ class Core:
         self.answer_metadata()
 
     def append(self, rows: RoutedRows) -> bool:
-        return self.accumulator.try_append(rows, self.receipts, self.codec, self.now_ms)
+        return self.accumulator.try_append(rows, self.acknowledgements, self.codec, self.now_ms)
 
     def run(self, advance_ms: int = 0) -> None:
         self.now_ms += advance_ms

@@ -27,12 +27,12 @@ import numpy as np
 
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.kafka.config import LEAST_BUFFER_BYTES, even_batch_size
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.filling import Filling
 from kafka_sink.kafka.producer.metadata import NO_LEADER, MetadataSnapshot
 from kafka_sink.kafka.producer.producer_batch import NO_COMPRESSION, BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_SEQUENCE
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.routed_rows import Int64s, RoutedRows
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -52,7 +52,7 @@ class ReadyNodes:
 
 
 class RecordAccumulator:
-    """`lock` guards the queues, the pool, the metadata and every Receipts; it is handed in (a no-op in a test)."""
+    """`lock` guards queues, pool, metadata and all Acknowledgements. It is passed in (a no-op in a test)."""
 
     def __init__(
         self,
@@ -74,15 +74,15 @@ class RecordAccumulator:
         self._pressing: dict[TopicPartition, None] = {}
         # Batches that have not lingered long enough, oldest first; some have been sent since.
         self._lingering: deque[ProducerBatch] = deque()
-        # What `take_news` tells.
-        self._has_news = False
+        # What `take_wakeup` answers.
+        self._is_awaited = False
         self._flushing = 0
         self._failure: KafkaSinkError | None = None
         self.pool = BufferPool(total_bytes=buffer_memory, buffer_bytes=self._batch_size)
         self._filling = self._no_filling()
 
     def _no_filling(self) -> Filling:
-        return Filling([], Receipts(), self.pool.memory, sums_records=False)
+        return Filling([], Acknowledgements(), self.pool.memory, sums_records=False)
 
     def give_back_memory(self) -> None:
         """Between two writes: of what was acknowledged nothing is left."""
@@ -92,14 +92,14 @@ class RecordAccumulator:
 
     # --- the writer's side --------------------------------------------------------------------------------------------
 
-    def try_append(self, rows: RoutedRows, receipts: Receipts, codec: Codec, now_ms: int) -> bool:
+    def try_append(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec, now_ms: int) -> bool:
         """Places as many of `rows` as there is memory for; True when none is left. Never waits.
 
         `codec` is the calling thread's own. Raises the error that ended the producer, if one did.
         """
         while (waiting := rows.unplaced()).size:
             with self._lock:
-                filling, places = self._check_out(rows, waiting, receipts, codec, now_ms)
+                filling, places = self._check_out(rows, waiting, acknowledgements, codec, now_ms)
             if not places.size:
                 return False
             without_room, full = _fill(rows, filling, places, codec)
@@ -108,33 +108,33 @@ class RecordAccumulator:
                 self._check_in(filling, places, full)
         return True
 
-    def take_news(self) -> bool:
+    def take_wakeup(self) -> bool:
         """Whether the Sender thread should look, for something that it has not seen, or passed over; once."""
         with self._lock:
-            has_news, self._has_news = self._has_news, False
-            return has_news
+            is_awaited, self._is_awaited = self._is_awaited, False
+            return is_awaited
 
     def _check_out(
-        self, rows: RoutedRows, waiting: Int64s, receipts: Receipts, codec: Codec, now_ms: int
+        self, rows: RoutedRows, waiting: Int64s, acknowledgements: Acknowledgements, codec: Codec, now_ms: int
     ) -> tuple[Filling, Int64s]:
         """The places, of those of the destinations `waiting`, whose batch is this writer's to fill until checked in."""
         if self._failure is not None:
             raise self._failure
-        filling = self._filling_for(rows, receipts, codec)
+        filling = self._filling_for(rows, acknowledgements, codec)
         self._open_batches(filling, rows, waiting[~filling.is_open[waiting]], now_ms)
         places = waiting[filling.is_open[waiting]]
         filling.checked_out[places] = True
         return filling, places
 
-    def _filling_for(self, rows: RoutedRows, receipts: Receipts, codec: Codec) -> Filling:
-        """That of the last call, if it was of the same write. Each write's receipts count its own rows, so its batches
-        hold no others."""
+    def _filling_for(self, rows: RoutedRows, acknowledgements: Acknowledgements, codec: Codec) -> Filling:
+        """That of the last call, if it was of the same write. Each write's acknowledgements count its own rows, so its
+        batches hold no others."""
         filling = self._filling
-        if filling.receipts is not receipts or filling.destinations is not rows.destinations:
+        if filling.acknowledgements is not acknowledgements or filling.destinations is not rows.destinations:
             filling.settle(np.flatnonzero(filling.is_open & ~filling.checked_out))
             # Compressed, the records have another CRC.
             sums_records = KERNEL.sums_records and codec.id == NO_COMPRESSION
-            filling = Filling(rows.destinations, receipts, self.pool.memory, sums_records=sums_records)
+            filling = Filling(rows.destinations, acknowledgements, self.pool.memory, sums_records=sums_records)
             self._filling = filling
         filling.grow()
         return filling
@@ -150,7 +150,7 @@ class RecordAccumulator:
         places: list[int] = []
         batches: list[ProducerBatch] = []
         limits: list[int] = []
-        topic_partitions, topic_ids, receipts = rows.destinations, rows.topic_ids, filling.receipts
+        topic_partitions, topic_ids, acknowledgements = rows.destinations, rows.topic_ids, filling.acknowledgements
         # With thousands of partitions that wait, asking for each what one of them was refused would take its time.
         refused_bytes: int | None = None
         for place, needed, timestamp in zip(destinations.tolist(), needed_bytes, timestamp_ms, strict=True):
@@ -161,7 +161,7 @@ class RecordAccumulator:
                 refused_bytes = needed
                 continue
             topic_partition = topic_partitions[place]
-            batch = ProducerBatch(topic_partition, topic_ids[place], buffer, receipts, timestamp, now_ms)
+            batch = ProducerBatch(topic_partition, topic_ids[place], buffer, acknowledgements, timestamp, now_ms)
             filling.queues[place].append(batch)
             places.append(place)
             batches.append(batch)
@@ -169,8 +169,8 @@ class RecordAccumulator:
             limits.append(buffer.size if limit is None else min(buffer.size, max(limit, needed)))
         self._lingering += batches
         # Also where there was no memory for one: whatever is queued is urgent then.
-        self._has_news = True
-        filling.receipts.opened(len(batches))
+        self._is_awaited = True
+        filling.acknowledgements.opened(len(batches))
         filling.adopt(places, batches, limits)
 
     def _needed_bytes(self, rows: RoutedRows, next_row: Int64s) -> Sequence[int]:
@@ -246,7 +246,7 @@ class RecordAccumulator:
             elif wait_ms > 0:
                 waits_ms.append(wait_ms)
             elif queue[0].checked_out:
-                self._has_news = True
+                self._is_awaited = True
             else:
                 leader = snapshot.leader(*topic_partition)
                 if leader == NO_LEADER:
@@ -310,7 +310,7 @@ class RecordAccumulator:
     def _may_go(self, queue: deque[ProducerBatch], sequences: Sequences, max_in_flight: int, now_ms: int) -> bool:
         first = queue[0]
         if first.checked_out:
-            self._has_news = True
+            self._is_awaited = True
             return False
         return self._wait_ms(queue, now_ms) == 0 and sequences.may_send(first, max_in_flight)
 
@@ -339,7 +339,7 @@ class RecordAccumulator:
         self._failure = error
         for queue in self._queues.values():
             for batch in queue:
-                batch.receipts.failed(error)
+                batch.acknowledgements.failed(error)
                 if not batch.checked_out:
                     batch.settle()
                     batch.step("fail")

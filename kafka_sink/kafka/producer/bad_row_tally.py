@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_sink.errors import TooManyBadRows
-from kafka_sink.kafka.producer.judgement import TopicRules
+from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.records.bad_rows import GOOD, Reason, Reasons
 from kafka_sink.records.dead_letters import Origin
 
@@ -40,7 +40,7 @@ class BadRowPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class BadRowReceipt:
+class BadRowCounts:
     """What one write did about its bad rows, by reason: it dropped them, or the leaders of the dead-letter topic have
     acknowledged them. `first_rows`: (Spark partition, row of its task) of some. `limits`: by which the write goes."""
 
@@ -63,21 +63,21 @@ class BadRowReceipt:
         return Counter(self.dropped) + Counter(self.dead_lettered)
 
 
-def total(receipts: Iterable[BadRowReceipt]) -> BadRowReceipt:
+def total(acknowledgements: Iterable[BadRowCounts]) -> BadRowCounts:
     """Of all of a write's tasks, which have the same limits."""
     dropped, dead_lettered = Counter[str](), Counter[str]()
     first_rows: list[tuple[int, int]] = []
     limits = BadRowLimits()
-    for receipt in receipts:
+    for receipt in acknowledgements:
         dropped.update(receipt.dropped)
         dead_lettered.update(receipt.dead_lettered)
         first_rows += receipt.first_rows
         # One that met no row in a transaction that is visible already brings none.
         limits = limits if receipt.limits == BadRowLimits() else receipt.limits
-    return BadRowReceipt(dict(dropped), dict(dead_lettered), tuple(first_rows[:FIRST_ROWS]), limits)
+    return BadRowCounts(dict(dropped), dict(dead_lettered), tuple(first_rows[:FIRST_ROWS]), limits)
 
 
-def check_limits(bad: BadRowReceipt, rows: int, *, rows_are_written: bool) -> None:
+def check_limits(bad: BadRowCounts, rows: int, *, rows_are_written: bool) -> None:
     """`rows`: of all that were delivered. `rows_are_written`: the others are in Kafka, for everybody to read. Raises
     TooManyBadRows."""
     count, limits = bad.by_reason.total(), bad.limits
@@ -124,11 +124,11 @@ class BadRowTally:
         so_far = BadRowLimits(max_rows=self._policy.limits.max_rows)
         check_limits(self._receipt(so_far), rows, rows_are_written=False)
 
-    def receipt(self) -> BadRowReceipt:
+    def receipt(self) -> BadRowCounts:
         return self._receipt(self._policy.limits)
 
-    def _receipt(self, limits: BadRowLimits) -> BadRowReceipt:
+    def _receipt(self, limits: BadRowLimits) -> BadRowCounts:
         counts, first_rows = dict(self._counts), tuple(self._first_rows)
         if self._policy.dead_letter_topic is None:
-            return BadRowReceipt(counts, {}, first_rows, limits)
-        return BadRowReceipt({}, counts, first_rows, limits)
+            return BadRowCounts(counts, {}, first_rows, limits)
+        return BadRowCounts({}, counts, first_rows, limits)

@@ -4,10 +4,10 @@ records (INVALID_TIMESTAMP, INVALID_RECORD), without them.
     refused  [ sequence 40 ............................ 99 ]
     parts    [ 40 ....... 61 ][ 62 ....... 83 ][ 84 .. 99 ]
 
-The parts have the refused batch's place: its creation time, its receipts, and its sequences without a gap, so that the
-batches numbered after it still fit. A part that is refused is split again; each part has fewer records than its batch,
-so it ends, at the latest with records alone. (Kafka's producer splits by `batch.size`, and sends a batch that is not
-over it again and again: KAFKA-8350.)
+The parts have the refused batch's place: its creation time, its acknowledgements, and its sequences without a gap, so
+that the batches numbered after it still fit. A part that is refused is split again; each part has fewer records than
+its batch, so it ends, at the latest with records alone. (Kafka's producer splits by `batch.size`, and sends a batch
+that is not over it again and again: KAFKA-8350.)
 
 Other pieces of the same rows would double them if the leader had the batch after all. Under sequences they cannot: it
 knows a batch again by its first and its last sequence, so it refuses the first part as OUT_OF_ORDER_SEQUENCE, and that
@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from kafka_sink.kafka.producer.acknowledgements import RefusedRow
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.producer.receipts import RefusedRow
 from kafka_sink.kafka.producer.sequences import advance
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -75,7 +75,7 @@ def _parts(
             batch.topic_partition,
             batch.topic_id,
             pool.overdraw(HEADER_BYTES + len(run.data)),
-            batch.receipts,
+            batch.acknowledgements,
             base_timestamp=run.base_timestamp,
             created_ms=batch.created_ms,
         )

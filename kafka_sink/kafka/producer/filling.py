@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.open_batches import OpenBatches
 from kafka_sink.records.record_batch import HEADER_BYTES
@@ -36,13 +36,13 @@ class Filling:
     def __init__(
         self,
         destinations: Sequence[TopicPartition],
-        receipts: Receipts,
+        acknowledgements: Acknowledgements,
         memory: npt.NDArray[np.uint8],
         *,
         sums_records: bool,
     ) -> None:
         self.destinations = destinations
-        self.receipts = receipts
+        self.acknowledgements = acknowledgements
         self.queues: list[deque[ProducerBatch]] = []
         self.has_queue = np.zeros(0, np.bool_)
         self._batches: list[ProducerBatch | None] = []

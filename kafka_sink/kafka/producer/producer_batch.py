@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, NO_SEQUENCE, ProducerIdAndEpoch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.kernel import KERNEL
@@ -77,6 +77,7 @@ class ProducerBatch:
 
     __slots__ = (
         "_codec_id",
+        "acknowledgements",
         "attempts",
         "base_sequence",
         "base_timestamp",
@@ -93,7 +94,6 @@ class ProducerBatch:
         "may_be_written",
         "node_id",
         "place",
-        "receipts",
         "record_count",
         "records_bytes",
         "records_crc",
@@ -109,14 +109,14 @@ class ProducerBatch:
         topic_partition: TopicPartition,
         topic_id: uuid.UUID | None,
         buffer: Buffer,
-        receipts: Receipts,
+        acknowledgements: Acknowledgements,
         base_timestamp: int,
         created_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.buffer = buffer
-        self.receipts = receipts
+        self.acknowledgements = acknowledgements
         self.base_timestamp = base_timestamp
         self.max_timestamp = base_timestamp
         self.created_ms = created_ms
@@ -175,7 +175,7 @@ class ProducerBatch:
         self.step("close")
         self.records_bytes = self.end - HEADER_BYTES
         records = self.buffer.view[HEADER_BYTES : self.end]
-        if self.receipts.runs is not None:
+        if self.acknowledgements.runs is not None:
             self.checksum = crc32c(records) if self.records_crc is None else self.records_crc
         if codec.id == NO_COMPRESSION:
             return

@@ -1,7 +1,7 @@
 """The Sender: decides what goes to which broker and what every answer means.
 
     run_once(now)    expire ─> metadata due? ─> producer id? ─> ready nodes ─> drain ─> number ─> Produce requests
-    handle(answers)  acknowledge ─> receipts;  retry ─> requeue, backoff;  too large ─> split;  anything else ─> fail
+    handle(answers)  acknowledge ─> count;  retry ─> requeue, backoff;  too large ─> split;  anything else ─> fail
 
 A batch is answered for once: acknowledged, or failed with the error that its write raises. A failure ends the producer:
 its sequences have a hole from then on, and whoever runs the write again gets a new producer with a new id. So no rule
@@ -15,7 +15,7 @@ those of before, and would be taken for those of a broker that lags behind: so e
 beginning of a connection. Then a connection that only looks open hides nothing.
 
 Pure: `network` is handed in, `now_ms` is an argument. Not thread-safe: one thread runs it; what it shares with writers
-(accumulator, metadata, receipts) it touches under `lock`.
+(accumulator, metadata, acknowledgements) it touches under `lock`.
 
 Source: Kafka's Sender.java; KIP-91 (delivery timeout), KIP-98 (idempotence), KIP-580 (backoff).
 """
@@ -406,7 +406,7 @@ class Sender:
                 topic = names[result.topic_id] if result.topic is None else result.topic
                 batch = token.batches[TopicPartition(topic, result.partition)]
                 if result.topic is not None:
-                    batch.receipts.takers_by_name.add(answer.node_id)
+                    batch.acknowledgements.takers_by_name.add(answer.node_id)
                 self._on_result(batch, result, now_ms)
         elif self._acks == 0 and answer.error is None:
             # All is in the socket, and nobody will say what becomes of it.
@@ -451,7 +451,7 @@ class Sender:
         places = {each.place for each in result.refused}
         if not places or not places <= set(range(batch.record_count)):
             return Action.FAIL
-        if not batch.receipts.leaves_out(batch.topic_partition.topic) or batch.may_be_written:
+        if not batch.acknowledgements.leaves_out(batch.topic_partition.topic) or batch.may_be_written:
             return Action.FAIL
         if not self.sequences.is_oldest(batch) or self.sequences.renumbering(batch) is not None:
             return Action.RETRY
@@ -468,8 +468,8 @@ class Sender:
         batch.step("split")
         self._metrics.records_failed(batch.topic_partition.topic, len(refused))
         self.sequences.leave_out(batch, parts, why)
-        batch.receipts.leave_out(refused)
-        batch.receipts.split(len(parts))
+        batch.acknowledgements.leave_out(refused)
+        batch.acknowledgements.split(len(parts))
         for part in parts:
             self._accumulator.requeue(part)
 
@@ -485,7 +485,7 @@ class Sender:
         self.sequences.acknowledged(batch, now_ms)
         self._throttling.acknowledged(batch.node_id, batch.size_bytes, now_ms)
         batch.step("acknowledge")
-        batch.receipts.acknowledged(batch, base_offset)
+        batch.acknowledgements.acknowledged(batch, base_offset)
         self._accumulator.deallocate(batch)
 
     def _retry(self, batch: ProducerBatch, reason: str, now_ms: int) -> None:
@@ -518,7 +518,7 @@ class Sender:
         batch.step("split")
         self._metrics.batch_split()
         self.sequences.split(batch, parts)
-        batch.receipts.split(len(parts))
+        batch.acknowledgements.split(len(parts))
         for part in parts:
             self._accumulator.requeue(part)
 
@@ -676,7 +676,7 @@ class Sender:
                 continue
             on_the_wire = batch.in_flight
             batch.step("fail")
-            batch.receipts.failed(error)
+            batch.acknowledgements.failed(error)
             self._metrics.records_failed(batch.topic_partition.topic, batch.record_count)
             if not on_the_wire:
                 self._accumulator.deallocate(batch)

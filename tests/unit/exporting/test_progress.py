@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from kafka_sink import Interceptor
 from kafka_sink.exporting import progress
 from kafka_sink.exporting.progress import is_looked_at, watched
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.monitoring import bar
 from kafka_sink.spark import source
 from kafka_sink.spark.source import KafkaDataSource, register_source, source_with
@@ -125,7 +125,7 @@ def test_a_bar_begins_at_nothing_also_with_a_tally_that_was_used() -> None:
     for _ in range(2):
         with watched(session, "t", wanted=True, is_remote=False):
             (tally,) = session.registered[0].interceptors
-            tally.on_acknowledgement((PartitionReceipt("t", 0, 2, 3, 4, 1, 50),), None)
+            tally.on_acknowledgement((PartitionOffsets("t", 0, 2, 3, 4, 1, 50),), None)
             assert [each.record_count for each in tally.value.values()] == [2]
 
 

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 from kafka_sink.exporting.result import MAX_SHOWN, ExportResult, dropped_of, partitions_of, rows_of, size_text
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.verification.receipt_file import columns_of
 
-PARTITIONS = (PartitionReceipt("t", 0, 9_000, 5, 9_004, 2, 60_000), PartitionReceipt("t", 2, 1, None, None, 1, 90))
+PARTITIONS = (PartitionOffsets("t", 0, 9_000, 5, 9_004, 2, 60_000), PartitionOffsets("t", 2, 1, None, None, 1, 90))
 
 
 def run(topic: str | None, partition: int | None, base_offset: int | None, count: int, **more: Any) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def test_runs_become_partitions_in_their_order() -> None:
         run(None, None, None, 0, dropped=1),
     ])
     assert partitions_of(runs) == (
-        PartitionReceipt("t", 2, 7, 7, 21, 3, 300),
-        PartitionReceipt("t", 10, 1, 3, 3, 1, 100),
-        PartitionReceipt("u", 0, 2, None, None, 1, 100),
+        PartitionOffsets("t", 2, 7, 7, 21, 3, 300),
+        PartitionOffsets("t", 10, 1, 3, 3, 1, 100),
+        PartitionOffsets("u", 0, 2, None, None, 1, 100),
     )
     assert (rows_of(runs), dropped_of(runs)) == (12, 3)
 
@@ -78,7 +78,7 @@ def test_a_version_that_was_written_before_is_told() -> None:
 
 
 def test_of_many_partitions_some_are_shown_and_all_are_counted() -> None:
-    many = tuple(PartitionReceipt("t", n, 1, 0, 0, 1, 10) for n in range(MAX_SHOWN + 3))
+    many = tuple(PartitionOffsets("t", n, 1, 0, 0, 1, 10) for n in range(MAX_SHOWN + 3))
     lines = repr(receipt(partitions=many)).splitlines()
     assert lines[MAX_SHOWN + 1].startswith("... 3 more")
     assert lines[MAX_SHOWN + 2].split()[:3] == ["43", "partitions", "43"]
@@ -100,7 +100,7 @@ def test_a_notebook_gets_a_table_in_which_nothing_is_markup() -> None:
 
     tags = Tags()
     harmful = "<script>x</script>"
-    tags.feed(receipt(partitions=(PartitionReceipt(harmful, 0, 1, 0, 0, 1, 1),), path=harmful)._repr_html_())
+    tags.feed(receipt(partitions=(PartitionOffsets(harmful, 0, 1, 0, 0, 1, 1),), path=harmful)._repr_html_())
     assert tags.seen == {"table", "thead", "tbody", "tr", "th", "td", "p"}
     assert tags.text.count(harmful) == 2
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import export_to_kafka as job
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 
@@ -42,8 +42,8 @@ def test_and_not_two_of_them(capsys: pytest.CaptureFixture[str], source: list[st
 
 
 RECEIPTS = {
-    TopicPartition("t", 10): PartitionReceipt("t", 10, 5, None, None, 1, 99),
-    TopicPartition("t", 2): PartitionReceipt("t", 2, 12_345, 0, 12_400, 3, 1_250_000),
+    TopicPartition("t", 10): PartitionOffsets("t", 10, 5, None, None, 1, 99),
+    TopicPartition("t", 2): PartitionOffsets("t", 2, 12_345, 0, 12_400, 3, 1_250_000),
 }
 
 

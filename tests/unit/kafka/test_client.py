@@ -33,8 +33,8 @@ from kafka_sink.kafka import client
 from kafka_sink.kafka.client import RESTED_MS, Producer
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer import metadata, sender, throttling
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.protocol.requests import (
     InitProducerIdRequest,
     MetadataRequest,
@@ -389,7 +389,7 @@ def test_a_topic_that_was_idle_for_long_in_mid_write_is_asked_for_again(
     producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     pass_time(MAX_IDLE_MS)
     refresh(network)
     assert "t" not in network.core.metadata.snapshot.topics
@@ -403,10 +403,10 @@ def test_a_topic_is_in_use_while_rows_for_it_come(
     producer = producing(metadata_max_age_ms=10 * MAX_IDLE_MS)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     pass_time(MAX_IDLE_MS)
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     refresh(network)
     assert "t" in network.core.metadata.snapshot.topics
 
@@ -418,7 +418,7 @@ def test_brokers_that_do_not_say_which_topic_it_is_end_the_write_in_time(
     producer = producing(max_block_ms=300)
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     monkeypatch.setattr(network, "ready", lambda node_id, now_ms: False)
     started = time.monotonic()
     with pytest.raises(BrokersUnreachable):
@@ -499,7 +499,7 @@ def test_answers_between_a_refusal_of_memory_and_the_wait_for_it_are_not_missed(
             assert network.arrived.wait(5)
             network.release()
             with network.lock:
-                assert network.lock.wait_for(lambda: write.receipts.pending_batches == 0, 5)
+                assert network.lock.wait_for(lambda: write.acknowledgements.pending_batches == 0, 5)
         return placed_all
 
     monkeypatch.setattr(network.core.accumulator, "try_append", slowly)
@@ -661,7 +661,7 @@ class ScriptedMemory:
         self.answer()
         return placed_all
 
-    def take_news(self) -> bool:
+    def take_wakeup(self) -> bool:
         return False
 
     def give_back_memory(self) -> None:
@@ -676,7 +676,7 @@ class ScriptedMemory:
 
 
 def place_a_row(producer: Producer) -> None:
-    producer.place(routed([bytes(100)], [0]), Receipts(), codec_for("none"), producer.waiting_clock_ms())
+    producer.place(routed([bytes(100)], [0]), Acknowledgements(), codec_for("none"), producer.waiting_clock_ms())
 
 
 def test_memory_that_comes_back_begins_the_wait_anew(

@@ -13,7 +13,7 @@ from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.protocol.sasl import MECHANISMS
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.options.config import complete, given_options, sink_config
-from kafka_sink.options.table import SASL_MECHANISMS
+from kafka_sink.options.kinds import SASL_MECHANISMS
 from kafka_sink.text.redaction import Secret
 from token_endpoint import jwt, token_endpoint
 

@@ -24,13 +24,13 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka import write as write_module
 from kafka_sink.kafka.metrics import Metrics
-from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowPolicy, BadRowReceipt
-from kafka_sink.kafka.producer.judgement import TopicRules
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, RefusedRow
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits, BadRowPolicy
 from kafka_sink.kafka.producer.metadata import TopicSnapshot
 from kafka_sink.kafka.producer.rate_limit import Rate, RateLimit
-from kafka_sink.kafka.producer.receipts import Receipts, RefusedRow
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
+from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import ProduceRequest
@@ -67,7 +67,7 @@ class GrowingTopic:
         leaders = (0,) * self.partition_count
         return {name: TopicSnapshot(name, None, leaders, leaders) for name in names}
 
-    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
+    def place(self, rows: RoutedRows, acknowledgements: object, codec: object, started_ms: int) -> None:
         for destination in rows.unplaced():
             count = int(rows.end_row[destination] - rows.next_row[destination])
             self.placed += [rows.destinations[destination].partition] * count
@@ -285,7 +285,7 @@ def test_a_topic_made_again_in_mid_write_gets_no_row_of_it(producing: Make, netw
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     old, network.kafka.topic_id = network.kafka.topic_id, uuid.uuid4()
     refresh(network)
     with pytest.raises(TopicRecreated):
@@ -301,7 +301,7 @@ def test_a_new_partition_of_a_topic_made_again_in_mid_write_gets_no_row_of_it(
     producer = producing()
     write = producer.begin(topic="t")
     write.append(rows(1))
-    producer.flush(write.receipts)
+    producer.flush(write.acknowledgements)
     old, network.kafka.topic_id, network.kafka.partitions = network.kafka.topic_id, uuid.uuid4(), 2
     refresh(network)
     with pytest.raises(TopicRecreated):
@@ -400,8 +400,8 @@ class Remembering(GrowingTopic):
         super().__init__(first, then)
         self.by_topic: Counter[str] = Counter()
 
-    def place(self, rows: RoutedRows, receipts: object, codec: object, started_ms: int) -> None:
-        super().place(rows, receipts, codec, started_ms)
+    def place(self, rows: RoutedRows, acknowledgements: object, codec: object, started_ms: int) -> None:
+        super().place(rows, acknowledgements, codec, started_ms)
         for destination in rows.unplaced():
             placed = int(rows.end_row[destination] - rows.next_row[destination])
             self.by_topic[rows.destinations[destination].topic] += placed
@@ -478,7 +478,7 @@ def test_good_rows_are_not_judged_one_by_one() -> None:
     write.append(explicit(*[0, 1] * 500))
     assert len(topic.placed) == 1_000
     assert topic.awaited == 1, "who judges rows asks again"
-    assert write.bad_rows == BadRowReceipt()
+    assert write.bad_rows == BadRowCounts()
 
 
 def test_a_row_that_its_topic_takes_when_it_is_compressed_is_good() -> None:
@@ -549,10 +549,10 @@ class Refusing(Remembering):
         self._refused = refused
         self.flushes = 0
 
-    def flush(self, receipts: Receipts) -> None:
+    def flush(self, acknowledgements: Acknowledgements) -> None:
         self.flushes += 1
-        if receipts.refused is not None:
-            receipts.refused.extend(self._refused)
+        if acknowledgements.refused is not None:
+            acknowledgements.refused.extend(self._refused)
         self._refused = []
 
     def check_topics(self, *_: object) -> None:
@@ -610,9 +610,9 @@ def test_headers_of_an_identity_are_not_in_the_dead_letter_of_a_refused_row(monk
 
 
 def test_where_a_bad_row_ends_the_write_leaders_may_refuse_none() -> None:
-    assert write_to(GrowingTopic(1, then=1)).receipts.refused is None
-    receipts = sorting_write(Remembering(1, then=1), letters="letters").receipts
-    assert receipts.leaves_out("t") and not receipts.leaves_out("letters")
+    assert write_to(GrowingTopic(1, then=1)).acknowledgements.refused is None
+    acknowledgements = sorting_write(Remembering(1, then=1), letters="letters").acknowledgements
+    assert acknowledgements.leaves_out("t") and not acknowledgements.leaves_out("letters")
 
 
 def test_more_bad_rows_than_allowed_end_the_task_before_the_others_are_sent() -> None:
@@ -650,7 +650,7 @@ def test_what_a_leader_refused_is_no_bad_row_of_those_that_follow() -> None:
         with pytest.raises(RecordTooLarge) as failure:
             write.append(explicit(0))
         assert failure.value is refused
-        assert write.bad_rows == BadRowReceipt()
+        assert write.bad_rows == BadRowCounts()
 
 
 def test_a_dead_letter_that_cannot_be_written_at_all_is_not_lost_silently() -> None:

@@ -11,11 +11,11 @@ import pytest
 from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.monitoring.bar import ExportBar
 
-RECEIPTS = (PartitionReceipt("t", 0, 2, 3, 4, 1, 500_000), PartitionReceipt("t", 1, 1, None, None, 1, 700_000))
+RECEIPTS = (PartitionOffsets("t", 0, 2, 3, 4, 1, 500_000), PartitionOffsets("t", 1, 1, None, None, 1, 700_000))
 
 
 def make_bar(shown: io.StringIO, params: list[Any] | None = None, **of_tqdm: Any) -> ExportBar:

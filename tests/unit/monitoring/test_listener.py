@@ -11,7 +11,7 @@ import pytest
 from pyspark import Accumulator, TaskContext
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.monitoring import listener
 from kafka_sink.monitoring.listener import (
@@ -24,9 +24,9 @@ from kafka_sink.monitoring.listener import (
 from kafka_sink.monitoring.micro_batch import Attentive, BadRows, MicroBatch, Run, Totals, Written
 
 RECEIPTS = (
-    PartitionReceipt("t", 0, 2, 3, 4, 1, 50),
-    PartitionReceipt("t", 1, 1, None, None, 1, 10),
-    PartitionReceipt("u", 0, 5, 0, 4, 2, 70),
+    PartitionOffsets("t", 0, 2, 3, 4, 1, 50),
+    PartitionOffsets("t", 1, 1, None, None, 1, 10),
+    PartitionOffsets("u", 0, 5, 0, 4, 2, 70),
 )
 TOPICS = {"t": Totals(3, 2, 60), "u": Totals(5, 2, 70)}
 

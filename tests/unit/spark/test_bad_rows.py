@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_sink.errors import ReceiptMismatch, TooManyBadRows
-from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowReceipt
-from kafka_sink.kafka.producer.judgement import TopicRules
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
+from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.options.config import sink_config
 from kafka_sink.spark.bad_rows import bad_row_policy, check_bad_rows, finish
 from kafka_sink.spark.commit_message import TaskCommitMessage
@@ -22,8 +22,8 @@ LETTERS = sink_config({**SERVERS, "badRows": "deadLetter", "deadLetterTopic": "l
 DROP = sink_config({**SERVERS, "badRows": "drop", "maxBadRows": "7", "maxBadRowFraction": "0.5"})
 
 
-def acknowledged(**counts: int) -> tuple[PartitionReceipt, ...]:
-    return tuple(PartitionReceipt(topic, 0, count, 0, count - 1, 1, 99) for topic, count in counts.items())
+def acknowledged(**counts: int) -> tuple[PartitionOffsets, ...]:
+    return tuple(PartitionOffsets(topic, 0, count, 0, count - 1, 1, 99) for topic, count in counts.items())
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Written:
     """As much of a Write as its end is."""
 
     record_count: int
-    receipts: tuple[PartitionReceipt, ...]
-    bad_rows: BadRowReceipt = field(default_factory=BadRowReceipt)
+    receipts: tuple[PartitionOffsets, ...]
+    bad_rows: BadRowCounts = field(default_factory=BadRowCounts)
 
-    def finish(self) -> tuple[PartitionReceipt, ...]:
+    def finish(self) -> tuple[PartitionOffsets, ...]:
         return self.receipts
 
 
@@ -42,7 +42,7 @@ def ended(config: Any, *of: Any) -> Any:
     return finish(Written(*of), config)  # type: ignore[arg-type]
 
 
-DROPPED, DEAD = BadRowReceipt({"TopicNull": 2}, {}), BadRowReceipt({}, {"TopicNull": 2})
+DROPPED, DEAD = BadRowCounts({"TopicNull": 2}, {}), BadRowCounts({}, {"TopicNull": 2})
 
 
 def test_acknowledged_and_dropped_are_what_was_delivered() -> None:
@@ -61,10 +61,10 @@ def test_acknowledged_and_dropped_are_what_was_delivered() -> None:
         (LETTERS, {"t": 9, "letters": 1}, DEAD),
         (LETTERS, {"t": 7, "letters": 3}, DEAD),
         (LETTERS, {"t": 8}, DEAD),
-        (LETTERS, {"t": 8}, BadRowReceipt()),
+        (LETTERS, {"t": 8}, BadRowCounts()),
     ],
 )
-def test_any_other_sum_is_a_defect(config: Any, receipts: dict[str, int], bad: BadRowReceipt) -> None:
+def test_any_other_sum_is_a_defect(config: Any, receipts: dict[str, int], bad: BadRowCounts) -> None:
     with pytest.raises(ReceiptMismatch):
         ended(config, 10, acknowledged(**receipts), bad)
 
@@ -81,13 +81,13 @@ def test_a_task_ends_with_its_own_fraction_and_one_line(caplog: pytest.LogCaptur
     assert caplog.messages == []
 
 
-def receipt(slot: int, rows: int, bad: BadRowReceipt) -> TaskCommitMessage:
+def receipt(slot: int, rows: int, bad: BadRowCounts) -> TaskCommitMessage:
     return TaskCommitMessage(slot, 0, rows, (), bad_rows=bad)
 
 
 def test_the_commit_goes_by_the_limits_that_tasks_bring(caplog: pytest.LogCaptureFixture) -> None:
     bad = replace(DROPPED, limits=BadRowLimits(max_rows=3), first_rows=((0, 1),))
-    check_bad_rows([receipt(0, 10, bad), receipt(1, 10, BadRowReceipt())], rows_are_written=True)
+    check_bad_rows([receipt(0, 10, bad), receipt(1, 10, BadRowCounts())], rows_are_written=True)
     assert caplog.messages == ["2 of 20 rows of this write were bad and have been dropped (TopicNull: 2)"]
     with pytest.raises(TooManyBadRows, match="4 of 20 rows"):
         check_bad_rows([receipt(0, 10, bad), receipt(1, 10, bad)], rows_are_written=True)

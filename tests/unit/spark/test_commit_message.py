@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_sink.errors import ClusterChanged, CommitRefused, TopicRecreated
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.spark.commit_message import TaskCommitMessage, check_all_present
 
-RECEIPT = TaskCommitMessage(0, 0, 3, (PartitionReceipt("t", 1, 3, 10, 12, 1, 99),))
+RECEIPT = TaskCommitMessage(0, 0, 3, (PartitionOffsets("t", 1, 3, 10, 12, 1, 99),))
 
 
 def test_all_present_gives_them_back() -> None:

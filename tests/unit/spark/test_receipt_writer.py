@@ -16,7 +16,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from kafka_sink.errors import ReceiptNotWritten, ReceiptsPathUnusable, WriteKind
-from kafka_sink.kafka.producer.bad_row_tally import BadRowReceipt
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts
 from kafka_sink.kafka.producer.runs import NO_OFFSET, PackedRuns
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.commit_message import TaskCommitMessage
@@ -48,7 +48,7 @@ def message(
         None if visible else PackedRuns(HERE, data),
     )  # fmt: skip
     record_count = 10 * len(offsets) + dropped if count is None else count
-    bad_rows = BadRowReceipt({"TopicNull": dropped} if dropped else {})
+    bad_rows = BadRowCounts({"TopicNull": dropped} if dropped else {})
     return TaskCommitMessage(slot, 0, record_count, (), {"t": "an id", "u": None}, proof, bad_rows)
 
 

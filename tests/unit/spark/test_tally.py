@@ -8,24 +8,24 @@ from typing import Any
 from pyspark import Accumulator
 
 from kafka_sink.errors import ProducerClosed
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.spark.tally import ReceiptsParam, Tally
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OF_A_TASK = {
-    P0: PartitionReceipt("t", 0, 2, 3, 4, 1, 50),
-    P1: PartitionReceipt("t", 1, 1, None, None, 1, 10),
+    P0: PartitionOffsets("t", 0, 2, 3, 4, 1, 50),
+    P1: PartitionOffsets("t", 1, 1, None, None, 1, 10),
 }
 
 
 def test_receipts_are_summed_by_partition_into_a_new_value() -> None:
     param = ReceiptsParam()
-    before = {P0: PartitionReceipt("t", 0, 5, 10, 14, 1, 100)}
+    before = {P0: PartitionOffsets("t", 0, 5, 10, 14, 1, 100)}
     after = param.addInPlace(before, OF_A_TASK)
-    assert after == {P0: PartitionReceipt("t", 0, 7, 3, 14, 2, 150), P1: OF_A_TASK[P1]}
+    assert after == {P0: PartitionOffsets("t", 0, 7, 3, 14, 2, 150), P1: OF_A_TASK[P1]}
     # Another thread may be reading it.
-    assert before == {P0: PartitionReceipt("t", 0, 5, 10, 14, 1, 100)}
+    assert before == {P0: PartitionOffsets("t", 0, 5, 10, 14, 1, 100)}
     assert param.addInPlace(param.zero(before), OF_A_TASK) == OF_A_TASK
 
 

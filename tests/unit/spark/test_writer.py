@@ -31,9 +31,9 @@ from kafka_sink.errors import (
     WriteKind,
 )
 from kafka_sink.kafka.metrics import Figures, Metrics
-from kafka_sink.kafka.producer.bad_row_tally import BadRowLimits, BadRowReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
+from kafka_sink.kafka.producer.bad_row_tally import BadRowCounts, BadRowLimits
 from kafka_sink.kafka.producer.rate_limit import RateLimit
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.kafka.producer.runs import PackedRuns
 from kafka_sink.kafka.producer.statistics import WriteStatistics
 from kafka_sink.options.config import given_options, sink_config
@@ -65,7 +65,7 @@ class Remembering:
         self.cluster_id = "c"
         self.keeps_runs = False
         self.runs = PackedRuns()
-        self.bad_rows = BadRowReceipt()
+        self.bad_rows = BadRowCounts()
         self.took = WriteStatistics()
         self.rate_limit: RateLimit | None = None
         self.row_identity: RowIdentity | None = None
@@ -99,11 +99,11 @@ class Remembering:
         self.batches.append(batch)
         self.record_count += batch.num_rows
 
-    def finish(self) -> tuple[PartitionReceipt, ...]:
+    def finish(self) -> tuple[PartitionOffsets, ...]:
         if self.failure is not None:
             raise self.failure
         count = self.record_count if self.acknowledged is None else self.acknowledged
-        return (PartitionReceipt("t", 0, count, 0, count - 1, 1, 100),)
+        return (PartitionOffsets("t", 0, count, 0, count - 1, 1, 100),)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_write_reads_its_iterator_to_the_end_and_returns_the_receipts(using: Any
     assert next(iterator, None) is None
     assert [batch.num_rows for batch in producer.batches] == [3, 0, 5]
     assert receipt == TaskCommitMessage(
-        0, 0, 8, (PartitionReceipt("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"}, cluster_id="c"
+        0, 0, 8, (PartitionOffsets("t", 0, 8, 0, 7, 1, 100),), {"t": "an id"}, cluster_id="c"
     )
 
 
@@ -269,7 +269,7 @@ def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:
 
 
 def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_commits() -> None:
-    bad = BadRowReceipt({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
+    bad = BadRowCounts({"TopicNull": 1}, {}, ((0, 0),), BadRowLimits(max_rows=1))
     receipts = [TaskCommitMessage(slot, 0, 9, (), bad_rows=bad) for slot in range(2)]
     for commit in (KafkaBatchWriter(OPTIONS).commit, lambda messages: KafkaStreamWriter(OPTIONS).commit(messages, 3)):
         commit(receipts[:1])
@@ -280,7 +280,7 @@ def test_more_bad_rows_than_the_tasks_together_may_have_are_refused_by_both_comm
 @pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
 def test_exactly_once_refuses_them_before_anything_is_decided(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once, "commit_micro_batch", lambda *_: pytest.fail("decided"))
-    bad = BadRowReceipt({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
+    bad = BadRowCounts({}, {"TopicNull": 2}, ((0, 0),), BadRowLimits(max_rows=1))
     given = given_options({**TEXTS, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "p"})
     batch_id = () if kind is KafkaBatchWriter else (3,)
     with pytest.raises(TooManyBadRows, match="no row of this attempt is visible"):
@@ -346,7 +346,7 @@ class Noting(kafka_sink.Interceptor):
         values = [value + self.name.encode() for value in arrow_batch["value"].to_pylist()]
         return arrow_batch.set_column(0, "value", pa.array(values, pa.binary()))
 
-    def on_acknowledgement(self, receipts: tuple[PartitionReceipt, ...], error: Exception | None) -> None:
+    def on_acknowledgement(self, receipts: tuple[PartitionOffsets, ...], error: Exception | None) -> None:
         self._note("on_acknowledgement", sum(receipt.record_count for receipt in receipts), type(error))
 
     def on_statistics(self, statistics: WriteStatistics) -> None:

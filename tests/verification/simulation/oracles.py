@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kafka.partitioner.default import murmur2
 
 from kafka_sink.errors import ClusterError, DeliveryError, ProduceRejected, ProducerIdRefused, TopicRecreated
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -29,12 +29,12 @@ PROGRESS_MS = 60_000
 
 
 def nothing_silent(outcome: Outcome) -> Iterable[str]:
-    """Every write ended, with receipts or with an error and never with both; and in time."""
+    """Every write ended, with acknowledgements or with an error and never with both; and in time."""
     for write in outcome.writes:
         if write.ended_ms is None:
             yield f"{write} has not ended {PROGRESS_MS} ms after the last fault"
-        elif (write.receipts is None) == (write.error is None):
-            yield f"{write} ended without receipts and without an error, or with both"
+        elif (write.acknowledgements is None) == (write.error is None):
+            yield f"{write} ended without acknowledgements and without an error, or with both"
 
 
 def progress(outcome: Outcome) -> Iterable[str]:
@@ -92,10 +92,10 @@ def flush_is_bounded(outcome: Outcome) -> Iterable[str]:
 
 
 def receipts_are_complete(outcome: Outcome) -> Iterable[str]:
-    """The receipts of a write that ended well count each row."""
+    """The acknowledgements of a write that ended well count each row."""
     for write in outcome.writes:
-        if write.receipts is not None:
-            acknowledged = sum(receipt.record_count for receipt in write.receipts)
+        if write.acknowledgements is not None:
+            acknowledged = sum(receipt.record_count for receipt in write.acknowledgements)
             if acknowledged != len(write.rows):
                 yield f"{write}: {acknowledged} rows acknowledged"
 
@@ -161,7 +161,7 @@ def in_order(outcome: Outcome) -> Iterable[str]:
             seen.add(row_id)
             before = last_of_write.get(row_id[:2], row_id)
             write = writes[row_id[:2]]
-            if write.idempotent and write.receipts is not None:
+            if write.idempotent and write.acknowledgements is not None:
                 before = max(before, last_good.get(row_id.writer, before))
                 last_good[row_id.writer] = row_id
             if row_id < before:
@@ -238,7 +238,7 @@ def receipts_match_the_log(outcome: Outcome) -> Iterable[str]:
             if record.row_id is not None:
                 logs[TopicPartition(key.topic, key.partition)][record.row_id[:2]].append(record)
     for write in _acknowledged(outcome):
-        for receipt in write.receipts or ():
+        for receipt in write.acknowledgements or ():
             if receipt.topic in outcome.recreated or not write.idempotent or _ran_at_any(write, outcome.replaced):
                 continue
             records = logs[TopicPartition(receipt.topic, receipt.partition)][write.writer, write.write]
@@ -247,10 +247,10 @@ def receipts_match_the_log(outcome: Outcome) -> Iterable[str]:
                 yield f"{write}: {receipt}, and the log has {expected}"
 
 
-def _receipt_of(receipt: PartitionReceipt, records: Sequence[Record]) -> PartitionReceipt:
+def _receipt_of(receipt: PartitionOffsets, records: Sequence[Record]) -> PartitionOffsets:
     batches = {record.batch_offset: record.batch_bytes for record in records}
     offsets = [record.offset for record in records]
-    return PartitionReceipt(
+    return PartitionOffsets(
         topic=receipt.topic,
         partition=receipt.partition,
         record_count=len(records),
@@ -297,7 +297,7 @@ def judge(outcome: Outcome) -> list[str]:
 
 
 def _acknowledged(outcome: Outcome) -> Iterable[WriteOutcome]:
-    return (write for write in outcome.writes if write.receipts is not None and write.acks == "all")
+    return (write for write in outcome.writes if write.acknowledgements is not None and write.acks == "all")
 
 
 def _found(outcome: Outcome) -> Mapping[RowId, list[tuple[LogKey, Record]]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafka_sink.errors import KafkaSinkError
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.record_batches import RecordBatch, decode_records
 from simulation.rows import Row, RowId, row_id_of
@@ -22,8 +22,8 @@ class WriteOutcome:
     """What became of one write, and of which rows.
 
     `routed`: where each row that was routed goes; `now_ms`: the time that stands for a missing timestamp. `topic_ids`,
-    `key_partitions`: the id and the number of partitions with which the write saw each topic first. `receipts` once it
-    ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
+    `key_partitions`: the id and the number of partitions with which the write saw each topic first. `acknowledgements`
+    once it ended well, `error` once it ended badly, neither while it runs. `flushed_ms`: when its last row was placed.
     `throttled_ms`: since then, by any broker.
     """
 
@@ -42,7 +42,7 @@ class WriteOutcome:
     now_ms: dict[RowId, int] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
     key_partitions: dict[str, int] = field(default_factory=dict)
-    receipts: tuple[PartitionReceipt, ...] | None = None
+    acknowledgements: tuple[PartitionOffsets, ...] | None = None
     error: KafkaSinkError | None = None
     flushed_ms: int | None = None
     ended_ms: int | None = None
@@ -61,7 +61,7 @@ class WriteOutcome:
         if self.error is not None:
             result = type(self.error).__name__
         else:
-            result = "ok" if self.receipts is not None else "running"
+            result = "ok" if self.acknowledgements is not None else "running"
         return f"writer {self.writer} write {self.write} by {self.producer}: {len(self.rows)} rows, {result}"
 
 

@@ -20,8 +20,8 @@ from kafka_sink.errors import ProducerClosed, ProduceRejected
 from kafka_sink.kafka import connections
 from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
 from kafka_sink.kafka.producer import sequences
+from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
-from kafka_sink.kafka.producer.receipts import PartitionReceipt
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -239,7 +239,7 @@ def good() -> Outcome:
         started_ms=0, delivery_timeout_ms=1_000, max_block_ms=1_000, topic_ids={"t": TOPIC_ID}, rows=rows,
         routed=dict.fromkeys(rows, TOPIC_PARTITION), now_ms=dict.fromkeys(rows, EPOCH_MS),
         key_partitions={"t": 1},
-        flushed_ms=50, ended_ms=100, receipts=(PartitionReceipt("t", 0, 4, 0, 3, 2, 200),),
+        flushed_ms=50, ended_ms=100, acknowledgements=(PartitionOffsets("t", 0, 4, 0, 3, 2, 200),),
     )  # fmt: skip
     log = [record(number, offset=number) for number in range(4)]
     pool = PoolState("w0.0", total_bytes=100, available_bytes=100, out_bytes=0, peak_bytes=100, in_flight=False)
@@ -247,7 +247,7 @@ def good() -> Outcome:
 
 
 def fail(write: WriteOutcome) -> None:
-    write.receipts, write.error = None, ProducerClosed(reason="test")
+    write.acknowledgements, write.error = None, ProducerClosed(reason="test")
 
 
 def replace_record(outcome: Outcome, index: int, **changes: object) -> None:
@@ -316,19 +316,19 @@ def another_partition(outcome: Outcome) -> None:
 
 
 def a_receipt_that_counts_too_few(outcome: Outcome) -> None:
-    outcome.writes[0].receipts = (PartitionReceipt("t", 0, 3, 0, 3, 2, 200),)
+    outcome.writes[0].acknowledgements = (PartitionOffsets("t", 0, 3, 0, 3, 2, 200),)
 
 
 def a_receipt_of_another_offset(outcome: Outcome) -> None:
-    outcome.writes[0].receipts = (PartitionReceipt("t", 0, 4, 1, 3, 2, 200),)
+    outcome.writes[0].acknowledgements = (PartitionOffsets("t", 0, 4, 1, 3, 2, 200),)
 
 
 def a_write_that_does_not_end(outcome: Outcome) -> None:
-    outcome.writes[0].ended_ms = outcome.writes[0].receipts = None
+    outcome.writes[0].ended_ms = outcome.writes[0].acknowledgements = None
 
 
 def a_write_that_ends_without_a_word(outcome: Outcome) -> None:
-    outcome.writes[0].receipts = None
+    outcome.writes[0].acknowledgements = None
 
 
 def a_write_that_ends_late(outcome: Outcome) -> None:
@@ -343,7 +343,7 @@ def a_write_that_fails_when_all_is_well(outcome: Outcome) -> None:
 
 def a_sequence_that_no_leader_expects(outcome: Outcome) -> None:
     write = outcome.writes[0]
-    write.receipts, write.error = None, ProduceRejected(
+    write.acknowledgements, write.error = None, ProduceRejected(
         topic="t", partition=0, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, name="OUT_OF_ORDER_SEQUENCE_NUMBER",
         records=1, size_bytes=100, detail="", advice="",
     )  # fmt: skip

@@ -22,9 +22,9 @@ from kafka_sink.errors import (
     TopicRecreated,
 )
 from kafka_sink.kafka.client import GATHER_MS, LOOK_AGAIN_S
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.core import codec_of
 from kafka_sink.kafka.producer.metadata import TopicSnapshot
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.topic_check import TopicCheck
@@ -54,7 +54,7 @@ class VirtualWrite:
         self._outcome = outcome
         self._codec = codec_of(self._config)
         self._router = Router(topic=None, batch_bytes=self._config.batch_size, rng=rng, partitioner=outcome.partitioner)
-        self._receipts = Receipts()
+        self._receipts = Acknowledgements()
         self._may_ask_again = True
         self._states: Mapping[str, TopicSnapshot] = {}
 
@@ -149,7 +149,7 @@ class VirtualWrite:
             placed_all = producer.accumulator.try_append(
                 rows, self._receipts, self._codec, self._scheduler.now_ms
             )
-            if producer.accumulator.take_news():
+            if producer.accumulator.take_wakeup():
                 producer.wakeup()
             if placed_all:
                 return
@@ -185,21 +185,21 @@ class VirtualWrite:
             producer.accumulator.end_flush()
 
     def finish(self) -> Waits:
-        producer, receipts = self._producer, self._receipts
+        producer, acknowledgements = self._producer, self._receipts
         with producer.lock:
             producer.accumulator.begin_flush()
         producer.wakeup()
         try:
-            while not (receipts.settled or not producer.usable):
+            while not (acknowledgements.settled or not producer.usable):
                 yield None
         finally:
             producer.accumulator.end_flush()
-        if receipts.failure is not None:
-            raise receipts.failure
-        if not receipts.settled:
+        if acknowledgements.failure is not None:
+            raise acknowledgements.failure
+        if not acknowledgements.settled:
             raise producer.sender.failure or ProducerClosed(reason="its sender thread is gone")
         yield from self._check_topics()
-        self._outcome.receipts = receipts.partitions()
+        self._outcome.acknowledgements = acknowledgements.partitions()
 
     def _check_topics(self) -> Waits:
         producer = self._producer

@@ -16,9 +16,9 @@ from kafka.record import MemoryRecords
 
 from kafka_sink.errors import ProducerClosed
 from kafka_sink.kafka.producer.accumulator import LEAST_BUFFER_BYTES
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.producer_batch import BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.sequences import Sequences
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -41,7 +41,7 @@ def ready(core: Core) -> set[int]:
 
 
 def append_and(
-    core: Core, rows: RoutedRows, meanwhile: Callable[[], object], receipts: Receipts | None = None
+    core: Core, rows: RoutedRows, meanwhile: Callable[[], object], acknowledgements: Acknowledgements | None = None
 ) -> None:
     """Appends `rows`, with `meanwhile` called as they are written into their batches."""
     fill = rows.encoder.fill
@@ -51,7 +51,7 @@ def append_and(
         fill(*given)
 
     rows.encoder = cast(Any, SimpleNamespace(fill=interrupted, payload_sizes=rows.encoder.payload_sizes))
-    assert core.accumulator.try_append(rows, receipts or core.receipts, core.codec, core.now_ms)
+    assert core.accumulator.try_append(rows, acknowledgements or core.acknowledgements, core.codec, core.now_ms)
 
 
 def read_back(core: Core, batch: ProducerBatch) -> list[Any]:
@@ -296,7 +296,7 @@ def test_a_failed_producer_fails_queued_and_later_rows_and_frees_their_memory() 
     c.append(routed([b"a", b"b"], [0, 1]))
     error = ProducerClosed(reason="test")
     c.accumulator.fail(error)
-    assert c.receipts.failure is error
+    assert c.acknowledgements.failure is error
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
     with pytest.raises(ProducerClosed):
         c.append(routed([b"c"], [0]))
@@ -317,23 +317,23 @@ def test_a_batch_whose_producer_fails_meanwhile_is_given_back_by_its_writer() ->
 
 
 def test_writes_do_not_share_a_batch() -> None:
-    """Each write's receipts count its own rows, so its batches hold no others."""
+    """Each write's acknowledgements count its own rows, so its batches hold no others."""
     c = make_core()
     c.append(routed([b"a"], [0]))
-    other = Receipts()
+    other = Acknowledgements()
     assert c.accumulator.try_append(routed([b"b", b"c"], [0, 0]), other, c.codec, c.now_ms)
     first, second = drain(c), drain(c)
-    assert [(b.receipts, b.record_count) for b in first + second] == [(c.receipts, 1), (other, 2)]
+    assert [(b.acknowledgements, b.record_count) for b in first + second] == [(c.acknowledgements, 1), (other, 2)]
 
 
 def test_a_writer_that_begins_while_another_fills_gets_batches_of_its_own() -> None:
     c = make_core()
-    other = Receipts()
+    other = Acknowledgements()
 
     def meanwhile() -> None:
         assert c.accumulator.try_append(routed([b"b"], [0]), other, c.codec, 0)
         first, second = c.accumulator.queued()
-        assert (first.checked_out, first.receipts, second.receipts) == (True, c.receipts, other)
+        assert (first.checked_out, first.acknowledgements, second.acknowledgements) == (True, c.acknowledgements, other)
 
     append_and(c, routed([b"a"], [0]), meanwhile)
     records = [[record.value for record in read_back(c, batch)] for batch in drain(c) + drain(c)]
@@ -377,40 +377,40 @@ def test_a_batch_behind_another_lingers_as_long_as_any() -> None:
 
 def test_news_is_a_batch_that_was_opened_and_is_told_once() -> None:
     c = make_core(batch_size=1_024)
-    assert not c.accumulator.take_news()
+    assert not c.accumulator.take_wakeup()
     c.append(routed([bytes(300)], [0]))
-    assert c.accumulator.take_news()
+    assert c.accumulator.take_wakeup()
     c.append(routed([bytes(300)], [0]))
-    assert not c.accumulator.take_news()
+    assert not c.accumulator.take_wakeup()
     c.append(routed([bytes(600)], [0]))  # a second one, as the first is full
-    assert c.accumulator.take_news()
-    assert not c.accumulator.take_news()
+    assert c.accumulator.take_wakeup()
+    assert not c.accumulator.take_wakeup()
 
 
 def test_news_is_that_there_was_no_memory_for_a_batch() -> None:
     c = make_core(leaders=[0, 0], batch_size=1_024, buffer_memory=1_024)
     c.append(routed([b"a"], [0]))
-    assert c.accumulator.take_news()
+    assert c.accumulator.take_wakeup()
     assert not c.append(routed([b"b"], [1]))
-    assert c.accumulator.take_news()
+    assert c.accumulator.take_wakeup()
 
 
 def test_news_is_what_was_passed_over_as_rows_were_being_written_into_it() -> None:
     c = make_core(linger_ms=0)
     c.append(routed([b"a"], [0]))
-    c.accumulator.take_news()
+    c.accumulator.take_wakeup()
     led = c.accumulator.ready(c.metadata.snapshot, c.now_ms).led[0]
 
     def meanwhile() -> None:
-        assert not c.accumulator.take_news()
+        assert not c.accumulator.take_wakeup()
         assert c.accumulator.drain(led, Sequences(), 5, c.now_ms) == []
-        assert c.accumulator.take_news()
+        assert c.accumulator.take_wakeup()
         assert ready(c) == set()
-        assert c.accumulator.take_news()
+        assert c.accumulator.take_wakeup()
 
     append_and(c, routed([b"b"], [0]), meanwhile)
     assert ready(c) == {0}
-    assert not c.accumulator.take_news()
+    assert not c.accumulator.take_wakeup()
 
 
 def test_the_next_look_is_when_the_oldest_batch_has_lingered() -> None:

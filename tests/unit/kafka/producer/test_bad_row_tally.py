@@ -8,9 +8,9 @@ import pytest
 from kafka_sink.errors import TooManyBadRows
 from kafka_sink.kafka.producer.bad_row_tally import (
     FIRST_ROWS,
+    BadRowCounts,
     BadRowLimits,
     BadRowPolicy,
-    BadRowReceipt,
     BadRowTally,
     check_limits,
     total,
@@ -83,16 +83,16 @@ def test_a_fraction_is_looked_at_in_the_end() -> None:
 
 def test_no_bad_row_is_never_too_many() -> None:
     for limits in (BadRowLimits(), BadRowLimits(0, 0.0)):
-        check_limits(BadRowReceipt(limits=limits), 0, rows_are_written=True)
+        check_limits(BadRowCounts(limits=limits), 0, rows_are_written=True)
 
 
 def test_a_total_is_of_all_tasks_with_the_limits_they_had() -> None:
     limits = BadRowLimits(max_rows=4)
-    one = BadRowReceipt({"TopicNull": 2}, {}, ((0, 1), (0, 5)), limits)
-    other = BadRowReceipt({"TopicNull": 1, "HeaderKeyNull": 2}, {}, ((1, 0),), limits)
-    nothing = BadRowReceipt()
+    one = BadRowCounts({"TopicNull": 2}, {}, ((0, 1), (0, 5)), limits)
+    other = BadRowCounts({"TopicNull": 1, "HeaderKeyNull": 2}, {}, ((1, 0),), limits)
+    nothing = BadRowCounts()
     summed = total([one, nothing, other, nothing])
-    assert summed == BadRowReceipt(
+    assert summed == BadRowCounts(
         {"TopicNull": 3, "HeaderKeyNull": 2}, {}, ((0, 1), (0, 5), (1, 0)), limits
     )
     with pytest.raises(TooManyBadRows, match="5 of 100 rows"):

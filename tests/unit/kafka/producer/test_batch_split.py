@@ -133,7 +133,7 @@ def test_a_part_has_the_place_of_its_batch_and_is_ready_to_go() -> None:
         assert part.full
         assert part.attempts == 0
         assert part.created_ms == 77
-        assert part.receipts is whole.batch.receipts
+        assert part.acknowledgements is whole.batch.acknowledgements
         assert (part.topic_partition, part.topic_id) == (whole.batch.topic_partition, TOPIC_ID)
         assert part.last_error == "MESSAGE_TOO_LARGE (error 10)"
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.filling import Filling
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.record_batch import HEADER_BYTES
 from producer_core import TOPIC_ID
@@ -27,11 +27,11 @@ def batch(pool: BufferPool, partition: int, base_timestamp: int = 0) -> Producer
     buffer = pool.try_allocate(BUFFER_BYTES)
     assert buffer is not None
     topic_partition = TopicPartition("t", partition)
-    return ProducerBatch(topic_partition, TOPIC_ID, buffer, Receipts(), base_timestamp, created_ms=0)
+    return ProducerBatch(topic_partition, TOPIC_ID, buffer, Acknowledgements(), base_timestamp, created_ms=0)
 
 
 def test_a_new_batch_begins_behind_its_header_and_ends_with_its_buffer(pool: BufferPool) -> None:
-    filling = Filling(destinations(3), Receipts(), pool.memory, sums_records=True)
+    filling = Filling(destinations(3), Acknowledgements(), pool.memory, sums_records=True)
     batches = [batch(pool, 2, base_timestamp=70), batch(pool, 0, base_timestamp=50)]
     filling.adopt([2, 0], batches, [BUFFER_BYTES, 800])
     columns = filling.open_batches
@@ -43,7 +43,7 @@ def test_a_new_batch_begins_behind_its_header_and_ends_with_its_buffer(pool: Buf
 
 
 def test_a_settled_batch_has_its_numbers_and_its_place_is_empty(pool: BufferPool) -> None:
-    filling = Filling(destinations(2), Receipts(), pool.memory, sums_records=True)
+    filling = Filling(destinations(2), Acknowledgements(), pool.memory, sums_records=True)
     first, second = batch(pool, 0), batch(pool, 1)
     filling.adopt([0, 1], [first, second], [BUFFER_BYTES] * 2)
     filling.open_batches.end[1] += 200
@@ -66,7 +66,7 @@ def test_a_settled_batch_has_its_numbers_and_its_place_is_empty(pool: BufferPool
 
 
 def test_checked_out_until_checked_in_or_closed(pool: BufferPool) -> None:
-    filling = Filling(destinations(1), Receipts(), pool.memory, sums_records=False)
+    filling = Filling(destinations(1), Acknowledgements(), pool.memory, sums_records=False)
     one = batch(pool, 0)
     assert not one.checked_out
     filling.adopt([0], [one], [BUFFER_BYTES])
@@ -84,7 +84,7 @@ def test_checked_out_until_checked_in_or_closed(pool: BufferPool) -> None:
 
 def test_places_keep_what_they_have_when_destinations_are_added(pool: BufferPool) -> None:
     known = destinations(1)
-    filling = Filling(known, Receipts(), pool.memory, sums_records=True)
+    filling = Filling(known, Acknowledgements(), pool.memory, sums_records=True)
     one = batch(pool, 0, base_timestamp=5)
     filling.adopt([0], [one], [BUFFER_BYTES])
     filling.open_batches.record_count[0] = 3

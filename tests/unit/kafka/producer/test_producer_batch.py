@@ -7,10 +7,10 @@ import pytest
 from crc32c import crc32c
 from kafka.record import MemoryRecords
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import Buffer
 from kafka_sink.kafka.producer.producer_batch import TRANSITIONS, BatchState, ProducerBatch
 from kafka_sink.kafka.producer.producer_id import NO_PRODUCER, ProducerIdAndEpoch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.runs import Runs
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, codec_for
@@ -31,7 +31,7 @@ def filled(value: bytes) -> ProducerBatch:
 @pytest.mark.parametrize("with_runs", [True, False])
 def test_a_receipt_has_the_sum_of_the_records_before_compression(codec: Codec, with_runs: bool) -> None:
     core = make_core()
-    core.receipts.runs = Runs() if with_runs else None
+    core.acknowledgements.runs = Runs() if with_runs else None
     core.append(routed([b"x" * 400] * 3, [0] * 3))
     (batch,) = core.accumulator.queued()
     batch.settle()
@@ -42,7 +42,7 @@ def test_a_receipt_has_the_sum_of_the_records_before_compression(codec: Codec, w
 
 def empty() -> ProducerBatch:
     buffer = Buffer(memoryview(bytearray(100)), 0, 100)
-    return ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Receipts(), base_timestamp=0, created_ms=0)
+    return ProducerBatch(TopicPartition("t", 0), TOPIC_ID, buffer, Acknowledgements(), base_timestamp=0, created_ms=0)
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(BatchState, EVENTS)))

@@ -8,9 +8,9 @@ import uuid
 import pytest
 from crc32c import crc32c
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import Receipts
 from kafka_sink.kafka.producer.runs import NO_OFFSET, RUN, PackedRuns, Runs
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec, Lz4, NoCompression
@@ -19,11 +19,15 @@ from kafka_sink.records.record_batch import HEADER_BYTES
 RECORDS = b"a few records that can be made smaller, " * 40
 
 
-def closed(receipts: Receipts, codec: Codec, *, partition: int = 0, records_crc: int | None = None) -> ProducerBatch:
+def closed(
+    acknowledgements: Acknowledgements, codec: Codec, *, partition: int = 0, records_crc: int | None = None
+) -> ProducerBatch:
     pool = BufferPool(total_bytes=16_384, buffer_bytes=8_192)
     buffer = pool.try_allocate(8_192)
     assert buffer is not None
-    batch = ProducerBatch(TopicPartition("t", partition), uuid.uuid4(), buffer, receipts, 1_700_000, created_ms=0)
+    batch = ProducerBatch(
+        TopicPartition("t", partition), uuid.uuid4(), buffer, acknowledgements, 1_700_000, created_ms=0
+    )
     batch.buffer.view[HEADER_BYTES : HEADER_BYTES + len(RECORDS)] = RECORDS
     batch.end = HEADER_BYTES + len(RECORDS)
     batch.record_count = 40
@@ -33,24 +37,24 @@ def closed(receipts: Receipts, codec: Codec, *, partition: int = 0, records_crc:
     return batch
 
 
-def keeping() -> Receipts:
-    receipts = Receipts()
-    receipts.runs = Runs()
-    return receipts
+def keeping() -> Acknowledgements:
+    acknowledgements = Acknowledgements()
+    acknowledgements.runs = Runs()
+    return acknowledgements
 
 
-def packed(receipts: Receipts) -> PackedRuns:
-    assert receipts.runs is not None
-    return receipts.runs.packed()
+def packed(acknowledgements: Acknowledgements) -> PackedRuns:
+    assert acknowledgements.runs is not None
+    return acknowledgements.runs.packed()
 
 
 @pytest.mark.parametrize("codec", [NoCompression(), Lz4()])
 def test_a_run_has_the_sum_of_the_records_before_compression(codec: Codec) -> None:
-    receipts = keeping()
-    batch = closed(receipts, codec)
-    receipts.acknowledged(batch, 77)
-    (run,) = packed(receipts).columns
-    assert packed(receipts).partitions == (TopicPartition("t", 0),)
+    acknowledgements = keeping()
+    batch = closed(acknowledgements, codec)
+    acknowledgements.acknowledged(batch, 77)
+    (run,) = packed(acknowledgements).columns
+    assert packed(acknowledgements).partitions == (TopicPartition("t", 0),)
     assert {name: int(run[name]) for name in RUN.names or ()} == {
         "place": 0, "record_count": 40, "base_offset": 77, "base_timestamp": 1_700_000,
         "batch_bytes": batch.size_bytes, "checksum": crc32c(RECORDS), "retries": 2,
@@ -59,31 +63,31 @@ def test_a_run_has_the_sum_of_the_records_before_compression(codec: Codec) -> No
 
 
 def test_what_the_encoder_has_summed_is_not_summed_again() -> None:
-    receipts = keeping()
-    assert closed(receipts, NoCompression(), records_crc=42).checksum == 42
+    acknowledgements = keeping()
+    assert closed(acknowledgements, NoCompression(), records_crc=42).checksum == 42
 
 
 def test_a_batch_without_an_offset_and_one_of_a_partition_seen_before() -> None:
-    receipts = keeping()
+    acknowledgements = keeping()
     for partition, offset in ((3, 0), (1, None), (3, 40)):
-        receipts.acknowledged(closed(receipts, NoCompression(), partition=partition), offset)
-    runs = pickle.loads(pickle.dumps(packed(receipts)))
+        acknowledgements.acknowledged(closed(acknowledgements, NoCompression(), partition=partition), offset)
+    runs = pickle.loads(pickle.dumps(packed(acknowledgements)))
     assert runs.partitions == (TopicPartition("t", 3), TopicPartition("t", 1))
     assert runs.columns["place"].tolist() == [0, 1, 0]
     assert runs.columns["base_offset"].tolist() == [0, NO_OFFSET, 40]
 
 
 def test_nothing_is_summed_or_kept_where_nobody_asks() -> None:
-    receipts = Receipts()
-    batch = closed(receipts, NoCompression())
+    acknowledgements = Acknowledgements()
+    batch = closed(acknowledgements, NoCompression())
     assert batch.checksum is None
-    receipts.acknowledged(batch, 0)
-    assert receipts.runs is None
+    acknowledgements.acknowledged(batch, 0)
+    assert acknowledgements.runs is None
 
 
 def test_a_run_takes_as_many_bytes_as_the_options_page_says() -> None:
     assert RUN.itemsize == 36
-    receipts = keeping()
+    acknowledgements = keeping()
     for _ in range(100):
-        receipts.acknowledged(closed(receipts, NoCompression()), 0)
-    assert len(packed(receipts).data) == 3_600
+        acknowledgements.acknowledged(closed(acknowledgements, NoCompression()), 0)
+    assert len(packed(acknowledgements).data) == 3_600

@@ -23,11 +23,11 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.net.network_client import NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements, PartitionOffsets
 from kafka_sink.kafka.producer.metadata import MetadataSnapshot
 from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
 from kafka_sink.kafka.producer.probe import Probe
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import PartitionReceipt, Receipts
 from kafka_sink.kafka.producer.sender import EXPIRY_GRAIN_MS
 from kafka_sink.kafka.producer.transaction_manager import Transaction
 from kafka_sink.kafka.protocol.requests import (
@@ -64,7 +64,7 @@ def warm(core: Core) -> Core:
     core.flush()
     core.answer_producer_id()
     core.answer_produce(core.network.produce()[0])
-    core.receipts = Receipts()
+    core.acknowledgements = Acknowledgements()
     return core
 
 
@@ -89,12 +89,12 @@ def test_rows_are_acknowledged_with_their_offsets() -> None:
     (request,) = c.network.produce()
     assert request.request.acks == -1
     c.answer_produce(request, offsets=lambda tp: 100 if tp.partition else 40)
-    assert c.receipts.settled
-    assert c.receipts.failure is None
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
     sizes = [len(data) for data in wire(request)]
-    assert c.receipts.partitions() == (
-        PartitionReceipt("t", 0, 2, 40, 41, 1, sizes[0]),
-        PartitionReceipt("t", 1, 1, 100, 100, 1, sizes[1]),
+    assert c.acknowledgements.partitions() == (
+        PartitionOffsets("t", 0, 2, 40, 41, 1, sizes[0]),
+        PartitionOffsets("t", 1, 1, 100, 100, 1, sizes[1]),
     )
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
@@ -135,7 +135,7 @@ def test_a_request_that_came_back_for_no_reason_was_lost_with_its_connection() -
     (request,) = sending(c)
     c.answer(request, None)
     c.run(advance_ms=c.config.delivery_timeout_ms)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert failure.last_error == "the connection was lost"
 
@@ -147,7 +147,7 @@ def test_a_leader_that_answers_by_name_cannot_tell_topics_apart(by_name: bool) -
     assert not c.sender.produces_by_name
     named = (TOPIC, None) if by_name else (None, TOPIC_ID)
     c.answer(request, ProduceResponse(0, (ProduceResult(*named, 0, 0, None, 40, -1),)))
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
     assert c.sender.produces_by_name == by_name
 
 
@@ -172,14 +172,14 @@ def test_a_refused_producer_id_fails_the_write_and_a_busy_one_is_asked_again() -
     c.flush()
     c.run()
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 15, -1, -1))
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run()
     assert not any(isinstance(s.request, InitProducerIdRequest) for s in c.network.sent)
     c.run(advance_ms=200)
     c.answer(c.network.take(InitProducerIdRequest), None, "the connection was lost")
     c.run(advance_ms=400)
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 31, -1, -1))
-    assert isinstance(c.receipts.failure, ProducerIdRefused)
+    assert isinstance(c.acknowledgements.failure, ProducerIdRefused)
 
 
 def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -> None:
@@ -189,7 +189,7 @@ def test_a_producer_id_that_does_not_come_in_time_is_the_reason_that_is_told() -
     c.run()
     c.answer(c.network.take(InitProducerIdRequest), InitProducerIdResponse(0, 14, -1, -1))
     c.run(advance_ms=40_000)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert failure.last_error == "InitProducerId: COORDINATOR_LOAD_IN_PROGRESS (error 14)"
 
@@ -232,8 +232,8 @@ def test_a_retry_is_the_same_bytes_after_the_backoff(code: int | None) -> None:
     (again,) = c.network.produce()
     assert wire(again) == before
     c.answer_produce(again, offsets=lambda tp: 5)
-    assert c.receipts.partitions()[0].first_offset == 5
-    assert c.receipts.settled
+    assert c.acknowledgements.partitions()[0].first_offset == 5
+    assert c.acknowledgements.settled
 
 
 def test_the_pause_before_a_retry_grows_whoever_leads() -> None:
@@ -272,7 +272,7 @@ def test_a_lost_connection_with_five_in_flight_is_resent_in_order_one_at_a_time(
     order += sequences(c.network.produce()[0])
     c.answer_produce(c.network.produce()[0])
     assert order == [1, 2, 3, 4, 5, 6]
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
 
 
 def test_a_new_leader_gets_the_retry() -> None:
@@ -297,14 +297,14 @@ def test_a_gap_left_by_an_earlier_batch_heals_and_one_left_by_nobody_fails() -> 
         c.run(advance_ms=1_500)
         (request,) = c.network.produce()
         c.answer_produce(request)
-    assert c.receipts.settled
-    assert c.receipts.failure is None
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
 
     c = make_core()
     (only,) = sending(c)
     c.answer_produce(only, 45)
-    assert isinstance(c.receipts.failure, ProduceRejected)
-    assert c.receipts.failure.code == 45
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
+    assert c.acknowledgements.failure.code == 45
 
 
 def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> None:
@@ -323,7 +323,7 @@ def test_a_gap_may_be_told_of_before_the_batch_that_left_it_is_answered() -> Non
         order += sequences(request)
         c.answer_produce(request)
     assert order == [1, 2]
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
 
 
 @pytest.mark.parametrize("code", [7, 20])
@@ -334,12 +334,12 @@ def test_a_batch_may_be_acknowledged_before_the_one_ahead_of_it(then: int, first
     first, second = sending(c, batches=2)
     c.answer_produce(second, offsets=lambda tp: 11)
     c.answer_produce(first, code)
-    assert not c.receipts.settled
+    assert not c.acknowledgements.settled
     c.run(advance_ms=150)
     (again,) = c.network.produce()
     assert (sequences(again), wire(again)) == ([1], wire(first))
     c.answer_produce(again, then, offsets=lambda tp: 10)
-    (receipt,) = c.receipts.partitions()
+    (receipt,) = c.acknowledgements.partitions()
     assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (2, first_offset, 11)
     c.append(routed([b"after"], [0]))
     c.run(advance_ms=100)
@@ -382,9 +382,9 @@ def test_a_batch_the_leader_had_before_counts_once_and_has_no_offset(code: int, 
     c = make_core()
     (request,) = sending(c)
     c.answer_produce(request, code, offsets=lambda at: offset)
-    (receipt,) = c.receipts.partitions()
+    (receipt,) = c.acknowledgements.partitions()
     assert (receipt.record_count, receipt.first_offset, receipt.last_offset) == (1, None, None)
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
 
 
 @pytest.mark.parametrize(
@@ -402,15 +402,15 @@ def test_a_final_error_fails_the_write_and_everything_behind_it(code: int, error
     c = make_core(batch_size=1_024, max_request_size=1_024)
     sent = sending(c, batches=7)
     c.answer_produce(sent[0], code)
-    assert isinstance(c.receipts.failure, error)
-    assert c.receipts.pending_batches == 0
+    assert isinstance(c.acknowledgements.failure, error)
+    assert c.acknowledgements.pending_batches == 0
     # What is on the wire keeps its memory until its own request is answered.
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 4 * 1_024
     c.answer_produce(sent[1])
     for request in sent[2:]:
         c.answer(request, None, "closed")
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
-    assert c.receipts.partitions() == ()
+    assert c.acknowledgements.partitions() == ()
     c.run(advance_ms=5_000)
     assert c.network.produce() == []
 
@@ -421,7 +421,7 @@ def test_a_refusal_is_told_in_the_leaders_words_where_it_has_any(said: str | Non
     (request,) = sending(c)
     c.answer(request, ProduceResponse(0, (ProduceResult("t", TOPIC_ID, 0, 87, said, -1, -1),)))
     told = "INVALID_RECORD (error 87)." if said is None else f"INVALID_RECORD (error 87: {said})."
-    assert told in str(c.receipts.failure)
+    assert told in str(c.acknowledgements.failure)
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -434,7 +434,7 @@ def test_a_refusal_of_some_records_names_the_first_of_them(compression: str) -> 
     refused = (RefusedRecord(-1, "?"), RefusedRecord(4, "?"), RefusedRecord(2, "too\nold"), RefusedRecord(3, "too old"))
     result = ProduceResult("t", TOPIC_ID, 0, 32, "One or\x1b more", -1, -1, refused)
     c.answer(request, ProduceResponse(0, (result,)))
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, ProduceRejected)
     assert (failure.refused, failure.place, failure.timestamp_ms, failure.reason) == (4, 2, 6_500, r"too\nold")
     assert "t-0 refused a batch of 4 records" in str(failure)
@@ -450,7 +450,7 @@ def three_in_flight(*, leaves_out: bool = True, **options: Any) -> tuple[Core, l
     """Batches of two rows each, of sequences 1 to 6."""
     c = warm(make_core(batch_size=1_024, max_request_size=1_024, **options))
     if leaves_out:
-        c.receipts.refused = deque()
+        c.acknowledgements.refused = deque()
     c.append(routed([b"%d" % number + bytes(449) for number in range(6)], [0] * 6))
     c.run(advance_ms=10)
     sent = c.network.produce()
@@ -489,9 +489,9 @@ def test_a_row_that_is_refused_is_left_out_and_those_behind_get_its_sequences() 
     c.run(advance_ms=2_000)
     assert written(c) == [(4, b"5")]
     c.answer_produce(c.network.produce()[0])
-    assert (c.receipts.settled, c.receipts.failure) == (True, None)
-    assert sum(receipt.record_count for receipt in c.receipts.partitions()) == 4
-    assert c.receipts.refused is not None and len(c.receipts.refused) == 2
+    assert (c.acknowledgements.settled, c.acknowledgements.failure) == (True, None)
+    assert sum(receipt.record_count for receipt in c.acknowledgements.partitions()) == 4
+    assert c.acknowledgements.refused is not None and len(c.acknowledgements.refused) == 2
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -504,24 +504,24 @@ def test_a_batch_of_which_nothing_is_left_leaves_its_sequences_to_the_next() -> 
     assert written(c) == [(1, b"23"), (3, b"45")]
     for request in c.network.produce():
         c.answer_produce(request)
-    assert (c.receipts.settled, c.receipts.failure) == (True, None)
+    assert (c.acknowledgements.settled, c.acknowledgements.failure) == (True, None)
 
 
 @pytest.mark.parametrize("places", [(), (2,), (-1,), (0, 2)])
 def test_places_that_the_batch_does_not_have_are_no_reason_to_leave_out(places: tuple[int, ...]) -> None:
     c, (first, *_) = three_in_flight()
     refuse(c, first, *places)
-    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
 
 
 def test_a_refusal_fails_the_write_where_nothing_is_to_be_left_out() -> None:
     c, (first, *_) = three_in_flight(leaves_out=False)
     refuse(c, first, 0)
-    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
     c, (first, *_) = three_in_flight()
-    c.receipts.dead_letter_topic = "t"
+    c.acknowledgements.dead_letter_topic = "t"
     refuse(c, first, 0)
-    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
 
 
 @pytest.mark.parametrize("code", [None, 6, 7, 20])
@@ -537,7 +537,7 @@ def test_a_refusal_of_what_may_be_written_ends_the_write(code: int | None) -> No
     c.run(advance_ms=2_000)
     (again,) = c.network.produce()
     refuse(c, again, 0)
-    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -554,14 +554,14 @@ def test_one_behind_it_that_may_be_written_gets_no_other_number(code: int | None
         if not refused_first and code != 0:
             refuse(c, first, 0)
         if refused_first or code != 0:
-            assert isinstance(c.receipts.failure, ProduceRejected)
+            assert isinstance(c.acknowledgements.failure, ProduceRejected)
             c.answer_produce(third, 45)
             assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
 def test_without_idempotence_the_rest_goes_on_in_its_place() -> None:
     c = make_core(enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    c.receipts.refused = deque()
+    c.acknowledgements.refused = deque()
     c.append(routed([b"0", b"1", b"2"], [0] * 3))
     c.flush()
     c.run()
@@ -577,7 +577,7 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     c.run(advance_ms=1_000)
     (again,) = c.network.produce()
     c.run(advance_ms=39_000)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert (failure.attempts, failure.records, failure.elapsed_ms) == (2, 1, 40_000)
     assert "NOT_ENOUGH_REPLICAS" in failure.last_error
@@ -591,8 +591,8 @@ def test_the_delivery_deadline_holds_in_the_queue_and_on_the_wire() -> None:
     c.append(routed([b"a"], [0]))
     c.flush()
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert "Connection refused. None of them was sent." in str(c.receipts.failure)
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert "Connection refused. None of them was sent." in str(c.acknowledgements.failure)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -600,8 +600,8 @@ def test_rows_that_no_batch_was_closed_for_are_counted_when_their_time_is_over()
     c = make_core(leaders=[-1], delivery_timeout_ms=40_000)
     c.append(routed([b"a", b"b", b"c"], [0] * 3))
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.failure.records == 3
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.failure.records == 3
 
 
 def test_a_batch_that_is_being_filled_does_not_expire() -> None:
@@ -611,10 +611,10 @@ def test_a_batch_that_is_being_filled_does_not_expire() -> None:
     assert batch.filling is not None
     batch.filling.checked_out[batch.place] = True
     c.run(advance_ms=40_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     batch.filling.checked_out[batch.place] = False
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
 
 
 def test_how_long_rows_waited_is_measured_from_their_batchs_first() -> None:
@@ -639,7 +639,7 @@ def test_of_batches_that_expire_together_one_that_was_sent_is_told_of() -> None:
     c.run(advance_ms=1_000)
     assert len(c.network.produce()) == 1
     c.run(advance_ms=39_000)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert (failure.partition, failure.attempts) == (1, 2)
     assert "NOT_ENOUGH_REPLICAS" in failure.last_error
@@ -651,10 +651,10 @@ def test_why_there_was_no_answer_is_told_when_the_time_is_over() -> None:
     (request,) = sending(c)
     words = "broker 0: Produce needs versions 9 to 13, which the broker lacks: it speaks versions 0 to 8"
     c.answer(request, None, words)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.failure.last_error == words
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.failure.last_error == words
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -665,9 +665,9 @@ def test_what_kept_a_leader_out_of_reach_since_the_last_attempt_is_told_too(down
     c.network.last_error = "broker 0: Connection refused"
     c.kafka.down = {0} if down else set()
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
     since_then = "; since then: broker 0: Connection refused" if down else ""
-    assert c.receipts.failure.last_error == "broker 0: the peer closed the connection" + since_then
+    assert c.acknowledgements.failure.last_error == "broker 0: the peer closed the connection" + since_then
 
 
 def test_a_broker_that_only_hung_up_is_told_of_once() -> None:
@@ -677,8 +677,8 @@ def test_a_broker_that_only_hung_up_is_told_of_once() -> None:
     c.kafka.down = {0}
     c.answer(request, None, c.network.last_error)
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.failure.last_error == c.network.last_error
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.failure.last_error == c.network.last_error
 
 
 @pytest.mark.parametrize("delivery_timeout_ms", [40_000, 2**31 - 1])
@@ -689,16 +689,16 @@ def test_the_delivery_deadline_fails_the_batches_of_all_partitions_at_once(deliv
     c.answer_producer_id()
     (request,) = c.network.produce()
     c.append(routed([b"queued"], [1]))
-    assert c.receipts.pending_batches == 3
+    assert c.acknowledgements.pending_batches == 3
     c.run(advance_ms=delivery_timeout_ms - 1)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run(advance_ms=EXPIRY_GRAIN_MS)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.pending_batches == 0
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.pending_batches == 0
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - 2 * c.accumulator.pool.buffer_bytes
     c.answer_produce(request)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
-    assert c.receipts.partitions() == ()
+    assert c.acknowledgements.partitions() == ()
 
 
 def test_a_deadline_that_is_near_or_past_does_not_make_the_sender_spin() -> None:
@@ -706,7 +706,7 @@ def test_a_deadline_that_is_near_or_past_does_not_make_the_sender_spin() -> None
     sending(c)
     for now_ms in (39_000, 39_999, 40_000, 40_000 + EXPIRY_GRAIN_MS, 50_000):
         assert c.sender.run_once(now_ms) >= EXPIRY_GRAIN_MS
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
 
 
 def test_retries_bound_the_attempts() -> None:
@@ -715,8 +715,8 @@ def test_retries_bound_the_attempts() -> None:
     c.answer_produce(request, 19)
     c.run(advance_ms=200)
     c.answer_produce(c.network.take(ProduceRequest), 19)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.failure.attempts == 2
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.failure.attempts == 2
 
 
 def test_a_topic_made_again_is_another_topic() -> None:
@@ -727,7 +727,7 @@ def test_a_topic_made_again_is_another_topic() -> None:
     c.answer_produce(request, 100)
     c.run(advance_ms=150)
     c.answer_metadata(topic_id=uuid.UUID(int=8))
-    assert isinstance(c.receipts.failure, TopicRecreated)
+    assert isinstance(c.acknowledgements.failure, TopicRecreated)
     c.run(advance_ms=1_000)
     assert c.network.produce() == []
 
@@ -741,7 +741,7 @@ def test_rows_routed_before_a_topic_was_made_again_are_not_sent_to_the_new_one()
     c.flush()
     c.answer_producer_id()
     assert c.network.produce() == []
-    assert isinstance(c.receipts.failure, TopicRecreated)
+    assert isinstance(c.acknowledgements.failure, TopicRecreated)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -803,7 +803,7 @@ def test_an_answer_without_a_topic_name_is_matched_by_topic_id() -> None:
     c = make_core()
     (request,) = sending(c)
     c.answer(request, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 77, -1),)))
-    assert c.receipts.partitions()[0].first_offset == 77
+    assert c.acknowledgements.partitions()[0].first_offset == 77
 
 
 def test_a_failed_batch_answered_late_changes_no_receipt() -> None:
@@ -811,8 +811,8 @@ def test_a_failed_batch_answered_late_changes_no_receipt() -> None:
     (request,) = sending(c)
     c.sender.fail(ProducerClosed(reason="test"))
     c.answer_produce(request)
-    assert c.receipts.partitions() == ()
-    assert c.receipts.pending_batches == 0
+    assert c.acknowledgements.partitions() == ()
+    assert c.acknowledgements.pending_batches == 0
 
 
 @pytest.mark.parametrize("code", [0, 6, 7, 10, 45, 46, 59, None])
@@ -824,7 +824,7 @@ def test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing(c
     sent = c.network.produce()
     assert len(sent) == 5
     c.run(advance_ms=40_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
     on_the_wire = 5 * 2_048
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory - on_the_wire
     for request in sent:
@@ -834,7 +834,7 @@ def test_whatever_comes_back_after_the_end_gives_memory_back_and_sends_nothing(c
             c.answer_produce(request, code)
         c.run(advance_ms=5_000)
     assert c.network.sent == []
-    assert (c.receipts.partitions(), c.receipts.pending_batches) == ((), 0)
+    assert (c.acknowledgements.partitions(), c.acknowledgements.pending_batches) == ((), 0)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
     with pytest.raises(DeliveryTimeout):
         c.append(routed([b"more"], [0]))
@@ -849,14 +849,14 @@ def test_a_leader_that_forgot_or_fenced_the_producer_ends_the_write(code: int) -
     sent = c.network.produce()
     assert len(sent) == 3
     c.answer_produce(sent[0], code)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, ProduceRejected)
     assert failure.code == code
     for request in sent[1:]:
         c.answer_produce(request, 45)
     c.run(advance_ms=5_000)
     assert c.network.sent == []
-    assert c.receipts.partitions() == ()
+    assert c.acknowledgements.partitions() == ()
 
 
 def test_results_are_matched_by_partition_and_not_by_place() -> None:
@@ -867,7 +867,7 @@ def test_results_are_matched_by_partition_and_not_by_place() -> None:
     (request,) = c.network.produce()
     results = tuple(ProduceResult("t", TOPIC_ID, partition, 0, None, 10 * partition, -1) for partition in (1, 0))
     c.answer(request, ProduceResponse(0, results))
-    assert [receipt.first_offset for receipt in c.receipts.partitions()] == [0, 10]
+    assert [receipt.first_offset for receipt in c.acknowledgements.partitions()] == [0, 10]
 
 
 def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() -> None:
@@ -876,10 +876,10 @@ def test_the_delivery_deadline_counts_from_the_first_row_not_the_last_attempt() 
     for _ in range(13):
         c.answer_produce(c.network.take(ProduceRequest), 19)
         c.run(advance_ms=3_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run(advance_ms=1_000)
-    assert isinstance(c.receipts.failure, DeliveryTimeout)
-    assert c.receipts.failure.elapsed_ms == 40_000
+    assert isinstance(c.acknowledgements.failure, DeliveryTimeout)
+    assert c.acknowledgements.failure.elapsed_ms == 40_000
 
 
 def metadata_requests(c: Core) -> int:
@@ -944,8 +944,8 @@ def test_a_defect_between_drain_and_send_fails_the_rows_and_frees_their_memory()
             with pytest.raises(ZeroDivisionError):
                 c.run()
         c.sender.fail(ProducerClosed(reason="test"))
-        assert c.receipts.pending_batches == 0
-        assert isinstance(c.receipts.failure, ProducerClosed)
+        assert c.acknowledgements.pending_batches == 0
+        assert isinstance(c.acknowledgements.failure, ProducerClosed)
         assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -986,7 +986,7 @@ def test_a_broker_that_throttles_is_left_alone_for_as_long_as_it_says() -> None:
     assert len(broker.held) == 2
     broker.answer_held()
     turn()
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
     c.append(routed([bytes(900)] * 2, [0, 0]))
     for advance_ms in (0, 1, 698):
         turn(advance_ms)
@@ -1120,7 +1120,7 @@ def too_large_for_its_leader(records: int = 4, **options: Any) -> tuple[Core, Se
 def test_a_batch_that_is_too_large_goes_again_in_parts_under_its_sequences() -> None:
     c, request = too_large_for_its_leader()
     c.answer_produce(request, 10)
-    assert c.receipts.pending_batches == 2
+    assert c.acknowledgements.pending_batches == 2
     order, offset = [], 100
     for _ in until_settled(c):
         c.run()  # at once: there is nothing to wait for
@@ -1129,7 +1129,7 @@ def test_a_batch_that_is_too_large_goes_again_in_parts_under_its_sequences() -> 
         c.answer_produce(part, offsets=lambda tp, at=offset: at)
         offset += 2
     assert order == [([1], b"A"), ([3], b"C")]
-    (receipt,) = c.receipts.partitions()
+    (receipt,) = c.acknowledgements.partitions()
     assert (receipt.record_count, receipt.first_offset, receipt.last_offset, receipt.batch_count) == (4, 100, 103, 2)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
     c.append(routed([b"after"], [0]))
@@ -1145,7 +1145,7 @@ def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
         c.answer_produce(request, 10)
         c.run()
         request = (c.network.produce() or [request])[0]
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, RecordTooLarge)
     assert requests == 3  # of four records, two, one
     assert failure.topic == "t"
@@ -1156,7 +1156,7 @@ def test_parts_are_split_down_to_the_record_that_is_too_large_alone() -> None:
     for words in ("max.message.bytes", "message.max.bytes", str(failure.size_bytes)):
         assert words in str(failure)
     assert "AAA" not in str(failure)
-    assert c.receipts.pending_batches == 0
+    assert c.acknowledgements.pending_batches == 0
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -1176,7 +1176,7 @@ def test_batches_in_flight_behind_a_split_one_are_sent_again_behind_its_parts() 
         order += sequences(request)
         c.answer_produce(request)
     assert order == [1, 2, 3, 5]
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
 
 
 def test_after_a_split_new_batches_of_the_topic_are_as_small_as_its_parts() -> None:
@@ -1190,9 +1190,9 @@ def test_after_a_split_new_batches_of_the_topic_are_as_small_as_its_parts() -> N
         (request,) = c.network.produce()
         sizes.append(len(wire(request)[0]))
         c.answer_produce(request)
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
     assert max(sizes) < size * 0.7
-    assert sum(receipt.record_count for receipt in c.receipts.partitions()) == 12
+    assert sum(receipt.record_count for receipt in c.acknowledgements.partitions()) == 12
 
 
 def test_a_batch_from_before_the_limit_is_split_to_it_at_once() -> None:
@@ -1219,13 +1219,13 @@ def test_a_split_keeps_the_deadline_of_its_batch() -> None:
     c.run()
     (part,) = c.network.produce()
     c.run(advance_ms=14_999)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run(advance_ms=EXPIRY_GRAIN_MS)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert failure.elapsed_ms == 40_000 - 1 + EXPIRY_GRAIN_MS
     assert "MESSAGE_TOO_LARGE" in failure.last_error
-    assert c.receipts.pending_batches == 0
+    assert c.acknowledgements.pending_batches == 0
     c.answer_produce(part)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
@@ -1235,7 +1235,7 @@ def test_parts_that_were_not_sent_themselves_may_have_been_written_with_their_ba
     c.answer_produce(request, 10)
     c.kafka.down = {0}
     c.run(advance_ms=40_000)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert failure.attempts == 0
     assert "Whether the last attempt was written is unknown." in str(failure)
@@ -1248,7 +1248,7 @@ def test_what_was_split_and_acknowledged_does_not_expire() -> None:
         c.run()
         c.answer_produce(c.network.produce()[0])
     c.run(advance_ms=80_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     assert c.sender.failure is None
 
 
@@ -1256,7 +1256,7 @@ def test_a_write_that_failed_is_not_split() -> None:
     c, request = too_large_for_its_leader()
     c.sender.fail(ProducerClosed(reason="test"))
     c.answer_produce(request, 10)
-    assert c.receipts.pending_batches == 0
+    assert c.acknowledgements.pending_batches == 0
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -1268,7 +1268,7 @@ def test_a_part_the_leader_has_under_another_number_of_records_ends_the_write() 
     c.answer_produce(c.network.produce()[0], 10)
     c.run(advance_ms=1)
     c.answer_produce(c.network.produce()[0], 45)
-    assert isinstance(c.receipts.failure, ProduceRejected)
+    assert isinstance(c.acknowledgements.failure, ProduceRejected)
 
 
 @pytest.mark.parametrize("acks", ["all", "1"])
@@ -1302,7 +1302,7 @@ def without_idempotence(batches: int = 1, **options: Any) -> tuple[Core, list[Se
 def until_settled(c: Core, turns: int = 30) -> Iterator[None]:
     """A turn each until every row is answered for; no test here takes more than `turns`."""
     for _ in range(turns):
-        if c.receipts.settled:
+        if c.acknowledgements.settled:
             return
         yield
     raise AssertionError(f"not settled in {turns} turns")
@@ -1325,12 +1325,12 @@ def test_without_idempotence_batches_name_no_producer_and_none_is_asked_for(acks
 
 def test_with_acks_0_a_batch_counts_as_sent_once_its_bytes_are_in_the_socket() -> None:
     c, (request,) = without_idempotence(acks="0")
-    assert not c.receipts.settled
+    assert not c.acknowledgements.settled
     assert c.accumulator.pool.available_bytes < c.config.buffer_memory
     c.answer(request, None, None)
-    assert c.receipts.settled
-    assert c.receipts.failure is None
-    assert c.receipts.partitions() == (PartitionReceipt("t", 0, 1, None, None, 1, len(wire(request)[0])),)
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
+    assert c.acknowledgements.partitions() == (PartitionOffsets("t", 0, 1, None, None, 1, len(wire(request)[0])),)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
 
 
@@ -1338,12 +1338,12 @@ def test_with_acks_0_a_request_that_did_not_get_out_is_sent_again() -> None:
     c, (request,) = without_idempotence(acks="0")
     before = wire(request)
     c.answer(request, None, "the connection was lost")
-    assert c.receipts.partitions() == ()
+    assert c.acknowledgements.partitions() == ()
     c.run(advance_ms=150)
     (again,) = c.network.produce()
     assert wire(again) == before
     c.answer(again, None, None)
-    assert c.receipts.partitions()[0].record_count == 1
+    assert c.acknowledgements.partitions()[0].record_count == 1
 
 
 def test_with_acks_0_a_connection_that_is_gone_is_a_reason_to_ask_for_the_leader() -> None:
@@ -1366,7 +1366,7 @@ def test_with_acks_0_a_failed_write_gets_its_memory_back_when_the_bytes_are_out(
     assert c.accumulator.pool.available_bytes < c.config.buffer_memory
     c.answer(request, None, None)
     assert c.accumulator.pool.available_bytes == c.config.buffer_memory
-    assert c.receipts.partitions() == ()
+    assert c.acknowledgements.partitions() == ()
 
 
 def test_without_idempotence_more_than_five_may_be_in_flight() -> None:
@@ -1386,7 +1386,7 @@ def test_without_idempotence_lost_batches_wait_in_the_order_in_which_they_were_m
             order += first_bytes(request)
             c.answer_produce(request)
     assert order == b"ABCDEFG"
-    assert c.receipts.settled
+    assert c.acknowledgements.settled
 
 
 def test_with_one_in_flight_a_partition_is_left_alone_until_its_batch_is_answered() -> None:
@@ -1487,11 +1487,11 @@ def test_sequences_that_an_earlier_topic_used_up_are_told_from_lost_ones() -> No
     c.flush()
     c.run()
     c.answer_produce(c.network.produce()[0])
-    c.receipts = Receipts()
+    c.acknowledgements = Acknowledgements()
     append_to_the_topic_made_again(c)
     (request,) = c.network.produce()
     c.answer_produce(request, 45)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, TopicRecreated)
     assert (failure.topic, failure.old_topic_id, failure.new_topic_id) == (TOPIC, str(TOPIC_ID), str(NEW_TOPIC_ID))
 
@@ -1509,8 +1509,8 @@ def test_a_topic_made_again_and_written_by_name_has_another_producer() -> None:
     batch = next(iter(MemoryRecords(data)))
     assert (batch.producer_id, batch.base_sequence) == (4_001, 0)
     c.answer_produce(request)
-    assert c.receipts.settled
-    assert c.receipts.failure is None
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
 
 
 def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before() -> None:
@@ -1548,8 +1548,8 @@ def test_another_producer_id_waits_for_what_is_unanswered_under_the_one_before()
     (request,) = c.network.produce()
     assert sequences(request) == [0]
     c.answer_produce(request)
-    assert c.receipts.settled
-    assert c.receipts.failure is None
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
 
 
 def test_leaders_that_know_topic_ids_tell_a_topic_made_again_from_the_one_before() -> None:

@@ -60,7 +60,7 @@ def run(
     cluster.faults = faults
     cluster.max_message_bytes = max_message_bytes
     if refuses is not None:
-        core.receipts.refused = deque()
+        core.acknowledgements.refused = deque()
         cluster.refuses = partial(refuses, rng)
     expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     written = 0
@@ -80,7 +80,7 @@ def run(
     core.flush()
     cluster.faults = False
     for _ in range(2_000):
-        if core.receipts.settled:
+        if core.acknowledgements.settled:
             break
         turn(core, cluster)
     return Run(core, cluster, expected)
@@ -141,7 +141,7 @@ def sometimes(rng: random.Random, value: bytes) -> bool:
 
 def left_out(done: Run) -> list[list[bytes]]:
     """Of each partition, as the write is told."""
-    refused = done.core.receipts.refused
+    refused = done.core.acknowledgements.refused
     assert refused is not None
     values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for row in refused:
@@ -153,11 +153,11 @@ def left_out(done: Run) -> list[list[bytes]]:
 def assert_every_row_is_written_or_left_out(done: Run) -> None:
     """Once, and in order; where the write has failed, nothing is doubled or overtaken."""
     for log, expected, out in zip(done.cluster.logs, done.expected, left_out(done), strict=True):
-        if done.core.receipts.failure is None:
+        if done.core.acknowledgements.failure is None:
             assert sorted(log.values + out) == expected
         assert log.values == [value for value in expected if value in set(log.values)]
         assert not set(log.values) & set(out)
-    assert done.core.receipts.settled
+    assert done.core.acknowledgements.settled
     assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
 
 
@@ -167,12 +167,12 @@ def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
     seed: int, refuses: Callable[[random.Random, bytes], bool]
 ) -> None:
     done = run(seed, refuses=refuses)
-    if isinstance(done.core.receipts.failure, ProduceRejected):
+    if isinstance(done.core.acknowledgements.failure, ProduceRejected):
         for sent in list(done.core.network.sent):
             done.core.answer(sent, None, "closed")
     else:
-        assert done.core.receipts.failure is None
-        told = {receipt.partition: receipt.record_count for receipt in done.core.receipts.partitions()}
+        assert done.core.acknowledgements.failure is None
+        told = {receipt.partition: receipt.record_count for receipt in done.core.acknowledgements.partitions()}
         assert told == {number: len(log.values) for number, log in enumerate(done.cluster.logs) if log.values}
     assert_every_row_is_written_or_left_out(done)
 
@@ -180,7 +180,7 @@ def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_without_faults_each_write_leaves_them_out(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 else 0)
-    assert done.core.receipts.failure is None
+    assert done.core.acknowledgements.failure is None
     assert_every_row_is_written_or_left_out(done)
     refused = [value for values in done.expected for value in values if number_of(value) % 7 == 3]
     assert sum(map(len, left_out(done))) == len(refused)
@@ -192,23 +192,23 @@ def test_they_are_refused_with_others_in_flight_and_under_faults_some_writes_go_
     assert sum(done.cluster.refused_by_name for done in runs) > 100
     assert max(done.cluster.most_in_flight for done in runs) >= 4
     under_faults = [run(seed, refuses=sometimes) for seed in range(40)]
-    assert sum(done.core.receipts.failure is None for done in under_faults) >= 4
+    assert sum(done.core.acknowledgements.failure is None for done in under_faults) >= 4
     assert sum(done.cluster.cuts for done in under_faults) > 50
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_and_so_does_one_without_idempotence(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    assert done.core.receipts.failure is None
+    assert done.core.acknowledgements.failure is None
     assert_every_row_is_written_or_left_out(done)
 
 
 def assert_every_row_once_and_in_order(done: Run) -> None:
-    receipts = done.core.receipts
-    assert receipts.failure is None
-    assert receipts.settled
+    acknowledgements = done.core.acknowledgements
+    assert acknowledgements.failure is None
+    assert acknowledgements.settled
     assert [log.values for log in done.cluster.logs] == done.expected
-    told = {receipt.partition: receipt for receipt in receipts.partitions()}
+    told = {receipt.partition: receipt for receipt in acknowledgements.partitions()}
     for partition, rows in enumerate(done.expected):
         if rows:
             receipt = told[partition]
@@ -233,8 +233,8 @@ def firsts(values: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed: int) -> None:
     done = run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=1)
-    assert done.core.receipts.failure is None
-    assert done.core.receipts.settled
+    assert done.core.acknowledgements.failure is None
+    assert done.core.acknowledgements.settled
     assert [firsts(log.values) for log in done.cluster.logs] == done.expected
     assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
 
@@ -243,7 +243,7 @@ def test_without_idempotence_rows_may_double_or_be_overtaken_but_none_is_lost() 
     """What the option's text warns of does happen here: the guarantees of the other tests are not the model's."""
     runs = [run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=5) for seed in range(40)]
     for done in runs:
-        assert done.core.receipts.settled
+        assert done.core.acknowledgements.settled
         assert [sorted(firsts(log.values)) for log in done.cluster.logs] == done.expected
         assert done.core.accumulator.pool.available_bytes == done.core.config.buffer_memory
     logs = [log.values for done in runs for log in done.cluster.logs]

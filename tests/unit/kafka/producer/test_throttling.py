@@ -138,9 +138,9 @@ def test_a_throttled_row_does_not_grow_old_in_its_queue() -> None:
     (second,) = c.network.produce()
     c.network.sent.clear()
     run_on(c, 39_500)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.run(advance_ms=500 + EXPIRY_GRAIN_MS)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert 40_000 <= failure.elapsed_ms <= 41_000
     assert failure.throttled_ms == 400_000
@@ -153,7 +153,7 @@ def test_each_throttle_counts_and_the_time_between_them_does_not() -> None:
     for _ in range(20):
         throttle(c, 4_000)
         run_on(c, 5_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     (batch,) = c.sender.sequences.unanswered()
     assert batch.throttled_ms == 80_000
     assert batch.waited_ms(c.now_ms) == 20_000
@@ -166,7 +166,7 @@ def test_a_broker_that_hangs_beside_one_that_throttles_is_found_in_time() -> Non
     c.answer_producer_id()
     throttle(c, 1_000_000, node_id=0)
     run_on(c, 40_500)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, DeliveryTimeout)
     assert failure.partition == 1
     assert failure.elapsed_ms < 41_000
@@ -184,7 +184,7 @@ def test_batches_behind_a_throttling_former_leader_do_not_grow_old() -> None:
     c.leaders = [1]
     c.answer_metadata(leader_epoch=1)
     run_on(c, 150_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
 
 
 def test_a_part_of_a_split_batch_keeps_what_its_batch_was_throttled() -> None:
@@ -197,7 +197,7 @@ def test_a_part_of_a_split_batch_keeps_what_its_batch_was_throttled() -> None:
     c.answer_produce(c.network.take(ProduceRequest), 10)
     assert {batch.throttled_ms for batch in c.sender.sequences.unanswered()} == {100_000}
     run_on(c, 20_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
 
 
 def test_rows_may_come_as_fast_as_they_go() -> None:
@@ -237,9 +237,9 @@ def feed(c: Core, every_ms: int) -> None:
 
 def test_a_transaction_that_a_quota_outlasts_fails_before_its_time_is_up() -> None:
     c = in_transaction(timeout_ms=200_000)
-    while c.receipts.failure is None:
+    while c.acknowledgements.failure is None:
         feed(c, 20_000)
-    failure = c.receipts.failure
+    failure = c.acknowledgements.failure
     assert isinstance(failure, QuotaOutlastsTransaction)
     assert c.now_ms <= 80_000  # as soon as the rate was measured, not at 200,000
     assert failure.left_ms >= 120_000
@@ -254,7 +254,7 @@ def test_one_that_is_told_to_wait_for_longer_than_it_has_fails_at_once() -> None
     throttle(c, 195_000)
     c.answer_produce(c.network.take(ProduceRequest))
     c.run(advance_ms=EXPIRY_GRAIN_MS)
-    assert isinstance(c.receipts.failure, QuotaOutlastsTransaction)
+    assert isinstance(c.acknowledgements.failure, QuotaOutlastsTransaction)
 
 
 @pytest.mark.parametrize("timeout_ms", [500_000, None])
@@ -263,27 +263,27 @@ def test_one_that_lasts_long_enough_ends_well(timeout_ms: int | None) -> None:
     for _ in range(19):
         feed(c, 20_000)
     c.answer_produce(c.network.take(ProduceRequest))
-    assert c.receipts.settled
-    assert c.receipts.failure is None
+    assert c.acknowledgements.settled
+    assert c.acknowledgements.failure is None
 
 
 def test_a_guess_does_not_end_a_transaction() -> None:
     """The first answers may be to many at once: only what was measured for a while is believed."""
     c = in_transaction(timeout_ms=200_000)
     feed(c, 20_000)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
     c.kafka.throttled.clear()
-    while not c.receipts.settled:
+    while not c.acknowledgements.settled:
         c.answer_produce(c.network.take(ProduceRequest))
         c.run(advance_ms=1)
-    assert c.receipts.failure is None
+    assert c.acknowledgements.failure is None
 
 
 def test_a_transaction_that_nobody_throttles_is_left_to_its_brokers() -> None:
     c = in_transaction(timeout_ms=10_000)
     c.run(advance_ms=10_000)
-    assert c.receipts.failure is None
-    assert c.receipts.pending_batches
+    assert c.acknowledgements.failure is None
+    assert c.acknowledgements.pending_batches
 
 
 def test_whose_batch_it_is_counts_for_the_rate() -> None:

@@ -113,11 +113,11 @@ def taken_by_name(core: Core) -> None:
             ProduceResult(part.topic, None, part.partition, 0, None, 5, -1) for part in sent.request.partitions
         )
         core.answer(sent, ProduceResponse(0, results))
-    assert core.receipts.settled
+    assert core.acknowledgements.settled
 
 
 def asking(core: Core) -> TopicCheck:
-    core.sender.topic_check = TopicCheck({TOPIC: TOPIC_ID}, core.receipts.takers_by_name)
+    core.sender.topic_check = TopicCheck({TOPIC: TOPIC_ID}, core.acknowledgements.takers_by_name)
     core.run()
     return core.sender.topic_check
 
@@ -125,13 +125,13 @@ def asking(core: Core) -> TopicCheck:
 def test_who_took_rows_by_name_is_known() -> None:
     by_name, by_id = make_core(LEADERS), make_core(LEADERS)
     taken_by_name(by_name)
-    assert by_name.receipts.takers_by_name == {0, 1}
+    assert by_name.acknowledgements.takers_by_name == {0, 1}
     by_id.append(routed([b"a"], [0]))
     by_id.flush()
     by_id.answer_producer_id()
     (sent,) = by_id.network.produce()
     by_id.answer(sent, ProduceResponse(0, (ProduceResult(None, TOPIC_ID, 0, 0, None, 5, -1),)))
-    assert by_id.receipts.settled and not by_id.receipts.takers_by_name
+    assert by_id.acknowledgements.settled and not by_id.acknowledgements.takers_by_name
 
 
 def test_each_of_them_is_asked_at_once() -> None:

@@ -261,8 +261,8 @@ def test_a_partition_that_is_refused_fails_the_write(code: int, error: type[Exce
     find_coordinator(core)
     # A broker that refuses one partition adds none.
     add_partitions(core, p0=ErrorCode.OPERATION_NOT_ATTEMPTED, p1=code)
-    assert isinstance(core.receipts.failure, error)
-    assert core.receipts.pending_batches == 0
+    assert isinstance(core.acknowledgements.failure, error)
+    assert core.acknowledgements.pending_batches == 0
     assert core.network.produce() == []
 
 
@@ -277,13 +277,13 @@ def test_a_partition_that_is_refused_fails_the_batches_of_those_that_were_added_
         core.answer_produce(produce, ErrorCode.REQUEST_TIMED_OUT)
     send_rows(core, 1)
     add_partitions(core, p1=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    assert isinstance(core.receipts.failure, TopicAuthorizationFailed)
-    assert core.receipts.pending_batches == 0
+    assert isinstance(core.acknowledgements.failure, TopicAuthorizationFailed)
+    assert core.acknowledgements.pending_batches == 0
     if not waits:
         core.answer_produce(produce)
     core.run(advance_ms=5_000)
     assert core.network.sent == []
-    assert core.receipts.partitions() == ()
+    assert core.acknowledgements.partitions() == ()
     assert core.accumulator.pool.available_bytes == core.config.buffer_memory
 
 
@@ -319,7 +319,7 @@ def test_what_the_coordinator_says_after_the_write_failed_changes_nothing() -> N
     send_rows(core, 0)
     find_coordinator(core)
     core.run(advance_ms=40_000)
-    assert isinstance(core.receipts.failure, DeliveryTimeout)
+    assert isinstance(core.acknowledgements.failure, DeliveryTimeout)
     add_partitions(core)
     core.run(advance_ms=5_000)
     assert core.network.sent == []
@@ -350,7 +350,7 @@ def test_a_coordinator_that_is_not_known_fails_the_write_with_its_reason() -> No
     found = FoundCoordinator("orders.0", denied, None, -1, "", -1)
     core.answer(core.network.take(FindCoordinatorRequest), FindCoordinatorResponse(0, (found,)))
     core.run()
-    failure = core.receipts.failure
+    failure = core.acknowledgements.failure
     assert isinstance(failure, TransactionRefused)
     assert (failure.transactional_id, failure.api, failure.code) == ("orders.0", "AddPartitionsToTxn", denied)
     assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
@@ -369,7 +369,7 @@ def test_a_batch_of_a_fenced_attempt_fails_it(code: int) -> None:
     core = begun(NEW)
     send_rows(core, 0)
     core.answer_produce(core.network.produce()[0], code)
-    failure = core.receipts.failure
+    failure = core.acknowledgements.failure
     assert isinstance(failure, AttemptFenced)
     assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
 
@@ -378,7 +378,7 @@ def test_a_batch_of_a_transaction_that_is_no_longer_allowed_names_the_acl() -> N
     core = begun(NEW)
     send_rows(core, 0)
     core.answer_produce(core.network.produce()[0], ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    failure = core.receipts.failure
+    failure = core.acknowledgements.failure
     assert isinstance(failure, TransactionRefused)
     assert (failure.transactional_id, failure.api) == ("orders.0", "Produce")
     assert "ACL TRANSACTIONAL_ID WRITE" in str(failure)
@@ -392,7 +392,7 @@ def test_a_batch_that_is_refused_fails_the_attempt(code: int) -> None:
     core = begun(NEW)
     send_rows(core, 0)
     core.answer_produce(core.network.produce()[0], code)
-    failure = core.receipts.failure
+    failure = core.acknowledgements.failure
     assert isinstance(failure, ProduceRejected)
     assert failure.code == code
     core.run(advance_ms=5_000)
@@ -405,8 +405,8 @@ def test_a_batch_that_expired_fails_once_whatever_is_said_of_it_later() -> None:
     (produce,) = core.network.produce()
     core.run(advance_ms=40_000)
     core.answer_produce(produce, ErrorCode.INVALID_TXN_STATE)
-    assert isinstance(core.receipts.failure, DeliveryTimeout)
-    assert core.receipts.pending_batches == 0
+    assert isinstance(core.acknowledgements.failure, DeliveryTimeout)
+    assert core.acknowledgements.pending_batches == 0
     assert core.accumulator.pool.available_bytes == core.config.buffer_memory
 
 

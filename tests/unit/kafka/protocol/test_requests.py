@@ -280,7 +280,7 @@ class TestDecode:
         [(-1, True), (0, True), (2**63 - 2**31, True), (-2, False), (-(2**63), False), (2**63 - 1, False)],
     )
     def test_offsets_that_no_log_has(self, version: int, base_offset: int, is_one: bool) -> None:
-        """Believed, they would be proof of rows in receipts, and beyond 64 bits the task's own end."""
+        """Believed, they would be proof of rows in acknowledgements, and beyond 64 bits the task's own end."""
         succeeded = [(topic, partition, 0) for topic, partition, _ in ALL_ASKED]
         if is_one:
             decode_response(PRODUCE, version, produce_answer(version, succeeded, base_offset=base_offset))

@@ -15,7 +15,7 @@ PRODUCER: tuple[Mutant, ...] = (
     Mutant(
         name="rows of two writes share a batch",
         rule="DESIGN.md: offsets go into the write's receipts",
-        pattern="$FILLING.receipts is not $RECEIPTS or $FILLING.destinations is not $ROWS.destinations",
+        pattern="$FILLING.acknowledgements is not $ACKNOWLEDGEMENTS or $FILLING.destinations is not $ROWS.destinations",
         replacement="$FILLING.destinations is not $ROWS.destinations",
         killer="tests/unit/kafka/producer/test_accumulator.py::test_writes_do_not_share_a_batch",
     ),
@@ -40,7 +40,7 @@ PRODUCER: tuple[Mutant, ...] = (
         pattern="$PART_COUNT - 1",
         replacement="0",
         within="split",
-        killer="tests/unit/kafka/producer/test_receipts.py::test_a_batch_that_was_split_is_settled_when_its_last_part_is",
+        killer="tests/unit/kafka/producer/test_acknowledgements.py::test_a_batch_that_was_split_is_settled_when_its_last_part_is",
     ),
     Mutant(
         name="the parts of a split batch wait behind batches with later sequences",

@@ -62,8 +62,8 @@ ROWS: tuple[Mutant, ...] = (
     Mutant(
         name="left out: a batch that may be written is sent without a row",
         rule="DESIGN.md: a row is left out only where no leader has the batch",
-        pattern="not $BATCH.receipts.leaves_out($BATCH.topic_partition.topic) or $BATCH.may_be_written",
-        replacement="not $BATCH.receipts.leaves_out($BATCH.topic_partition.topic):\n"
+        pattern="not $BATCH.acknowledgements.leaves_out($BATCH.topic_partition.topic) or $BATCH.may_be_written",
+        replacement="not $BATCH.acknowledgements.leaves_out($BATCH.topic_partition.topic):\n"
         "    return Action.FAIL\n"
         "$BATCH.may_be_written = False\n"
         "if False",

@@ -25,7 +25,7 @@ class RefusedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReceipt:
+class PartitionOffsets:
     """What the leader of one partition acknowledged to one write; with acks=0, what was sent to it.
 
     `first_offset` and `last_offset` are inclusive; other writers' records may lie between them, so `record_count` is
@@ -42,11 +42,11 @@ class PartitionReceipt:
     batch_count: int
     batch_bytes: int
 
-    def plus(self, other: PartitionReceipt) -> PartitionReceipt:
+    def plus(self, other: PartitionOffsets) -> PartitionOffsets:
         """What `self` and `other`, of the same partition, acknowledge together."""
         first_offsets = [one.first_offset for one in (self, other) if one.first_offset is not None]
         last_offsets = [one.last_offset for one in (self, other) if one.last_offset is not None]
-        return PartitionReceipt(
+        return PartitionOffsets(
             self.topic,
             self.partition,
             record_count=self.record_count + other.record_count,
@@ -57,7 +57,7 @@ class PartitionReceipt:
         )
 
 
-class Receipts:
+class Acknowledgements:
     """The ledger of one write. Guarded by the accumulator's lock. `runs`: where each batch went, for who wants that; to
     be set before the first row."""
 
@@ -72,7 +72,7 @@ class Receipts:
         self.refused: deque[RefusedRow] | None = None
         # Of whose rows that is not so.
         self.dead_letter_topic: str | None = None
-        self._by_partition: dict[TopicPartition, PartitionReceipt] = {}
+        self._by_partition: dict[TopicPartition, PartitionOffsets] = {}
 
     @property
     def settled(self) -> bool:
@@ -98,7 +98,7 @@ class Receipts:
         """The leader has `batch`, at `base_offset`; None when it remembers having it but not where, or says nothing."""
         self.pending_batches -= 1
         here = batch.topic_partition
-        receipt = PartitionReceipt(
+        receipt = PartitionOffsets(
             *here,
             record_count=batch.record_count,
             first_offset=base_offset,
@@ -117,6 +117,6 @@ class Receipts:
         if self.failure is None:
             self.failure = error
 
-    def partitions(self) -> tuple[PartitionReceipt, ...]:
+    def partitions(self) -> tuple[PartitionOffsets, ...]:
         """One receipt a partition, sorted by topic and partition."""
         return tuple(self._by_partition[key] for key in sorted(self._by_partition))

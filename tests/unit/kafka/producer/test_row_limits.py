@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
-from kafka_sink.kafka.producer.judgement import ANY_MS, TopicLimits, TopicRules, topic_rules, wire_sizes
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
-from kafka_sink.kafka.producer.receipts import Receipts
+from kafka_sink.kafka.producer.row_limits import ANY_MS, TopicLimits, TopicRules, topic_rules, wire_sizes
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.bad_rows import GOOD, Reason
 from kafka_sink.records.columns import RecordColumns
@@ -40,7 +40,7 @@ def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bo
         data, _ = encoder.encode(slice(None), int64s([0]), int64s([0]))
         buffer = pool.try_allocate(HEADER_BYTES + len(data))
         assert buffer is not None
-        batch = ProducerBatch(TopicPartition("t", 0), None, buffer, Receipts(), 0, 0)
+        batch = ProducerBatch(TopicPartition("t", 0), None, buffer, Acknowledgements(), 0, 0)
         buffer.view[HEADER_BYTES : HEADER_BYTES + len(data)] = data.data
         batch.end, batch.record_count = HEADER_BYTES + len(data), 1
         batch.close(codec_for(codec))
