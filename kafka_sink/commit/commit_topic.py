@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import WILL_BE_THERE, reason_of
+from kafka_sink.kafka.admin.topics import reason_of, will_be_there
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import TopicMetadata
@@ -55,7 +55,7 @@ def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
     request = CreateTopicsRequest(name, COMMIT_TOPIC_PARTITIONS, client.config.request_timeout_ms)
     response = client.caller.ask_any(request, deadline_ms)
     assert isinstance(response, CreateTopicsResponse)
-    if response.error_code not in WILL_BE_THERE:
+    if not will_be_there(response.error_code):
         raise _missing(name, reason_of(response), client.config)
     return reason_of(response)
 

@@ -11,12 +11,10 @@ from kafka_sink.commit.effects import Steps
 from kafka_sink.commit.exchanges import described, read_decision
 from kafka_sink.commit.handover import Sink
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
-_NOT_ALLOWED = frozenset({
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-})  # fmt: skip
+# Denied too, but these ACLs have no name of a transactional id, group or topic.
+_OTHER_ACLS = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED})
 
 
 def began_as(sink: Sink, query_id: str) -> Steps[bool]:
@@ -32,7 +30,7 @@ def began_as(sink: Sink, query_id: str) -> Steps[bool]:
         decision = yield from read_decision(sink, barrier=f"name {query_id}")
     except TransactionRefused as refused:
         # Who may not ask there has not written there.
-        if refused.code in _NOT_ALLOWED:
+        if meaning(refused.code).denied and refused.code not in _OTHER_ACLS:
             return False
         raise
     return decision is None or decision.is_nothing or decision.query_id == query_id

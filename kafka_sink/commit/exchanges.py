@@ -19,7 +19,7 @@ from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
-from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
 from kafka_sink.kafka.protocol.transactions import (
     AddOffsetsToTxnRequest,
@@ -37,8 +37,6 @@ from kafka_sink.kafka.protocol.transactions import (
 
 # Of the commit topic: where the offsets are that tell of the sink, and where barriers are.
 PARTITION, BARRIER_PARTITION = 0, 1
-# What an EndTxn may answer for good; whatever it is, the marker decides.
-DEFINITE = FENCED | {ErrorCode.NONE}
 
 
 def init_producer_id(sink: Sink, transactional_id: str) -> ToCoordinator:
@@ -109,7 +107,7 @@ def write_offset(sink: Sink, transactional_id: str, ids: Ids, group_id: str, off
 
 def check_answer(error_code: int, api: str, transactional_id: str) -> None:
     """Raises AttemptFenced, TransactionRefused."""
-    if error_code in FENCED:
+    if meaning(error_code).fenced:
         raise AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(error_code))
     if error_code != ErrorCode.NONE:
         raise TransactionRefused(
@@ -117,9 +115,14 @@ def check_answer(error_code: int, api: str, transactional_id: str) -> None:
         )
 
 
+def is_definite(error_code: int) -> bool:
+    """Whether an EndTxn answers so for good; whatever it is, the marker decides."""
+    return error_code == ErrorCode.NONE or meaning(error_code).fenced
+
+
 def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") -> None:
     """Raises TransactionRefused for what is neither success nor a fence."""
-    if error_code not in DEFINITE:
+    if not is_definite(error_code):
         check_answer(error_code, api, transactional_id)
 
 

@@ -46,13 +46,13 @@ from typing import Any
 
 from kafka_sink.commit.effects import PAUSES_MS, BrokerSetting, Pause, Steps, ToCoordinator, ToEveryBroker, at_once
 from kafka_sink.commit.exchanges import (
-    DEFINITE,
     check_answer,
     check_definite,
     check_generation,
     described,
     end_txn,
     init_producer_id,
+    is_definite,
     read_decision,
     read_markers,
     write_offset,
@@ -74,7 +74,7 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
-from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transactions import EndTxnResponse, ListTransactionsRequest, TransactionDescription
 
@@ -222,7 +222,7 @@ def _commit_each(
     answers = dict(zip(pinned, (yield [_commit(sink, *each, version) for each in pinned]), strict=True))
     found: dict[tuple[str, Ids], TransactionDescription] = {}
     for pause_ms in PAUSES_MS:
-        refused = [each for each in pinned if answers[each].error_code in FENCED]
+        refused = [each for each in pinned if meaning(answers[each].error_code).fenced]
         found |= zip(refused, (yield from described(sink, [name for name, _ in refused])), strict=True)
         again = [each for each in refused if not _is_over(found[each], each[1])]
         if not again:
@@ -544,7 +544,7 @@ def commit(
         refused = {
             each.slot: error_name(answer.error_code)
             for each, (answer, _) in zip(open_slots, ended, strict=True)
-            if answer.error_code not in DEFINITE
+            if not is_definite(answer.error_code)
         }
         if refused:
             raise CommitOutcomeUnknown(

@@ -33,7 +33,7 @@ from kafka_sink.kafka.protocol.describing import (
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import (
     Broker,
     InitProducerIdRequest,
@@ -64,12 +64,6 @@ HOSTS_TIMEOUT_S = 20.0
 # A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
-_NOT_YET = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-)
 # Where neither a prefix nor a txnAppId is given, ids begin with this, whatever follows.
 DERIVED_PREFIX = "pykafka-"
 
@@ -319,7 +313,7 @@ class _Examination:
             response = self._ask(InitProducerIdRequest(self._config.producer.request_timeout_ms))
             assert isinstance(response, InitProducerIdResponse)
             code = response.error_code
-            if code not in _NOT_YET:
+            if not _is_too_early(code):
                 break
         return judging.producer_id(code, self._said.name, self._config)
 
@@ -373,7 +367,7 @@ class _Examination:
                     raise _NotReached(f"broker {coordinator.node_id}")
                 response = dialogue.ask(request)
                 code = code_of(response)
-            if code not in _NOT_YET:
+            if not _is_too_early(code):
                 break
         return code, response
 
@@ -395,6 +389,11 @@ class _Examination:
             assert isinstance(response, DescribeConfigsResponse)
             return response.value
         return None
+
+
+def _is_too_early(code: int) -> bool:
+    """Whether the coordinator is not ready yet (also asked again: LEADER_NOT_AVAILABLE, of its new topic)."""
+    return meaning(code).coordinator_not_ready or code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _tries() -> Iterator[None]:

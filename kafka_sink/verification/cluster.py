@@ -36,6 +36,7 @@ POLL_S = 0.5
 READ_THROUGH_OFFSETS = 5_000
 # Of what is fetched ahead; a partition is read alone.
 QUEUED_KIB = 16 * 1024
+# As librdkafka reports errors: some codes are its own, and `error_codes` does not have them.
 HOPELESS = frozenset({
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION,
     KafkaError._SSL,

@@ -6,14 +6,9 @@ from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicN
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import TopicMetadata
 from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
-
-# The controller is busy or moving: to be asked for again.
-_BUSY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
-# Made now or by somebody else before, or to be asked for again.
-WILL_BE_THERE = _BUSY | {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
 def partition_count(client: AdminClient, topic: str) -> int:
@@ -58,8 +53,18 @@ def create_topic(client: AdminClient, request: CreateTopicsRequest) -> CreateTop
         response = caller.ask_any(request, deadline_ms)
         assert isinstance(response, CreateTopicsResponse)
         tries += 1
-        if response.error_code not in _BUSY or not caller.pause(tries, deadline_ms):
+        if not _asks_again(response.error_code) or not caller.pause(tries, deadline_ms):
             return response
+
+
+def _asks_again(code: int) -> bool:
+    """Whether the controller is busy, or moving (also retried: NOT_CONTROLLER)."""
+    return meaning(code).broker_busy or code == ErrorCode.NOT_CONTROLLER
+
+
+def will_be_there(code: int) -> bool:
+    """Whether the topic was made, now or before by somebody else, or is to be asked for again."""
+    return code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) or _asks_again(code)
 
 
 def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMetadata:

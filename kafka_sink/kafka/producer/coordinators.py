@@ -39,7 +39,7 @@ from typing import Any
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.producer.network import LONGEST_POLL_MS, Network
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.requests import Broker, Request, Response, api_of
 from kafka_sink.kafka.protocol.transactions import (
     AddPartitionsToTxnResponse,
@@ -75,27 +75,28 @@ class Next(IntEnum):
     """The same again after a backoff, to the coordinator that is found then."""
 
 
-_E = ErrorCode
-
-NEXT: dict[int, Next] = {
-    _E.CONCURRENT_TRANSACTIONS: Next.AGAIN_SOON,
+# Requests to coordinators: also sent again, and soon.
+_MARKERS_BEING_WRITTEN = frozenset({
+    ErrorCode.CONCURRENT_TRANSACTIONS,
     # A transaction on the offset is open, or its markers are on their way (KIP-447).
-    _E.UNSTABLE_OFFSET_COMMIT: Next.AGAIN_SOON,
-    _E.COORDINATOR_LOAD_IN_PROGRESS: Next.AGAIN,
-    # A topic that was created a moment ago, and that the coordinator has not heard of.
-    _E.UNKNOWN_TOPIC_OR_PARTITION: Next.AGAIN,
-    # Carried out or not.
-    _E.REQUEST_TIMED_OUT: Next.AGAIN,
-    _E.THROTTLING_QUOTA_EXCEEDED: Next.AGAIN,
-    _E.COORDINATOR_NOT_AVAILABLE: Next.ELSEWHERE,
-    _E.NOT_COORDINATOR: Next.ELSEWHERE,
-}
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+})  # fmt: skip
+# Also sent again: a topic that was created a moment ago, and that the coordinator has not heard of.
+_TOPIC_IS_NEW = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 def next_after(code: int) -> Next:
     """For an error code of any request to a coordinator. One that nobody knows is an answer: what it asks for is
     unknown."""
-    return NEXT.get(code, Next.DONE)
+    means = meaning(code)
+    if means.coordinator_moved:
+        return Next.ELSEWHERE
+    if code in _MARKERS_BEING_WRITTEN:
+        return Next.AGAIN_SOON
+    # A busy broker may have carried the request out.
+    if means.coordinator_not_ready or means.broker_busy or code in _TOPIC_IS_NEW:
+        return Next.AGAIN
+    return Next.DONE
 
 
 def error_code_of(response: Response) -> int:

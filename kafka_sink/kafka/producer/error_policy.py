@@ -1,14 +1,16 @@
 """What to do with an error code, as a pure function of the API and the code.
 
-Source: kafka-facts of this project's experiments, Kafka's Errors.java (which codes are retriable, which mean that the
-metadata is stale) and Sender.completeBatch. A code nobody knows is never retried: what it asks for is unknown.
+`error_codes` has which codes are retriable and which mean stale metadata. Here are the exceptions of Produce and
+InitProducerId. A code nobody knows is never retried: what it asks for is unknown.
+
+Source: kafka-facts of this project's experiments, and Kafka's Sender.completeBatch.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 
 
 class Action(Enum):
@@ -32,6 +34,7 @@ class Action(Enum):
 
 _E = ErrorCode
 
+# Produce: the codes that ask for something else than their meaning alone would.
 PRODUCE: dict[int, Action] = {
     _E.NONE: Action.ACKNOWLEDGE,
     _E.DUPLICATE_SEQUENCE_NUMBER: Action.ACKNOWLEDGE_WITHOUT_OFFSET,
@@ -39,25 +42,20 @@ PRODUCE: dict[int, Action] = {
     _E.MESSAGE_TOO_LARGE: Action.SPLIT,
     _E.INVALID_TIMESTAMP: Action.LEAVE_OUT,
     _E.INVALID_RECORD: Action.LEAVE_OUT,
-    _E.CORRUPT_MESSAGE: Action.RETRY,
-    _E.REQUEST_TIMED_OUT: Action.RETRY,
-    _E.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
-    _E.COORDINATOR_NOT_AVAILABLE: Action.RETRY,
-    _E.NOT_COORDINATOR: Action.RETRY,
-    _E.NOT_ENOUGH_REPLICAS: Action.RETRY,
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.RETRY,
-    _E.CONCURRENT_TRANSACTIONS: Action.RETRY,
-    _E.THROTTLING_QUOTA_EXCEEDED: Action.RETRY,
-    _E.UNKNOWN_TOPIC_OR_PARTITION: Action.REFRESH_AND_RETRY,
-    _E.LEADER_NOT_AVAILABLE: Action.REFRESH_AND_RETRY,
-    _E.NOT_LEADER_OR_FOLLOWER: Action.REFRESH_AND_RETRY,
-    _E.NETWORK_EXCEPTION: Action.REFRESH_AND_RETRY,
-    _E.KAFKA_STORAGE_ERROR: Action.REFRESH_AND_RETRY,
-    _E.FENCED_LEADER_EPOCH: Action.REFRESH_AND_RETRY,
+    # This broker has older metadata than we have: another one may lead.
     _E.UNKNOWN_LEADER_EPOCH: Action.REFRESH_AND_RETRY,
-    _E.UNKNOWN_TOPIC_ID: Action.REFRESH_AND_RETRY,
-    _E.INCONSISTENT_TOPIC_ID: Action.REFRESH_AND_RETRY,
 }
+# Produce: not retried, although retriable. Leaders do not answer Produce so.
+OF_OTHER_APIS = frozenset({
+    # Metadata.
+    _E.REPLICA_NOT_AVAILABLE, _E.LISTENER_NOT_FOUND,
+    # The controller and elections.
+    _E.NOT_CONTROLLER, _E.PREFERRED_LEADER_NOT_AVAILABLE, _E.ELIGIBLE_LEADERS_NOT_AVAILABLE, _E.ELECTION_NOT_NEEDED,
+    # Offsets, and the sessions of consumers.
+    _E.OFFSET_NOT_AVAILABLE, _E.UNSTABLE_OFFSET_COMMIT, _E.FETCH_SESSION_ID_NOT_FOUND, _E.INVALID_FETCH_SESSION_EPOCH,
+    _E.FETCH_SESSION_TOPIC_ID_ERROR, _E.SHARE_SESSION_NOT_FOUND, _E.INVALID_SHARE_SESSION_EPOCH,
+    _E.SHARE_SESSION_LIMIT_REACHED,
+})  # fmt: skip
 
 # A leader answers so before it appends, and never after: NOT_LEADER_OR_FOLLOWER, for one, it also says when it stops
 # leading while replicas fetch a batch (DelayedProduce).
@@ -65,16 +63,6 @@ NOT_WRITTEN = frozenset({
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER, _E.NOT_ENOUGH_REPLICAS, _E.CONCURRENT_TRANSACTIONS, _E.MESSAGE_TOO_LARGE,
     _E.INVALID_TIMESTAMP, _E.INVALID_RECORD,
 })  # fmt: skip
-
-INIT_PRODUCER_ID: dict[int, Action] = {
-    _E.NONE: Action.ACKNOWLEDGE,
-    _E.REQUEST_TIMED_OUT: Action.RETRY,
-    _E.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
-    _E.COORDINATOR_NOT_AVAILABLE: Action.RETRY,
-    _E.NOT_COORDINATOR: Action.RETRY,
-    _E.CONCURRENT_TRANSACTIONS: Action.RETRY,
-    _E.THROTTLING_QUOTA_EXCEEDED: Action.RETRY,
-}
 
 _BAD_ROWS = (
     "Or set badRows=drop or deadLetter: such rows are then left out, with the ACL TOPIC DESCRIBE_CONFIGS before they "
@@ -103,12 +91,22 @@ ADVICE: dict[int, str] = {
 
 def on_produce_error(code: int) -> Action:
     """For the error code of one partition in a Produce response."""
-    return PRODUCE.get(code, Action.FAIL)
+    if (action := PRODUCE.get(code)) is not None:
+        return action
+    means = meaning(code)
+    if not means.is_retriable or code in OF_OTHER_APIS:
+        return Action.FAIL
+    return Action.REFRESH_AND_RETRY if means.needs_new_metadata else Action.RETRY
 
 
 def on_init_producer_id_error(code: int) -> Action:
     """For the error code of an InitProducerId response."""
-    return INIT_PRODUCER_ID.get(code, Action.FAIL)
+    if code == ErrorCode.NONE:
+        return Action.ACKNOWLEDGE
+    means = meaning(code)
+    # Also retried: CONCURRENT_TRANSACTIONS, while an earlier transaction of the id ends.
+    is_retried = means.broker_busy or means.coordinator_not_ready or code == ErrorCode.CONCURRENT_TRANSACTIONS
+    return Action.RETRY if is_retried else Action.FAIL
 
 
 def missing_acl(code: int) -> str:

@@ -57,9 +57,9 @@ from kafka_sink.kafka.producer.throttling import WINDOW_MS, Throttled, Throttlin
 from kafka_sink.kafka.producer.topic_check import TopicCheck
 from kafka_sink.kafka.producer.transaction_manager import (
     ADDS_PARTITIONS_ITSELF,
-    OF_TRANSACTION,
     Transaction,
     TransactionManager,
+    is_of_transaction,
     transaction_refused,
 )
 from kafka_sink.kafka.protocol.client_response import ClientResponse
@@ -475,7 +475,7 @@ class Sender:
 
     def _rejection(self, batch: ProducerBatch, result: ProduceResult) -> KafkaSinkError:
         transaction = self._transactions.transaction
-        if transaction is not None and result.error_code in OF_TRANSACTION:
+        if transaction is not None and is_of_transaction(result.error_code):
             return transaction_refused(transaction.transactional_id, "Produce", result.error_code)
         return _refusal(batch, result, self.sequences.former_topic_id(batch), self._codec)
 

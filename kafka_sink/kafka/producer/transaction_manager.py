@@ -25,7 +25,7 @@ from enum import Enum, auto
 from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.protocol.error_codes import FENCED, ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.protocol.transactions import (
     AddPartitionsToTxnRequest,
@@ -35,8 +35,6 @@ from kafka_sink.kafka.protocol.transactions import (
 
 # Brokers of version 2 add partitions by themselves.
 ADDS_PARTITIONS_ITSELF = 2
-# What leaders answer that is about the transaction, and not about the batch.
-OF_TRANSACTION = FENCED | {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +142,13 @@ class TransactionManager:
                 raise transaction_refused(transactional_id, "AddPartitionsToTxn", result.error_code)
 
 
+def is_of_transaction(code: int) -> bool:
+    """Whether a leader's answer to Produce is about the transaction, and not about the batch."""
+    return meaning(code).fenced or code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
 def transaction_refused(transactional_id: str, api: str, code: int) -> KafkaSinkError:
     """What the final error of a request in a transaction means for that."""
-    if code in FENCED:
+    if meaning(code).fenced:
         return AttemptFenced(transactional_id=transactional_id, api=api, name=error_name(code))
     return TransactionRefused(transactional_id=transactional_id, api=api, code=code, name=error_name(code))

@@ -1,41 +1,82 @@
-"""Kafka's error codes by name: the integers that answers carry.
+"""Kafka's error codes by name, and what each means: the integers that answers carry.
 
-A broker may be newer than this table, so an answer's code stays a plain int and is compared with these names; a code
-without a name here is still reported readably.
+A broker may be newer than this table, so an answer's code stays a plain int and is compared with these names. `meaning`
+and `error_name` take any int: nothing is known of a code without a name here, so nothing applies to it.
 
-Source: org.apache.kafka.common.protocol.Errors.
+The meaning is that of the code. Where an API differs, the exceptions are a small set beside that API.
+
+Source: org.apache.kafka.common.protocol.Errors; for the meaning, the classes of its exceptions (common.errors).
 """
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an error code means, whichever API answers with it."""
+
+    is_retriable: bool = False
+    """RetriableException: the same request may succeed later."""
+    needs_new_metadata: bool = False
+    """InvalidMetadataException: another broker may lead the partition, or the topic has another id."""
+    broker_busy: bool = False
+    """Any broker may answer so: it ran out of time, or a quota makes it wait."""
+    coordinator_not_ready: bool = False
+    """The coordinator is loading, or has moved."""
+    coordinator_moved: bool = False
+    """FindCoordinator comes first; then the same request."""
+    fenced: bool = False
+    """Whoever sent the request is no longer who its producer id, epoch or transaction says."""
+    denied: bool = False
+    """AuthorizationException: an ACL is missing."""
+
+
+NOTHING = Meaning()
+_RETRIABLE = Meaning(is_retriable=True)
+_STALE_METADATA = Meaning(is_retriable=True, needs_new_metadata=True)
+_BROKER_BUSY = Meaning(is_retriable=True, broker_busy=True)
+_COORDINATOR_LOADING = Meaning(is_retriable=True, coordinator_not_ready=True)
+_COORDINATOR_MOVED = Meaning(is_retriable=True, coordinator_not_ready=True, coordinator_moved=True)
+_FENCED = Meaning(fenced=True)
+_DENIED = Meaning(denied=True)
 
 
 class ErrorCode(enum.IntEnum):
     """Kafka's spelling of each code, those of APIs we do not speak included: they appear in messages."""
 
+    meaning: Meaning
+
+    def __new__(cls, code: int, meaning: Meaning = NOTHING) -> ErrorCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
+    CORRUPT_MESSAGE = 2, _RETRIABLE
+    UNKNOWN_TOPIC_OR_PARTITION = 3, _STALE_METADATA
     INVALID_FETCH_SIZE = 4
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
+    LEADER_NOT_AVAILABLE = 5, _STALE_METADATA
+    NOT_LEADER_OR_FOLLOWER = 6, _STALE_METADATA
+    REQUEST_TIMED_OUT = 7, _BROKER_BUSY
     BROKER_NOT_AVAILABLE = 8
-    REPLICA_NOT_AVAILABLE = 9
+    REPLICA_NOT_AVAILABLE = 9, _STALE_METADATA
     MESSAGE_TOO_LARGE = 10
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
+    NETWORK_EXCEPTION = 13, _STALE_METADATA
+    COORDINATOR_LOAD_IN_PROGRESS = 14, _COORDINATOR_LOADING
+    COORDINATOR_NOT_AVAILABLE = 15, _COORDINATOR_MOVED
+    NOT_COORDINATOR = 16, _COORDINATOR_MOVED
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    NOT_ENOUGH_REPLICAS = 19, _RETRIABLE
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, _RETRIABLE
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -44,9 +85,9 @@ class ErrorCode(enum.IntEnum):
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = 28
-    TOPIC_AUTHORIZATION_FAILED = 29
-    GROUP_AUTHORIZATION_FAILED = 30
-    CLUSTER_AUTHORIZATION_FAILED = 31
+    TOPIC_AUTHORIZATION_FAILED = 29, _DENIED
+    GROUP_AUTHORIZATION_FAILED = 30, _DENIED
+    CLUSTER_AUTHORIZATION_FAILED = 31, _DENIED
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
@@ -56,22 +97,22 @@ class ErrorCode(enum.IntEnum):
     INVALID_REPLICATION_FACTOR = 38
     INVALID_REPLICA_ASSIGNMENT = 39
     INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
+    NOT_CONTROLLER = 41, _RETRIABLE
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
-    INVALID_PRODUCER_EPOCH = 47
-    INVALID_TXN_STATE = 48
-    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_PRODUCER_EPOCH = 47, _FENCED
+    INVALID_TXN_STATE = 48, _FENCED
+    INVALID_PRODUCER_ID_MAPPING = 49, _FENCED
     INVALID_TRANSACTION_TIMEOUT = 50
-    CONCURRENT_TRANSACTIONS = 51
+    CONCURRENT_TRANSACTIONS = 51, _RETRIABLE
     TRANSACTION_COORDINATOR_FENCED = 52
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, _DENIED
     SECURITY_DISABLED = 54
     OPERATION_NOT_ATTEMPTED = 55
-    KAFKA_STORAGE_ERROR = 56
+    KAFKA_STORAGE_ERROR = 56, _STALE_METADATA
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -80,32 +121,32 @@ class ErrorCode(enum.IntEnum):
     DELEGATION_TOKEN_NOT_FOUND = 62
     DELEGATION_TOKEN_OWNER_MISMATCH = 63
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
-    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, _DENIED
     DELEGATION_TOKEN_EXPIRED = 66
     INVALID_PRINCIPAL_TYPE = 67
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    LISTENER_NOT_FOUND = 72
+    FETCH_SESSION_ID_NOT_FOUND = 70, _RETRIABLE
+    INVALID_FETCH_SESSION_EPOCH = 71, _RETRIABLE
+    LISTENER_NOT_FOUND = 72, _STALE_METADATA
     TOPIC_DELETION_DISABLED = 73
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
+    FENCED_LEADER_EPOCH = 74, _STALE_METADATA
+    UNKNOWN_LEADER_EPOCH = 75, _RETRIABLE
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78
+    OFFSET_NOT_AVAILABLE = 78, _RETRIABLE
     MEMBER_ID_REQUIRED = 79
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    PREFERRED_LEADER_NOT_AVAILABLE = 80, _STALE_METADATA
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, _STALE_METADATA
+    ELECTION_NOT_NEEDED = 84, _STALE_METADATA
     NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    THROTTLING_QUOTA_EXCEEDED = 89
-    PRODUCER_FENCED = 90
+    UNSTABLE_OFFSET_COMMIT = 88, _RETRIABLE
+    THROTTLING_QUOTA_EXCEEDED = 89, _BROKER_BUSY
+    PRODUCER_FENCED = 90, _FENCED
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
@@ -115,13 +156,13 @@ class ErrorCode(enum.IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97
     SNAPSHOT_NOT_FOUND = 98
     POSITION_OUT_OF_RANGE = 99
-    UNKNOWN_TOPIC_ID = 100
+    UNKNOWN_TOPIC_ID = 100, _STALE_METADATA
     DUPLICATE_BROKER_REGISTRATION = 101
     BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_TOPIC_ID = 103, _STALE_METADATA
     INCONSISTENT_CLUSTER_ID = 104
     TRANSACTIONAL_ID_NOT_FOUND = 105
-    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    FETCH_SESSION_TOPIC_ID_ERROR = 106, _RETRIABLE
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
@@ -137,8 +178,8 @@ class ErrorCode(enum.IntEnum):
     INVALID_REGISTRATION = 119
     TRANSACTION_ABORTABLE = 120
     INVALID_RECORD_STATE = 121
-    SHARE_SESSION_NOT_FOUND = 122
-    INVALID_SHARE_SESSION_EPOCH = 123
+    SHARE_SESSION_NOT_FOUND = 122, _RETRIABLE
+    INVALID_SHARE_SESSION_EPOCH = 123, _RETRIABLE
     FENCED_STATE_EPOCH = 124
     INVALID_VOTER_KEY = 125
     DUPLICATE_VOTER = 126
@@ -148,14 +189,15 @@ class ErrorCode(enum.IntEnum):
     STREAMS_INVALID_TOPOLOGY = 130
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
-    SHARE_SESSION_LIMIT_REACHED = 133
+    SHARE_SESSION_LIMIT_REACHED = 133, _RETRIABLE
 
 
-# Whoever sent the request is no longer who its producer id, epoch or transaction says.
-FENCED = frozenset({
-    ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    ErrorCode.INVALID_TXN_STATE,
-})  # fmt: skip
+_MEANINGS = {code.value: code.meaning for code in ErrorCode}
+
+
+def meaning(code: int) -> Meaning:
+    """What `code` means; NOTHING for one that is newer than this table."""
+    return _MEANINGS.get(code, NOTHING)
 
 
 def error_name(code: int) -> str:

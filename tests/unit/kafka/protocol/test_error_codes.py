@@ -1,18 +1,35 @@
 from __future__ import annotations
 
+import pickle
+
 import kafka.errors
 import pytest
 
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.error_codes import NOTHING, ErrorCode, error_name, meaning
+
+# kafka-python's exception of each code that it has.
+OTHERS = {
+    error.errno: error
+    for error in vars(kafka.errors).values()
+    if isinstance(error, type) and isinstance(getattr(error, "errno", None), int)
+}
+# Where kafka-python differs from Java's classes, which ours are.
+DIFFERENCES = {
+    "is_retriable": {
+        # CorruptRecordException is a RetriableException: a batch may be damaged on its way.
+        2,
+    },
+    "needs_new_metadata": {
+        # UnknownLeaderEpochException is only retriable: the broker's metadata is the older one.
+        75,
+    },
+    "denied": set(),
+}
 
 
 def test_codes_are_those_of_another_client() -> None:
     """kafka-python names exceptions, not all in Kafka's words: most must agree, a shift by one would agree in none."""
-    others = {
-        error.errno: error.__name__.removesuffix("Error").lower()
-        for error in vars(kafka.errors).values()
-        if isinstance(error, type) and isinstance(getattr(error, "errno", None), int)
-    }
+    others = {code: error.__name__.removesuffix("Error").lower() for code, error in OTHERS.items()}
     agreeing = [code for code in ErrorCode if others.get(code) == code.name.replace("_", "").lower()]
     assert len(agreeing) > 60
 
@@ -31,3 +48,57 @@ def test_codes_are_those_of_another_client() -> None:
 )
 def test_every_code_has_a_name(code: int, name: str) -> None:
     assert error_name(code) == name
+
+
+def test_codes_mean_what_another_client_takes_them_for() -> None:
+    found: dict[str, set[int]] = {each: set() for each in DIFFERENCES}
+    for code, error in OTHERS.items():
+        theirs = {
+            "is_retriable": error.retriable,
+            "needs_new_metadata": error.invalid_metadata,
+            "denied": issubclass(error, kafka.errors.AuthorizationError),
+        }
+        for attribute, differing in found.items():
+            if getattr(meaning(code), attribute) != theirs[attribute]:
+                differing.add(code)
+    assert len(OTHERS) > 120
+    assert found == DIFFERENCES
+
+
+# By number, as brokers send them. kafka-python has no attributes for these.
+@pytest.mark.parametrize(
+    ("attribute", "codes"),
+    [
+        ("broker_busy", {7, 89}),
+        ("coordinator_not_ready", {14, 15, 16}),
+        ("coordinator_moved", {15, 16}),
+        ("fenced", {47, 48, 49, 90}),
+    ],
+)
+def test_an_attribute_holds_for_these_codes_alone(attribute: str, codes: set[int]) -> None:
+    assert {code for code in range(-200, 200) if getattr(meaning(code), attribute)} == codes
+
+
+def test_a_code_that_is_newer_than_kafka_python_is_retriable_as_in_java() -> None:
+    newer = set(ErrorCode) - OTHERS.keys()
+    assert {code for code in newer if meaning(code).is_retriable} == {ErrorCode.SHARE_SESSION_LIMIT_REACHED}
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_attributes_of_one_code_agree_with_each_other(code: ErrorCode) -> None:
+    means = meaning(code)
+    asks_again = means.needs_new_metadata or means.broker_busy or means.coordinator_not_ready
+    assert means.is_retriable or not asks_again
+    assert not (means.is_retriable and (means.fenced or means.denied))
+    assert means.coordinator_not_ready or not means.coordinator_moved
+
+
+@pytest.mark.parametrize("code", [-32_768, -2, 0, -1, 157, 9_999])
+def test_nothing_is_known_of_an_unknown_code_or_of_none(code: int) -> None:
+    assert meaning(code) == NOTHING
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_codes_own_meaning_is_that_of_its_number(code: ErrorCode) -> None:
+    assert code.meaning is meaning(int(code))
+    assert pickle.loads(pickle.dumps(code)) is code

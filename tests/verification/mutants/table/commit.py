@@ -88,7 +88,7 @@ COMMIT: tuple[Mutant, ...] = (
             "if $ANSWER.error_code == ErrorCode.NONE:\n    return",
             "check_definite($ANSWER.error_code, $SINK.names.driver)",
         ),
-        replacement="if $ANSWER.error_code in DEFINITE:\n"
+        replacement="if is_definite($ANSWER.error_code):\n"
         "    return\n"
         "check_definite($ANSWER.error_code, $SINK.names.driver)",
         killer="tests/unit/commit/test_two_phase.py::"
