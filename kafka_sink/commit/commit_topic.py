@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import reason_of, will_be_there
+from kafka_sink.kafka.admin.topics import create_topic, reason_of, will_be_there
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import TopicMetadata
-from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, commit_topic_command
 
 
@@ -52,9 +52,7 @@ def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
 
 def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
     """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
-    request = CreateTopicsRequest(name, COMMIT_TOPIC_PARTITIONS, client.config.request_timeout_ms)
-    response = client.caller.ask_any(request, deadline_ms)
-    assert isinstance(response, CreateTopicsResponse)
+    response = create_topic(client, name, NewTopic(COMMIT_TOPIC_PARTITIONS), deadline_ms=deadline_ms)
     if not will_be_there(response.error_code):
         raise _missing(name, reason_of(response), client.config)
     return reason_of(response)

@@ -17,15 +17,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
 from kafka_sink.doctor import judging
-from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
+from kafka_sink.doctor.dialogue import STEP_TIMEOUT_S, Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
+from kafka_sink.errors import BrokersUnreachable, ClusterError
+from kafka_sink.kafka.admin.client import AdminClient
+from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
+from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.describing import (
     AclOperation,
     DescribeGroupRequest,
@@ -45,7 +49,6 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.kafka.protocol.transactions import (
     CoordinatorKind,
-    CreateTopicsRequest,
     CreateTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -64,6 +67,8 @@ HOSTS_TIMEOUT_S = 20.0
 # A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
+# A step to connect once more, and one for the answer.
+CREATE_TIMEOUT_MS = int(2 * STEP_TIMEOUT_S * 1_000)
 # Where neither a prefix nor a txnAppId is given, ids begin with this, whatever follows.
 DERIVED_PREFIX = "pykafka-"
 
@@ -243,9 +248,13 @@ class _Examination:
 
     def _ask(self, request: Request) -> object:
         """Of any broker. Raises NoAnswer."""
+        return self._any.ask(request)
+
+    @property
+    def _any(self) -> Dialogue:
         dialogue = self._hosts.any
         assert dialogue is not None, "every step here needs the cluster"
-        return dialogue.ask(request)
+        return dialogue
 
     # --- the topic ----------------------------------------------------------------------------------------------------
 
@@ -277,13 +286,7 @@ class _Examination:
     def _make(self, name: str) -> Finding:
         wanted = self._config.create_topics
         assert wanted, "asked for by createTopics"
-        timeout_ms = self._config.producer.request_timeout_ms
-        response = self._create(
-            CreateTopicsRequest(
-                name, wanted.partitions, timeout_ms, replication_factor=wanted.replicas, settings=wanted.settings
-            )
-        )
-        finding = judging.created(response, name, wanted, self._config)
+        finding = judging.created(self._create(name, wanted), name, wanted, self._config)
         if finding.status is Status.FAILED:
             return finding
         for _ in _tries():
@@ -293,10 +296,21 @@ class _Examination:
                 break
         return finding if said.partitions else judging.topic(said, self._config)
 
-    def _create(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        response = self._ask(request)
-        assert isinstance(response, CreateTopicsResponse)
-        return response
+    def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
+        """By a client of its own, as a write does, through the host that answers here. Raises NoAnswer."""
+        config = replace(
+            self._config.producer,
+            bootstrap_servers=(self._any.address,),
+            max_block_ms=CREATE_TIMEOUT_MS,
+        )
+        with closing(AdminClient(config)) as client:
+            try:
+                return create_topic(client, name, wanted, validate_only=validate_only)
+            except BrokersUnreachable as error:
+                reason = error.last_error or f"within {CREATE_TIMEOUT_MS / 1_000:g} s"
+            except ClusterError as error:
+                reason = error.parts().happened
+        raise NoAnswer(f"no answer to CreateTopics: {reason}")
 
     def _settings(self) -> Finding:
         name = self._said.name
@@ -323,8 +337,7 @@ class _Examination:
         said = self._metadata_of(self._config.commit_topic)
         made = None
         if said.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            timeout_ms = self._config.producer.request_timeout_ms
-            made = self._create(CreateTopicsRequest(said.name, COMMIT_TOPIC_PARTITIONS, timeout_ms, validate_only=True))
+            made = self._create(said.name, NewTopic(COMMIT_TOPIC_PARTITIONS), validate_only=True)
         return judging.commit_topic(said, made, self._config)
 
     def _transactional_id(self, prefix: str) -> Finding:

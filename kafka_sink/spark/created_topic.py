@@ -14,7 +14,6 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import await_leaders, create_topic
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.requests import TopicMetadata
-from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest
 from kafka_sink.kept import once
 from kafka_sink.options.config import SinkConfig
 
@@ -70,12 +69,9 @@ def _ensure(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Non
 def _make(client: AdminClient, config: SinkConfig, said: TopicMetadata) -> Finding:
     if said.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return judging.topic(said, config)
-    wanted, timeout_ms = config.create_topics, config.producer.request_timeout_ms
+    wanted = config.create_topics
     assert wanted, "asked for by createTopics"
-    request = CreateTopicsRequest(
-        said.name, wanted.partitions, timeout_ms, replication_factor=wanted.replicas, settings=wanted.settings
-    )
-    finding = judging.created(create_topic(client, request), said.name, wanted, config)
+    finding = judging.created(create_topic(client, said.name, wanted), said.name, wanted, config)
     if finding.status is Status.FAILED:
         return finding
     said = await_leaders(client, said.name, PATIENCE_MS)

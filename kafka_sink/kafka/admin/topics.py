@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
+from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
 from kafka_sink.kafka.protocol.requests import TopicMetadata
@@ -45,10 +46,21 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
             raise TopicNotFound(topic=name, waited_ms=now_ms - started_ms)
 
 
-def create_topic(client: AdminClient, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Asks for a topic, until `max.block.ms` where the controller is busy. Raises BrokersUnreachable."""
+def create_topic(
+    client: AdminClient, name: str, wanted: NewTopic, *, validate_only: bool = False, deadline_ms: int | None = None
+) -> CreateTopicsResponse:
+    """Asks for a topic. A busy controller is asked again until `deadline_ms`, or for `max.block.ms`. `validate_only`:
+    brokers say whether they would make it. Raises BrokersUnreachable."""
+    request = CreateTopicsRequest(
+        name,
+        wanted.partitions,
+        client.config.request_timeout_ms,
+        validate_only=validate_only,
+        replication_factor=wanted.replicas,
+        settings=wanted.settings,
+    )
     caller = client.caller
-    deadline_ms, tries = caller.deadline_ms(), 0
+    deadline_ms, tries = caller.deadline_ms() if deadline_ms is None else deadline_ms, 0
     while True:
         response = caller.ask_any(request, deadline_ms)
         assert isinstance(response, CreateTopicsResponse)
