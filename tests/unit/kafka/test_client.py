@@ -30,6 +30,7 @@ from kafka_sink.errors import (
     WorkerExhausted,
 )
 from kafka_sink.kafka import client
+from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.client import RESTED_MS, Producer
 from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer import metadata, sender, throttling
@@ -46,7 +47,7 @@ from kafka_sink.records.compression import codec_for
 from kafka_sink.records.kernel import FALLBACK, Loss
 from live_producers import Make, config, refresh, rows
 from producer_core import routed
-from scripted_kafka import HANG_UP, LiveNetwork, scripted
+from scripted_kafka import HANG_UP, LiveNetwork, ScriptedNetwork, connect_clients, scripted
 from scripted_peers import peer
 from waiting import wait_until
 
@@ -61,6 +62,12 @@ def silent_port() -> Iterator[int]:
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+def test_an_error_of_a_lease_says_at_which_step_a_host_is_not_reached() -> None:
+    asking = lease_producer(config(closed_port()))
+    with pytest.raises(BrokersUnreachable, match="All steps, one by one: `pykafka check"), asking as producer:
+        producer.begin(topic="t").append(rows(1))
 
 
 @pytest.mark.parametrize("kind", ["closed", "silent"])
@@ -879,6 +886,18 @@ def test_a_producer_that_rests_gives_its_memory_back(
         assert pool.available_bytes == producer.config.buffer_memory
 
 
+def test_clients_that_ask_push_out_no_producer(network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each kind as many are kept."""
+    connect_clients(ScriptedNetwork(network.kafka), monkeypatch)
+    with lease_producer(config(1)) as producer:
+        pass
+    for number in range(MOST):
+        with kept.lease(AdminClient, config(1, **{"kafka.client.id": f"client-{number}"})):
+            pass
+    with lease_producer(config(1)) as again:
+        assert again is producer
+
+
 def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -> None:
     """A sender thread may take seconds to end."""
     with lease_producer(config(1)) as producer:
@@ -893,12 +912,13 @@ def test_closing_a_kept_producer_does_not_hold_up_others(network: LiveNetwork) -
 
     producer.close = slow  # type: ignore[method-assign]
     producer.used_at_ms -= producer.config.connections_max_idle_ms + 1
-    thread = threading.Thread(target=kept.KEPT.take, args=(Producer, config(1, **{"kafka.client.id": "other"}),))
-    thread.start()
+    thread, outcome = in_background(lambda: kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "other"})))
     assert closing.wait(5)
     assert kept.KEPT.take(Producer, config(1, **{"kafka.client.id": "another"})) is None
+    assert outcome == []
     may_end.set()
     thread.join(5)
+    assert outcome == [None]
 
 
 # --- brokers that throttle --------------------------------------------------------------------------------------------

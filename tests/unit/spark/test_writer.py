@@ -67,6 +67,8 @@ class Remembering:
         self.runs = PackedRuns()
         self.bad_rows = BadRowCounts()
         self.took = WriteStatistics()
+        self.partitioner = ""
+        self.throttled_ms = 0
         self.rate_limit: RateLimit | None = None
         self.row_identity: RowIdentity | None = None
 
@@ -82,11 +84,16 @@ class Remembering:
         fingerprint: None,
     ) -> Remembering:
         assert topic == self.topic
+        self.partitioner = partitioner
         self.rate_limit, self.row_identity = rate_limit, row_identity
         return self
 
     def figures(self) -> Figures:
-        return Metrics().snapshot(1).since(Metrics().begin_task(0))
+        metrics = Metrics()
+        began = metrics.begin_task(0)
+        if self.throttled_ms:
+            metrics.produce_response(0, latency_ms=1, throttle_ms=self.throttled_ms)
+        return metrics.snapshot(1).since(began)
 
     def statistics(self) -> WriteStatistics:
         return self.took
@@ -259,6 +266,19 @@ def test_rows_know_whose_they_are_only_where_that_is_asked(using: Any, in_task: 
     else:
         # Also in foreachBatch, which may write more than once: a write's own.
         assert values == [b"t", made.guarantee.identity.query_id.encode(), b"0", b"3", b"5"]
+
+
+def test_a_task_places_rows_by_the_partitioner_of_the_options(using: Any) -> None:
+    producer = using(Remembering())
+    KafkaBatchWriter(given_options({**TEXTS, "partitioner": "fnv1a"})).write(batches(1))
+    assert producer.partitioner == "fnv1a"
+
+
+def test_a_task_that_brokers_throttled_says_so(using: Any, caplog: pytest.LogCaptureFixture) -> None:
+    using(Remembering()).throttled_ms = 900
+    KafkaBatchWriter(OPTIONS).write(batches(1))
+    (line,) = caplog.messages
+    assert "brokers throttled this task" in line and "by 900 ms at the longest" in line
 
 
 def test_a_task_takes_its_part_of_the_rate(using: Any) -> None:

@@ -671,3 +671,17 @@ class TestLease:
         with lease_admin_client(config()) as childs:
             assert childs is not parents
         assert not network.closed
+
+    def test_a_process_that_ends_closes_its_own(
+        self, network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with lease_admin_client(config()) as parents:
+            pass
+        with monkeypatch.context() as child:
+            child.setattr(kept.os, "getpid", lambda: -1)
+            kept.KEPT.close()
+        assert not network.closed
+        kept.KEPT.close()
+        assert network.closed
+        with lease_admin_client(config()) as again:
+            assert again is not parents

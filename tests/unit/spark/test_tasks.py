@@ -1,0 +1,497 @@
+"""Writes through the parts that Spark runs (plan, tasks, commit), over scripted brokers that take the rows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from kafka.record import MemoryRecords
+from pyspark import TaskContext
+
+from exactly_once_writes import QUERY_ID, in_task, plan
+from exchange import Exchange
+from kafka_sink import kept
+from kafka_sink.commit.stream_name import spelled_name
+from kafka_sink.errors import (
+    AnotherCheckpoint,
+    BrokersUnreachable,
+    ClusterChanged,
+    CoordinatorUnavailable,
+    MissingOption,
+    NonDeterministicReplay,
+    NotPlanned,
+    ProduceRejected,
+    RateOutlastsTransaction,
+    StateExpired,
+    TooManyBadRows,
+    TransactionTimedOut,
+)
+from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, MetadataRequest, ProduceRequest
+from kafka_sink.kafka.protocol.transactions import (
+    CreateTopicsRequest,
+    DeleteGroupsRequest,
+    DescribeProducersRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from kafka_sink.options.config import given_options
+from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
+from kafka_sink.spark.commit_message import Pace, TaskCommitMessage
+from kafka_sink.spark.exactly_once.messages import PreparedCommitMessage
+from kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
+from scripted_kafka import HANG_UP, LiveNetwork, ScriptedKafka, ScriptedNetwork, connect_clients
+
+COMMIT_TOPIC = "pykafka-commits"
+AT_LEAST_ONCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.compression.type": "none"}
+EXACTLY_ONCE = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once", "transactionalIdPrefix": "orders"}
+VERSIONED = {**AT_LEAST_ONCE, "deliveryGuarantee": "exactly-once", "txnAppId": "orders", "txnVersion": "0"}
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    """A sink named orders that has planned before, in a Kafka whose time is now."""
+    made = Exchange()
+    made.kafka.now_ms = wall_clock_ms()
+    return made
+
+
+@pytest.fixture
+def kafka(exchange: Exchange, kafka: ScriptedKafka) -> ScriptedKafka:
+    made = ScriptedKafka(transactions=exchange.kafka)
+    made.leaders = {("t", 0): 1, (COMMIT_TOPIC, 0): 1, (COMMIT_TOPIC, 1): 1}
+    made.topic_id = kafka.topic_id
+    return made
+
+
+@pytest.fixture(autouse=True)
+def clients(kafka: ScriptedKafka, network: LiveNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedNetwork]:
+    """Where plans, tasks and commits ask what a commit needs; rows go over `network`."""
+    yield connect_clients(ScriptedNetwork(kafka), monkeypatch)
+    kept.KEPT.close()
+
+
+def without(name: str) -> dict[str, str]:
+    """Options of exactly-once that lack one."""
+    return {each: value for each, value in EXACTLY_ONCE.items() if each != name}
+
+
+def batches(*values: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return iter([pa.record_batch({"value": pa.array(each)}) for each in values])
+
+
+def written(
+    planned: KafkaBatchWriter | KafkaStreamWriter, slot: int, *values: Sequence[str], micro_batch_id: int = 0
+) -> TaskCommitMessage:
+    """What a task sends to the commit. Its rows come in as many Arrow batches as there are `values`."""
+    with in_task(slot, micro_batch_id):
+        return planned.write(batches(*values))
+
+
+def micro_batch(planned: KafkaStreamWriter, micro_batch_id: int = 0, last: str = "e") -> list[TaskCommitMessage]:
+    """Two tasks with the rows a to e, of which the last one may be another."""
+    return [
+        written(planned, 0, ["a", "b", "c"], ["d"], micro_batch_id=micro_batch_id),
+        written(planned, 1, [last], micro_batch_id=micro_batch_id),
+    ]
+
+
+def test_rows_of_exactly_once_are_seen_when_they_are_committed_and_once(exchange: Exchange) -> None:
+    for micro_batch_id in range(2):
+        # Spark makes one for each.
+        writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+        before = list(exchange.kafka.visible)
+        receipts = micro_batch(plan(writer), micro_batch_id)
+        assert exchange.kafka.visible == before
+        assert exchange.kafka.holding_back() == ["orders.0", "orders.1"]
+        assert [each.record_count for each in receipts] == [4, 1]
+        writer.commit(receipts, micro_batch_id)
+        assert exchange.kafka.holding_back() == []
+        assert sorted(exchange.kafka.visible) == sorted([*before, *"abcde"])
+
+
+def test_a_micro_batch_that_runs_again_writes_no_row_and_is_committed(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    """Spark did not note that it was committed."""
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    writer.commit(micro_batch(plan(writer)), 0)
+    sent = len(kafka.asked(ProduceRequest))
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    receipts = micro_batch(plan(writer))
+    assert [each.record_count for each in receipts] == [4, 1]
+    writer.commit(receipts, 0)
+    assert len(kafka.asked(ProduceRequest)) == sent
+    assert sorted(exchange.kafka.visible) == list("abcde")
+
+
+@pytest.mark.parametrize("changed", [{"last": "other"}, {"topic": "u"}])
+def test_a_micro_batch_that_runs_again_with_other_rows_stops(
+    exchange: Exchange, kafka: ScriptedKafka, changed: dict[str, str]
+) -> None:
+    kafka.leaders["u", 0] = 1
+    first = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    first.commit(micro_batch(plan(first)), 0)
+    again = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"topic": changed.get("topic", "t")}))
+    receipts = micro_batch(plan(again), last=changed.get("last", "e"))
+    with pytest.raises(NonDeterministicReplay):
+        again.commit(receipts, 0)
+    assert sorted(exchange.kafka.visible) == list("abcde")
+
+
+def test_a_version_is_written_once_whoever_writes_it_again(
+    exchange: Exchange, kafka: ScriptedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = given_options(VERSIONED)
+    for _ in range(2):
+        planned = plan(KafkaBatchWriter(given))
+        planned.commit([written(planned, 0, ["a", "b"], ["c"]), written(planned, 1, ["d"])])
+        assert sorted(exchange.kafka.visible) == list("abcd")
+    assert len(kafka.asked(ProduceRequest)) == 2
+    assert "txnVersion 0 of txnAppId 'orders' writes nothing (4 rows were read)" in caplog.text
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_stops_in_another_cluster_than_was_planned_on(kafka: ScriptedKafka) -> None:
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    receipts = micro_batch(plan(writer))
+    kafka.cluster_id = "d"
+    with pytest.raises(ClusterChanged):
+        writer.commit(receipts, 0)
+    assert kafka.asked(EndTxnRequest) == []
+
+
+def test_a_version_is_not_compared_with_another_clusters(kafka: ScriptedKafka) -> None:
+    given = given_options(VERSIONED)
+    for cluster_id in ("c", "d"):
+        planned = plan(KafkaBatchWriter(given))
+        receipts = [written(planned, 0, ["a"])]
+        if cluster_id == "c":
+            planned.commit(receipts)
+    kafka.cluster_id = "d"
+    with pytest.raises(ClusterChanged):
+        planned.commit(receipts)
+
+
+def test_groups_of_another_cluster_are_not_deleted(exchange: Exchange, kafka: ScriptedKafka) -> None:
+    planned = plan(KafkaBatchWriter(given_options(EXACTLY_ONCE)))
+    receipts = [written(planned, 0, ["a"])]
+
+    def move(request: EndTxnRequest) -> int:
+        kafka.cluster_id = "d"
+        return 0
+
+    kafka.always(EndTxnRequest, move)
+    planned.commit(receipts)
+    assert exchange.kafka.visible == ["a"]
+    assert kafka.asked(DeleteGroupsRequest) == []
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------------------
+
+
+def small(request: TopicConfigsRequest) -> TopicConfigsResponse:
+    """Topics that take no row of more than 500 bytes; dead letters' topic does."""
+    configs = [
+        TopicConfigs(topic, 0, {} if topic == "letters" else {"max.message.bytes": "500"}) for topic in request.topics
+    ]
+    return TopicConfigsResponse(0, tuple(configs))
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+@pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_a_row_that_its_topic_does_not_take_is_bad(
+    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str]
+) -> None:
+    kafka.always(TopicConfigsRequest, small)
+    planned = plan(kind(given_options(options | {"badRows": "drop"})))
+    receipt = written(planned, 0, ["a", "x" * 1_000, "b"])
+    assert receipt.bad_rows.dropped == receipt.statistics.dropped == {"RecordTooLarge": 1}
+    assert sum(each.record_count for each in receipt.partitions) == 2
+    (asked,) = {request.topics for _, request in kafka.asked(TopicConfigsRequest)}
+    assert asked == ("t",)
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(AT_LEAST_ONCE, "all other rows of the write are in Kafka"), (EXACTLY_ONCE, "no row of this attempt is visible")],
+    ids=["at-least-once", "exactly-once"],
+)
+def test_a_commit_refuses_too_many_bad_rows_of_all_tasks(
+    exchange: Exchange, kafka: ScriptedKafka, kind: type, options: dict[str, str], said: str
+) -> None:
+    kafka.always(TopicConfigsRequest, small)
+    planned = plan(kind(given_options(options | {"badRows": "drop", "maxBadRows": "1"})))
+    receipts = [written(planned, slot, ["a", "x" * 1_000]) for slot in range(2)]
+    ids = () if kind is KafkaBatchWriter else (0,)
+    with pytest.raises(TooManyBadRows, match=said):
+        planned.commit(receipts, *ids)
+    planned.abort(receipts, *ids)
+    assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
+
+
+def keep_what_is_sent(kafka: ScriptedKafka) -> list[bytes]:
+    """The record batches, from now on."""
+    sent: list[bytes] = []
+
+    def keep(request: ProduceRequest) -> int:
+        sent.extend(bytes(part.records) for part in request.partitions)
+        return 0
+
+    kafka.always(ProduceRequest, keep)
+    return sent
+
+
+def headers_of(sent: list[bytes]) -> list[dict[str, str]]:
+    return [
+        {name: value.decode() for name, value in record.headers}
+        for records in sent
+        for batch in MemoryRecords(records)
+        for record in batch
+        if record.headers
+    ]
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+def test_a_dead_letter_of_exactly_once_names_the_write_that_decides_about_it(kafka: ScriptedKafka, kind: type) -> None:
+    """In foreachBatch, too, that is the batch write and not the stream."""
+    kafka.leaders["letters", 0] = 1
+    kafka.topic_ids = {"letters": uuid.uuid4()}
+    kafka.always(TopicConfigsRequest, small)
+    sent = keep_what_is_sent(kafka)
+    planned = plan(kind(given_options(EXACTLY_ONCE | {"badRows": "deadLetter", "deadLetterTopic": "letters"})))
+    receipt = written(planned, 3, ["a", "x" * 1_000], micro_batch_id=7)
+    assert isinstance(receipt, PreparedCommitMessage)
+    (headers,) = headers_of(sent)
+    query_id, micro_batch_id = receipt.prepared.query_id, receipt.micro_batch_id
+    assert (query_id, micro_batch_id) == (QUERY_ID, 7) or kind is KafkaBatchWriter
+    assert (headers[QUERY], headers[BATCH], headers[SLOT]) == (query_id, str(micro_batch_id), "3")
+
+
+# --- what a plan hands on ---------------------------------------------------------------------------------------------
+
+
+def test_names_and_timeout_of_the_options_are_those_of_the_transactions(kafka: ScriptedKafka) -> None:
+    options = EXACTLY_ONCE | {"commitTopic": "mine", "kafka.transaction.timeout.ms": "130000"}
+    written(plan(KafkaStreamWriter(given_options(options))), 0, ["a"])
+    assert {request.topic for _, request in kafka.asked(CreateTopicsRequest)} == {"mine"}
+    assert {request.topic for _, request in kafka.asked(TxnOffsetCommitRequest)} == {"mine"}
+    begun = {(each.transactional_id, each.transaction_timeout_ms) for _, each in kafka.asked(InitProducerIdRequest)}
+    assert begun >= {("orders.driver", 130_000), ("orders.0", 130_000)}
+
+
+def test_a_transaction_that_is_nearly_too_old_is_not_committed(exchange: Exchange) -> None:
+    """kafka.transaction.timeout.ms is 15 minutes: brokers may abort it while the commit is under way."""
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    exchange.kafka.now_ms = wall_clock_ms() - 897_000
+    receipts = micro_batch(plan(writer))
+    with pytest.raises(TransactionTimedOut):
+        writer.commit(receipts, 0)
+    assert exchange.kafka.visible == []
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+def test_a_sink_that_lost_its_state_goes_on_where_that_is_allowed(
+    exchange: Exchange, tmp_path: Path, kind: type
+) -> None:
+    """Micro-batch or version 5, and nothing is known of one before."""
+    options = EXACTLY_ONCE if kind is KafkaStreamWriter else VERSIONED | {"txnVersion": "5"}
+    options = options | {"receiptsPath": str(tmp_path)}
+    ids = (5,) if kind is KafkaStreamWriter else ()
+    with pytest.raises(StateExpired):
+        planned = plan(kind(given_options(options)))
+        planned.commit([written(planned, 0, ["a"], micro_batch_id=5)], *ids)
+    planned = plan(kind(given_options(options | {"allowLostState": "true"})))
+    receipt = written(planned, 0, ["a"], micro_batch_id=5)
+    assert isinstance(receipt, PreparedCommitMessage) and receipt.plan is not None
+    # Were it the commit alone that notices.
+    strict = replace(receipt, plan=replace(receipt.plan, allow_lost_state=False))
+    with pytest.raises(StateExpired):
+        planned.commit([strict], *ids)
+    assert list(tmp_path.rglob("*.parquet")) == []
+    with pytest.raises(StateExpired):
+        planned.commit([replace(strict, proof=None)], *ids)
+    assert exchange.kafka.visible == []
+    planned.commit([receipt], *ids)
+    assert exchange.kafka.visible == ["a"]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_tasks_of_a_sink_whose_groups_were_deleted_write_where_that_is_allowed(exchange: Exchange) -> None:
+    first = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    first.commit(micro_batch(plan(first)), 0)
+    exchange.kafka.forget_offsets()
+    with pytest.raises(StateExpired):
+        micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))), 1)
+    again = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"allowLostState": "true"}))
+    again.commit(micro_batch(plan(again), 1), 1)
+    assert sorted(exchange.kafka.visible) == sorted("abcde" * 2)
+
+
+def test_a_checkpoint_names_the_only_query_that_may_write(exchange: Exchange, tmp_path: Path) -> None:
+    """Not so where the user has named the sink."""
+    (tmp_path / "metadata").write_text('{"id": "another"}')
+    derived = plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path)))
+    with pytest.raises(AnotherCheckpoint):
+        written(derived, 0, ["a"])
+    (tmp_path / "named").mkdir()
+    (tmp_path / "named" / "metadata").write_text('{"id": "another"}')
+    named = plan(KafkaStreamWriter(given_options(EXACTLY_ONCE), checkpoint=str(tmp_path / "named")))
+    assert written(named, 0, ["a"]).record_count == 1
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+@pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_a_missing_topic_is_made_where_that_is_asked(kafka: ScriptedKafka, kind: type, options: dict[str, str]) -> None:
+    name = f"new-{uuid.uuid4()}"
+    receipt = written(plan(kind(given_options(options | {"topic": name, "createTopics": "true"}))), 0, ["a"])
+    assert {each.topic for each in receipt.partitions} == {name}
+    assert name in {request.topic for _, request in kafka.asked(CreateTopicsRequest)}
+
+
+# --- what a task hands on ---------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_told_where_rows_begin(kafka: ScriptedKafka) -> None:
+    """By it the commit knows what a leader has open before them."""
+    receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
+    begins = [each.prepared.first_offsets for each in receipts if isinstance(each, PreparedCommitMessage)]
+    assert begins == [{("t", 0): 0}, {("t", 0): 4}]
+    assert [each.prepared.partitions for each in receipts if isinstance(each, PreparedCommitMessage)] == [
+        (("t", 0),)
+    ] * 2
+    assert [each.partitions[0].record_count for each in receipts] == [4, 1]
+    assert {each.topic_ids["t"] for each in receipts} == {str(kafka.topic_id)}
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+def test_rows_of_exactly_once_know_whose_they_are_where_that_is_asked(kafka: ScriptedKafka, kind: type) -> None:
+    sent = keep_what_is_sent(kafka)
+    planned = plan(kind(given_options(EXACTLY_ONCE | {"rowIdentity": "true"})))
+    receipt = written(planned, 3, ["a"], ["b"], micro_batch_id=7)
+    assert isinstance(receipt, PreparedCommitMessage)
+    identities = [tuple(headers[name] for name in NAMES) for headers in headers_of(sent)]
+    query_id, batch_id = receipt.prepared.query_id, str(receipt.micro_batch_id)
+    assert identities == [("t", query_id, batch_id, "3", row) for row in "01"]
+    # In foreachBatch the conf is the stream's, and a batch write is its own.
+    assert ((query_id, batch_id) == (QUERY_ID, "7")) is (kind is KafkaStreamWriter)
+
+
+# --- the end of a run that failed -------------------------------------------------------------------------------------
+
+
+def test_a_task_that_failed_leaves_no_marker_and_its_abort_nothing_open(
+    exchange: Exchange, kafka: ScriptedKafka
+) -> None:
+    writer = KafkaStreamWriter(given_options(EXACTLY_ONCE))
+    planned = plan(writer)
+    first = written(planned, 0, ["a"])
+    kafka.always(ProduceRequest, ErrorCode.INVALID_RECORD)
+    markers = len(kafka.asked(TxnOffsetCommitRequest))
+    with pytest.raises(ProduceRejected):
+        written(planned, 1, ["b"])
+    assert len(kafka.asked(TxnOffsetCommitRequest)) == markers
+    writer.abort([first, None], 0)
+    assert (exchange.kafka.visible, exchange.kafka.holding_back()) == ([], [])
+
+
+def test_the_first_task_alone_brings_the_plan() -> None:
+    """It is as large as the number of slots."""
+    receipts = micro_batch(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))))
+    assert [each.plan is not None for each in receipts if isinstance(each, PreparedCommitMessage)] == [True, False]
+
+
+@pytest.mark.parametrize("kind", [KafkaBatchWriter, KafkaStreamWriter])
+@pytest.mark.parametrize("options", [AT_LEAST_ONCE, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_more_tasks_at_once_than_were_told_are_told_by_the_commit(
+    exchange: Exchange, caplog: pytest.LogCaptureFixture, kind: type, options: dict[str, str]
+) -> None:
+    planned = plan(kind(given_options(options | {"maxRowsPerSecond": "1000000", "rateTasks": "1"})))
+    receipts = [written(planned, slot, ["a"]) for slot in range(2)]
+    assert all(each.pace is not None and each.pace.rate_tasks == 1 for each in receipts)
+    at_once = [replace(each, pace=Pace(1, 0, 9)) for each in receipts]
+    planned.commit(at_once, *(() if kind is KafkaBatchWriter else (0,)))
+    assert "2 tasks of this write wrote at once, and rateTasks is 1" in caplog.text
+
+
+def test_a_rate_that_outlasts_the_transaction_stops_its_task() -> None:
+    """The second row would go 1,000 s after the first, and kafka.transaction.timeout.ms is 15 minutes."""
+    planned = plan(KafkaStreamWriter(given_options(EXACTLY_ONCE | {"maxBytesPerSecond": "1", "rateTasks": "1"})))
+    with pytest.raises(RateOutlastsTransaction):
+        written(planned, 0, ["x" * 1_000, "y"])
+
+
+def test_a_guarantee_that_only_the_conf_names_is_refused_by_tasks(
+    kafka: ScriptedKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"spark.pykafka.deliveryGuarantee": "exactly-once", "spark.pykafka.transactionalIdPrefix": "orders"}
+    context = SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: 0, _localProperties=conf)
+    planned = plan(KafkaBatchWriter(given_options(AT_LEAST_ONCE)))
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    with pytest.raises(NotPlanned, match="deliveryGuarantee=exactly-once"):
+        planned.write(batches(["a"]))
+    assert kafka.asked(ProduceRequest) == []
+
+
+# --- a plan that cannot be made, or finds something -------------------------------------------------------------------
+
+
+def test_a_stream_without_a_name_is_refused_before_anybody_is_asked(kafka: ScriptedKafka) -> None:
+    with pytest.raises(MissingOption, match="transactionalIdPrefix"):
+        plan(KafkaStreamWriter(given_options(without("transactionalIdPrefix"))))
+    assert kafka.received == []
+
+
+@pytest.mark.parametrize("left_out", ["kafka.bootstrap.servers", "transactionalIdPrefix"])
+def test_an_abort_of_what_could_not_be_planned_is_silent(kafka: ScriptedKafka, left_out: str) -> None:
+    """Whoever planned has told of the option."""
+    given = given_options(without(left_out))
+    receipt = written(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))), 0, ["a"])
+    asked = len(kafka.received)
+    KafkaStreamWriter(given).abort([None], 0)
+    if left_out == "kafka.bootstrap.servers":
+        KafkaStreamWriter(given).abort([receipt], 0)
+    assert len(kafka.received) == asked
+
+
+def test_a_plan_without_brokers_says_that_the_micro_batch_runs_again(kafka: ScriptedKafka) -> None:
+    kafka.always(MetadataRequest, HANG_UP)
+    with pytest.raises(BrokersUnreachable, match="the micro-batch runs again and is written once"):
+        plan(KafkaStreamWriter(given_options(EXACTLY_ONCE)))
+
+
+def test_a_version_looks_for_what_hangs_of_the_one_before(kafka: ScriptedKafka) -> None:
+    first = plan(KafkaBatchWriter(given_options(VERSIONED)))
+    first.commit([written(first, 0, ["a"])])
+    looked = len(kafka.asked(DescribeProducersRequest))
+    plan(KafkaBatchWriter(given_options(VERSIONED | {"txnVersion": "1"})))
+    assert len(kafka.asked(DescribeProducersRequest)) == looked + 1
+
+
+def test_a_stream_that_began_under_its_earlier_name_keeps_it(exchange: Exchange, tmp_path: Path) -> None:
+    """Of a build that named it by the checkpoint's spelling."""
+    (tmp_path / "metadata").write_text(f'{{"id": "{QUERY_ID}"}}')
+    earlier = spelled_name(str(tmp_path))
+    before = KafkaStreamWriter(given_options(EXACTLY_ONCE | {"transactionalIdPrefix": earlier}))
+    before.commit([written(plan(before), 0, ["a"])], 0)
+    now = KafkaStreamWriter(given_options(without("transactionalIdPrefix")), checkpoint=str(tmp_path))
+    receipt = written(plan(now), 0, ["a"])
+    assert isinstance(receipt, PreparedCommitMessage)
+    assert receipt.sink.names.sink == earlier
+    assert exchange.kafka.visible == ["a"]
+
+
+def test_a_commit_that_is_unknown_names_the_brokers_in_its_command(kafka: ScriptedKafka) -> None:
+    planned = plan(KafkaBatchWriter(given_options(EXACTLY_ONCE)))
+    receipts = [written(planned, 0, ["a"])]
+    kafka.always(EndTxnRequest, HANG_UP)
+    with pytest.raises(CoordinatorUnavailable, match=r"repair --bootstrap-servers 127\.0\.0\.1:1 "):
+        planned.commit(receipts)
