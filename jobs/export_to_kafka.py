@@ -44,7 +44,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
-from kafka_sink.cli.command_line import parser_of
+from kafka_sink.command_line import parser_of
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.spark.tally import ReceiptsByPartition, Tally

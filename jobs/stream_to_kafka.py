@@ -42,7 +42,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_sink
 from job_support import add_columns, add_files, add_sink, kafka_columns, look_before, session, sigterm, sink_options
-from kafka_sink.cli.command_line import parser_of
+from kafka_sink.command_line import parser_of
 from kafka_sink.errors.failures import told_by_spark
 from kafka_sink.monitoring.listener import Acknowledged, StreamTally, micro_batch_of
 from kafka_sink.monitoring.micro_batch import MicroBatch

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.command_line import run_to_the_end
 from kafka_sink.kafka.config import VERSION
 
 # Each is a module with `main(arguments) -> exit status`, and runs alone by `python -m` too. Imported when it is asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from kafka_sink.cli.check import main
-from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.command_line import run_to_the_end
 
 if __name__ == "__main__":
     sys.exit(run_to_the_end(main))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from kafka_sink.cli.command_line import run_to_the_end
 from kafka_sink.cli.read import main
+from kafka_sink.command_line import run_to_the_end
 
 if __name__ == "__main__":
     sys.exit(run_to_the_end(main))

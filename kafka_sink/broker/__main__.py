@@ -59,7 +59,7 @@ from kafka_sink.broker.state import (
     write_atomically,
 )
 from kafka_sink.broker.storage import writing_to
-from kafka_sink.cli.command_line import add_json, examples_of, filled, parser_of, run_to_the_end, tell, tell_json
+from kafka_sink.command_line import add_json, examples_of, filled, parser_of, run_to_the_end, tell, tell_json
 
 OK = 0
 FAILED = 1

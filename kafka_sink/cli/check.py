@@ -24,7 +24,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafka_sink.cli.command_line import (
+from kafka_sink.command_line import (
     add_json,
     add_options,
     options_of,

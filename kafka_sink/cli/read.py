@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from kafka_sink.cli.command_line import (
+from kafka_sink.command_line import (
     add_json,
     add_options,
     needs_confluent_kafka,

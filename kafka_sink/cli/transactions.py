@@ -45,7 +45,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from kafka_sink.cli.checkpoint import Checkpoint, compared, read_checkpoint
-from kafka_sink.cli.command_line import (
+from kafka_sink.command_line import (
     add_json,
     add_options,
     examples_of,

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafka_sink.cli.command_line import (
+from kafka_sink.command_line import (
     add_json,
     add_options,
     needs_confluent_kafka,

@@ -15,7 +15,7 @@ import importlib.metadata
 import platform
 from collections.abc import Sequence
 
-from kafka_sink.cli.command_line import add_json, parser_of, tell, tell_json
+from kafka_sink.command_line import add_json, parser_of, tell, tell_json
 from kafka_sink.kafka.config import VERSION
 
 OK = 0

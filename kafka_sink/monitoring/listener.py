@@ -37,7 +37,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from kafka_sink.cli.command_line import tell
+from kafka_sink.command_line import tell
 from kafka_sink.errors import KafkaSinkError
 from kafka_sink.errors.failures import error_of
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_sink.__main__ import COMMANDS, main
-from kafka_sink.cli.command_line import run_to_the_end
+from kafka_sink.command_line import run_to_the_end
 
 SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
 

@@ -22,8 +22,8 @@ from pyspark.sql import types as spark_types
 
 from certificates import Authority
 from kafka_sink import errors
-from kafka_sink.cli.command_line import assignment
 from kafka_sink.cli.transactions import tell_receipt
+from kafka_sink.command_line import assignment
 from kafka_sink.doctor.engine import examine
 from kafka_sink.doctor.first_aid import command, look_at_hosts
 from kafka_sink.errors import KafkaSinkError, WriteKind

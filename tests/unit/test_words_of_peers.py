@@ -314,7 +314,7 @@ def test_what_a_peer_says_is_shown_as_it_prints(
 # --- a new way to a terminal ------------------------------------------------------------------------------------------
 
 # What they print is their own: pages of documentation, versions of packages, a record as JSON (a site above).
-OWN_WORDS = {"cli/command_line.py", "cli/read.py"}
+OWN_WORDS = {"command_line.py", "cli/read.py"}
 
 
 def prints() -> Iterator[tuple[str, int]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_sink.cli.command_line import add_options, assignment, options_of, parser_of, preset
+from kafka_sink.command_line import add_options, assignment, options_of, parser_of, preset
 
 
 def written(folder: Path, text: str) -> str:
