@@ -83,9 +83,11 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.clock import wall_clock_ms
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    TransactionDescription,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import TransactionDescription
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.kinds import is_prefix
 from kafka_sink.text.quoting import quoted

@@ -7,8 +7,10 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic, reason_of, will_be_there
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.protocol.apis.metadata import (
+    TopicMetadata,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import TopicMetadata
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, commit_topic_command
 
 

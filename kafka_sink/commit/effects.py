@@ -10,7 +10,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kafka_sink.kafka.protocol.transactions import CoordinatorKind
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
 
 
 @dataclass(frozen=True, slots=True)

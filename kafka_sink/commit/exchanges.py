@@ -19,21 +19,35 @@ from kafka_sink.commit.effects import PAUSES_MS, Pause, Steps, ToCoordinator
 from kafka_sink.commit.handover import Sink
 from kafka_sink.commit.markers import NO_OFFSET, Decision, Ids, Marker
 from kafka_sink.errors import AttemptFenced, DriverFenced, TransactionRefused
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
-from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
-    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
-    GroupOffset,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
     OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    GroupOffset,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 
 # Of the commit topic: where the offsets are that tell of the sink, and where barriers are.
 PARTITION, BARRIER_PARTITION = 0, 1

@@ -40,14 +40,18 @@ from kafka_sink.commit.handover import Sink, command
 from kafka_sink.commit.hanging import Hanging, write_commit_markers
 from kafka_sink.commit.markers import Decision, Ids, Marker
 from kafka_sink.errors import DecisionPending, TransactionRefused
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersRequest,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     TransactionDescription,
 )
+from kafka_sink.kafka.protocol.apis.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # States of Kafka's TransactionState in which readers wait for an end: not decided, and decided but not told to all.
 ONGOING = "Ongoing"

@@ -11,8 +11,10 @@ from typing import Any
 from kafka_sink.commit.hanging import Hanging
 from kafka_sink.commit.markers import NOTHING_COMMITTED, Ids
 from kafka_sink.commit.open_transactions import OpenTransaction, SinkTransactions
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    TransactionDescription,
+)
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import TransactionDescription
 
 NO_LEADER = "NO_LEADER"
 Document = dict[str, Any]

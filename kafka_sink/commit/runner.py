@@ -18,9 +18,11 @@ from kafka_sink.commit.effects import (
     ToLeaders,
 )
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )

@@ -74,9 +74,17 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     UnreadableState,
 )
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
+    ListTransactionsRequest,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import EndTxnResponse, ListTransactionsRequest, TransactionDescription
 
 # What a decision and its EndTxn requests may take, of a transaction's time to live; and by how much the driver's clock,
 # which says what time it is, may be behind the brokers', which say when a transaction began: no answer has their time.

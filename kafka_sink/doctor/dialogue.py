@@ -23,14 +23,20 @@ from kafka_sink.kafka.deadline import within
 from kafka_sink.kafka.net.resolver import resolve
 from kafka_sink.kafka.net.tls import HUNG_UP, explain
 from kafka_sink.kafka.net.transport import Address
-from kafka_sink.kafka.protocol.connection import Connection, State
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
-    Buffer,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
+)
+from kafka_sink.kafka.protocol.connection import Connection, State
+from kafka_sink.kafka.protocol.requests import (
+    Buffer,
     Request,
     Response,
     api_of,

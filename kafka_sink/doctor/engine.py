@@ -30,32 +30,44 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.topics import create_topic
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
-from kafka_sink.kafka.protocol.describing import (
+from kafka_sink.kafka.protocol.acl_operation import (
     AclOperation,
-    DescribeGroupRequest,
-    DescribeGroupResponse,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
+    CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     TopicConfigsRequest,
     TopicConfigsResponse,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
-from kafka_sink.kafka.protocol.requests import (
-    Broker,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    MetadataRequest,
-    MetadataResponse,
-    Request,
-    TopicMetadata,
+from kafka_sink.kafka.protocol.apis.describe_groups import (
+    DescribeGroupRequest,
+    DescribeGroupResponse,
 )
-from kafka_sink.kafka.protocol.transactions import (
-    CoordinatorKind,
-    CreateTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    TopicMetadata,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
+from kafka_sink.kafka.protocol.requests import (
+    Request,
 )
 from kafka_sink.options.config import COMMIT_TOPIC_PARTITIONS, EXACTLY_ONCE, SinkConfig
 

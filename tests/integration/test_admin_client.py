@@ -22,25 +22,45 @@ from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import CommitTopicMissing, CoordinatorUnavailable
 from kafka_sink.kafka.admin.client import AdminClient as SinkClient
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
+    DescribeProducersRequest,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
+    ListedTransaction,
+    ListTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    GroupOffset,
+    OffsetFetchRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
 )
-from kafka_sink.kafka.protocol.transactions import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    CoordinatorKind,
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    GroupOffset,
-    ListedTransaction,
-    ListTransactionsRequest,
-    OffsetFetchRequest,
-    TransactionDescription,
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kafka_sink.kept import lease_admin_client

@@ -15,10 +15,14 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,

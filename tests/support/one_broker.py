@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from kafka_sink.doctor.dialogue import dial
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.protocol.requests import Request, Response
+from kafka_sink.kafka.protocol.requests import (
+    Request,
+    Response,
+)
 
 
 def ask_broker(config: ProducerConfig, request: Request, number: int = 0) -> Response:

@@ -32,7 +32,12 @@ from kafka_sink.kafka.clock import monotonic_ms
 from kafka_sink.kafka.config import SecurityConfig
 from kafka_sink.kafka.jaas import MODULES
 from kafka_sink.kafka.net.network_client import NetworkClient
-from kafka_sink.kafka.protocol.requests import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
+    SaslAuthenticateRequest,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
+    SaslHandshakeRequest,
+)
 from kafka_sink.kafka.security import authenticator, tls_contexts
 from kafka_sink.kept import lease_producer
 from kafka_sink.monitoring.micro_batch import Run

@@ -25,16 +25,30 @@ from kafka_sink.commit.commit_topic import ensure_commit_topic
 from kafka_sink.errors import BrokersUnreachable, KafkaSinkError
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.oauth import TokenEndpoint
-from kafka_sink.kafka.protocol import describing
-from kafka_sink.kafka.protocol import transactions as txn
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
+from kafka_sink.kafka.protocol.apis.describe_configs import TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
-    Request,
+)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
     SaslAuthenticateRequest,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
     SaslHandshakeRequest,
+)
+from kafka_sink.kafka.protocol.requests import (
+    Request,
 )
 from kafka_sink.kept import lease_producer
 from kafka_sink.options.config import SinkConfig, sink_config
@@ -97,7 +111,7 @@ def site_check_of_a_topic(told: Callable[[], str]) -> str:
         said: Answers = [
             *metadata(ports[0]),
             *metadata(ports[0], "t"),
-            (describing.TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]}),
+            (TopicConfigsRequest(("t",), ()), {"results": [{"resource_name": "t", "configs": settings}]}),
         ]
         scripted(said)(sock)
 
@@ -116,7 +130,7 @@ def site_check_of_a_topic_that_is_not_made(told: Callable[[], str]) -> str:
         said: Answers = metadata(ports[0], "t", error_code=3, partitions=[])
         said[0][1]["topics"][0] |= {"error_code": 3}
         said.insert(0, (MetadataRequest((), False), metadata(ports[0])[0][1]))
-        said.append((txn.CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
+        said.append((CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
         scripted(said)(sock)
 
     with peer(behave) as port:
@@ -204,7 +218,7 @@ def site_a_commit_topic_that_is_not_made(told: Callable[[], str]) -> str:
     def behave(sock: Any) -> None:
         said = metadata(ports[0], "t", partitions=[])
         said[0][1]["topics"][0]["error_code"] = 3
-        said.append((txn.CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
+        said.append((CreateTopicsRequest("t", 1, 1), {"topics": [{"name": "t", "error_code": 44}]}))
         scripted([(MetadataRequest((), False), metadata(ports[0])[0][1]), *said])(sock)
 
     with peer(behave) as port:
@@ -228,18 +242,18 @@ def site_transactions_of_others(told: Callable[[], str]) -> str:
         state_of = {"transactional_id": f"{name}.0", "transaction_state": "Ongoing"}
         said: Answers = [
             *metadata(ports[0]),
-            (txn.ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
+            (ListTransactionsRequest(), {"transaction_states": [{"transactional_id": f"{name}.0"}]}),
             (
-                txn.FindCoordinatorRequest(txn.CoordinatorKind.TRANSACTION, ("k",)),
+                FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("k",)),
                 {"coordinators": [{"key": f"{name}.0", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
             ),
             (
-                txn.FindCoordinatorRequest(txn.CoordinatorKind.GROUP, ("k",)),
+                FindCoordinatorRequest(CoordinatorKind.GROUP, ("k",)),
                 {"coordinators": [{"key": f"{name}.decision", "node_id": 7, "host": "127.0.0.1", "port": ports[0]}]},
             ),
-            (txn.DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
+            (DescribeTransactionsRequest(("k",)), {"transaction_states": [state_of]}),
             (
-                txn.OffsetFetchRequest(("k",), "pykafka-commits", 0),
+                OffsetFetchRequest(("k",), "pykafka-commits", 0),
                 {"groups": [group | {"group_id": f"{name}.decision"}]},
             ),
         ]

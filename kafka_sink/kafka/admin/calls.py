@@ -20,8 +20,16 @@ from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.connections import connect
 from kafka_sink.kafka.metrics import Metrics
 from kafka_sink.kafka.producer.coordinators import Coordinators
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    TopicMetadata,
+)
 from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.requests import MetadataRequest, MetadataResponse, Request, Response, TopicMetadata
+from kafka_sink.kafka.protocol.requests import (
+    Request,
+    Response,
+)
 
 # More than a producer may have: requests are independent of each other, and a broker answers them in their order.
 IN_FLIGHT = 100

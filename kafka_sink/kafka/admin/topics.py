@@ -7,9 +7,14 @@ from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
+from kafka_sink.kafka.protocol.apis.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    TopicMetadata,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode, meaning
-from kafka_sink.kafka.protocol.requests import TopicMetadata
-from kafka_sink.kafka.protocol.transactions import CreateTopicsRequest, CreateTopicsResponse
 
 
 def partition_count(client: AdminClient, topic: str) -> int:

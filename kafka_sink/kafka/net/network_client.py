@@ -60,9 +60,21 @@ from kafka_sink.kafka.net.transport import (
     TlsFailure,
     Transport,
 )
+from kafka_sink.kafka.protocol.apis.api_versions import (
+    ApiVersionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
 from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.connection import MAX_FRAME_BYTES, Answer, Connection, State
-from kafka_sink.kafka.protocol.requests import ApiVersionsRequest, Broker, ProduceRequest, Request, api_of
+from kafka_sink.kafka.protocol.requests import (
+    Request,
+    api_of,
+)
 from kafka_sink.kafka.protocol.sasl import TOO_SLOW, Authentication
 
 Resolve = Callable[[str, int], Sequence[Address]]

@@ -38,23 +38,42 @@ from typing import Any
 
 from kafka_sink.kafka.backoff import backoff_ms
 from kafka_sink.kafka.producer.network import LONGEST_POLL_MS, Network
-from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
-from kafka_sink.kafka.protocol.requests import Broker, Request, Response, api_of
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
-    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
+)
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
+from kafka_sink.kafka.protocol.requests import (
+    Request,
+    Response,
+    api_of,
 )
 
 # While markers are written: so many tries in a row come this soon, about 60 ms of them; then the usual backoff begins.

@@ -20,7 +20,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from kafka_sink.kafka.backoff import backoff_ms
-from kafka_sink.kafka.protocol.requests import Broker, MetadataRequest, MetadataResponse, TopicMetadata
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    TopicMetadata,
+)
 
 NO_LEADER = -1
 NO_EPOCH = -1

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kafka_sink.kafka.protocol.requests import Broker, Request
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+)
+from kafka_sink.kafka.protocol.requests import (
+    Request,
+)
 
 # A poll that nothing else bounds. A writer's wake-up and every event on a connection end it sooner; delivery timeouts
 # are noticed at this grain.

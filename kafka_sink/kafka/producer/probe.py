@@ -6,7 +6,10 @@ got none is not asked again: the next connection may lead to whatever took the h
 
 from __future__ import annotations
 
-from kafka_sink.kafka.protocol.requests import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+)
 
 
 class Probe:

@@ -62,19 +62,23 @@ from kafka_sink.kafka.producer.transaction_manager import (
     is_of_transaction,
     transaction_refused,
 )
-from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.requests import (
-    UNKNOWN_OFFSET,
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    UNKNOWN_OFFSET,
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
 )
+from kafka_sink.kafka.protocol.client_response import ClientResponse
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.records.compression import Codec
 from kafka_sink.records.record_batch import HEADER_BYTES

@@ -18,7 +18,10 @@ import uuid
 from collections.abc import Collection, Mapping
 
 from kafka_sink.errors import TopicRecreated
-from kafka_sink.kafka.protocol.requests import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+)
 
 
 class TopicCheck:

@@ -25,13 +25,15 @@ from enum import Enum, auto
 from kafka_sink.errors import AttemptFenced, KafkaSinkError, TopicAuthorizationFailed, TransactionRefused
 from kafka_sink.kafka.producer.coordinators import Ask, Coordinators
 from kafka_sink.kafka.producer.producer_id import ProducerIdAndEpoch
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
     CoordinatorKind,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name, meaning
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 
 # Brokers of version 2 add partitions by themselves.
 ADDS_PARTITIONS_ITSELF = 2

@@ -35,19 +35,27 @@ from types import MappingProxyType
 from typing import Any
 
 from kafka_sink.errors import ProtocolError, TlsExpected
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    Buffer,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
-    Request,
-    Response,
+)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
+from kafka_sink.kafka.protocol.requests import (
+    Buffer,
+    Request,
+    Response,
     api_of,
     decode_response,
     encode_request,

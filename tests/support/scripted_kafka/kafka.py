@@ -11,46 +11,78 @@ from typing import Any
 from kafka.record import MemoryRecords
 
 from kafka_sink.commit.effects import ToCoordinator, ToEveryBroker, ToLeaders
-from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import (
-    Broker,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    ProduceRequest,
-    ProduceResponse,
-    ProduceResult,
-    TopicMetadata,
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
 )
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
-    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeleteGroupsRequest,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    TopicConfigs,
+    TopicConfigsRequest,
+    TopicConfigsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
     OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
-    PartitionResult,
-    ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResult,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from model.logical_kafka import LogicalKafka, Produce
 
 

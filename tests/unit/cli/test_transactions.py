@@ -23,7 +23,9 @@ from kafka_sink.commit.markers import Decision, Ids, Marker, Names
 from kafka_sink.commit.open_transactions import Held, OpenTransaction, SinkTransactions
 from kafka_sink.commit.stream_name import LocalCheckpoint, spelled_name
 from kafka_sink.errors import BrokersUnreachable, UnreadableState
-from kafka_sink.kafka.protocol.transactions import TransactionDescription
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    TransactionDescription,
+)
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients

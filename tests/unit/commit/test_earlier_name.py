@@ -10,14 +10,18 @@ from exchange import Exchange, instead
 from kafka_sink.commit import two_phase
 from kafka_sink.commit.earlier_name import began_as
 from kafka_sink.errors import TransactionRefused
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    OffsetCommitRequest,
     TransactionDescription,
 )
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
 def committed(slots: int = 2) -> Exchange:

@@ -22,21 +22,29 @@ from kafka_sink.errors import (
     DriverFenced,
     TransactionRefused,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    GroupOffset,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    GroupOffset,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 
 @pytest.mark.parametrize("code", REFUSALS)

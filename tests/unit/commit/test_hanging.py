@@ -25,17 +25,23 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     VerificationRefused,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    EndTxnRequest,
-    PartitionResult,
     ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 
 
 def open_on(partition: int, ids: Ids, offset: int = 17) -> DescribeProducersResponse:

@@ -16,16 +16,24 @@ from kafka_sink.commit.exchanges import PARTITION, described, read_decision, rea
 from kafka_sink.commit.handover import Facts
 from kafka_sink.commit.markers import FORGOTTEN, NOTHING_COMMITTED, Ids, Marker, digest_of
 from kafka_sink.errors import DriverFenced, MarkersLost, StateExpired
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import InitProducerIdRequest
-from kafka_sink.kafka.protocol.transactions import (
-    CoordinatorKind,
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    OffsetCommitRequest,
     TransactionDescription,
 )
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+    EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2])
 

@@ -16,22 +16,32 @@ from kafka_sink.commit.hanging import PAUSES_MS
 from kafka_sink.commit.markers import Ids, Names
 from kafka_sink.commit.open_transactions import OpenProducer, Seen, SinkTransactions
 from kafka_sink.errors import DecisionPending, DriverFenced, TransactionRefused, TransactionTimedOut
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
-    PartitionResult,
-    ProducersOfPartition,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 
 PARTITIONS = (("t", 0), ("t", 1))
 VERSIONS = pytest.mark.parametrize("version", [1, 2])

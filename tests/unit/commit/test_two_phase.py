@@ -47,23 +47,38 @@ from kafka_sink.errors import (
     TransactionTimedOut,
     WriteKind,
 )
-from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
-from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, InitProducerIdResponse
-from kafka_sink.kafka.protocol.transactions import (
-    CoordinatorKind,
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
     OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode, error_name
 from model.logical_kafka import Produce
 
 # --- versions: micro-batches whose ids users choose -------------------------------------------------------------------

@@ -17,14 +17,22 @@ from kafka_sink.doctor.reaching import Failure
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.net.transport import Address
 from kafka_sink.kafka.protocol import connection, requests
-from kafka_sink.kafka.protocol.requests import (
-    Buffer,
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
-    Request,
+)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
     SaslAuthenticateRequest,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
     SaslHandshakeRequest,
+)
+from kafka_sink.kafka.protocol.requests import (
+    Buffer,
+    Request,
 )
 from kafka_sink.options.config import sink_config
 from scripted_kafka import advertises, scripted

@@ -36,9 +36,13 @@ from kafka_sink.kafka.net.network_client import NetworkClient
 from kafka_sink.kafka.producer import metadata, sender, throttling
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.metadata import MAX_IDLE_MS
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
 )

@@ -32,8 +32,10 @@ from kafka_sink.kafka.producer.routed_rows import RoutedRows
 from kafka_sink.kafka.producer.router import Router
 from kafka_sink.kafka.producer.row_limits import TopicRules
 from kafka_sink.kafka.producer.statistics import WriteStatistics
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import ProduceRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from kafka_sink.kafka.write import Write
 from kafka_sink.records.columns import RecordColumns

@@ -9,15 +9,17 @@ from threading import Event
 import pytest
 
 from kafka_sink.errors import ConfigError
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TransactionDescription,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.monitoring import transactions
 from kafka_sink.monitoring.bounded import MOST_NAMED, OTHER
 from kafka_sink.monitoring.transactions import OpenOfSink, OpenTransactions, TransactionWatch

@@ -43,30 +43,50 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.clock import wall_clock_ms
 from kafka_sink.kafka.producer.runs import PackedRuns
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    MetadataRequest,
-    ProduceRequest,
-)
-from kafka_sink.kafka.protocol.transactions import (
-    ActiveProducer,
-    CoordinatorKind,
+from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
+    ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
     ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+    FindCoordinatorRequest,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
+    OffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    OffsetFetchRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.bad_rows import columns_for_fingerprint
 from kafka_sink.records.columns import RecordColumns

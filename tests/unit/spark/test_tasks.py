@@ -32,16 +32,36 @@ from kafka_sink.errors import (
     TransactionTimedOut,
 )
 from kafka_sink.kafka.clock import wall_clock_ms
-from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import InitProducerIdRequest, MetadataRequest, ProduceRequest
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeleteGroupsRequest,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
+    TopicConfigs,
+    TopicConfigsRequest,
+    TopicConfigsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersRequest,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.options.config import given_options
 from kafka_sink.records.row_identity import BATCH, NAMES, QUERY, SLOT
 from kafka_sink.spark.commit_message import Pace, TaskCommitMessage

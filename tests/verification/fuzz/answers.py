@@ -19,19 +19,46 @@ from typing import Any
 import kio.serial
 from kio.schema.errors import ErrorCode
 
-from kafka_sink.kafka.protocol import describing
-from kafka_sink.kafka.protocol import transactions as txn
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
+from kafka_sink.kafka.protocol.api import (
     Api,
+)
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsRequest
+from kafka_sink.kafka.protocol.apis.delete_groups import DeleteGroupsRequest
+from kafka_sink.kafka.protocol.apis.describe_configs import DescribeConfigsRequest, TopicConfigsRequest
+from kafka_sink.kafka.protocol.apis.describe_groups import DescribeGroupRequest
+from kafka_sink.kafka.protocol.apis.describe_producers import DescribeProducersRequest
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsRequest
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.find_coordinator import CoordinatorKind, FindCoordinatorRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import ListTransactionsRequest
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import OffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchRequest
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
-    Request,
+)
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
     SaslAuthenticateRequest,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
     SaslHandshakeRequest,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import TxnOffsetCommitRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.requests import (
+    APIS,
+    Request,
     api_of,
 )
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
@@ -181,23 +208,23 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(SaslHandshakeRequest("PLAIN"), [{"mechanisms": ["PLAIN", "GSSAPI"]}, {"error_code": 33}]),
     Exchange(SaslAuthenticateRequest(b"\0a\0b"), [{"error_message": None}, {"error_code": 58, "auth_bytes": b""}]),
     Exchange(
-        txn.FindCoordinatorRequest(txn.CoordinatorKind.TRANSACTION, ("s.0", "s.1")),
+        FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ("s.0", "s.1")),
         [
             {"coordinators": [{"key": "s.0"}, {"key": "s.1"}]},
             {"coordinators": [{"key": name, "error_code": 15, "node_id": -1, "port": -1} for name in ("s.0", "s.1")]},
         ],
     ),
     Exchange(
-        txn.AddPartitionsToTxnRequest(**_ID, partitions=PARTITIONS),
+        AddPartitionsToTxnRequest(**_ID, partitions=PARTITIONS),
         _by_topic(
             "results_by_topic_v3_and_below", "results_by_partition", "partition_index", "partition_error_code"
         ),
     ),
-    Exchange(txn.AddOffsetsToTxnRequest(**_ID, group_id="g"), [{}, {"error_code": 47}]),
-    Exchange(txn.EndTxnRequest(**_ID, committed=True, transaction_version=2), [{}, {"error_code": 90}]),
-    Exchange(txn.EndTxnRequest(**_ID, committed=False, transaction_version=1), [{}, {"error_code": 48}]),
+    Exchange(AddOffsetsToTxnRequest(**_ID, group_id="g"), [{}, {"error_code": 47}]),
+    Exchange(EndTxnRequest(**_ID, committed=True, transaction_version=2), [{}, {"error_code": 90}]),
+    Exchange(EndTxnRequest(**_ID, committed=False, transaction_version=1), [{}, {"error_code": 48}]),
     Exchange(
-        txn.WriteTxnMarkersRequest(PRODUCER_ID, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS),
+        WriteTxnMarkersRequest(PRODUCER_ID, 3, committed=True, coordinator_epoch=9, partitions=PARTITIONS),
         [
             {"markers": [{"producer_id": PRODUCER_ID, **said}]}
             for said in _by_topic("topics", "partitions", "partition_index", "error_code")
@@ -205,7 +232,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     ),
     *(
         Exchange(
-            txn.TxnOffsetCommitRequest(
+            TxnOffsetCommitRequest(
                 **_ID, group_id="g", topic="orders", partition=0, offset=5, metadata="m", transaction_version=version
             ),
             _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
@@ -213,44 +240,44 @@ EXCHANGES: tuple[Exchange, ...] = (
         for version in (1, 2)
     ),
     Exchange(
-        txn.OffsetCommitRequest("s.0", "orders", 0, 5, "m"),
+        OffsetCommitRequest("s.0", "orders", 0, 5, "m"),
         _by_topic("topics", "partitions", "partition_index", "error_code", numbers=[0]),
     ),
     Exchange(
-        txn.OffsetFetchRequest(("s.0", "s.1"), "state", 0),
+        OffsetFetchRequest(("s.0", "s.1"), "state", 0),
         [_groups("1|q|f", 0, 0), _groups("1|q|", 88, 0), _groups(None, 0, 16)],
     ),
     Exchange(
-        txn.DeleteGroupsRequest(("s.0", "s.1")),
+        DeleteGroupsRequest(("s.0", "s.1")),
         [{"results": [{"group_id": "s.0", "error_code": 0}, {"group_id": "s.1", "error_code": 69}]}],
     ),
     Exchange(
-        txn.DescribeTransactionsRequest(("s.0", "s.driver")),
+        DescribeTransactionsRequest(("s.0", "s.driver")),
         [_transactions(transaction_state="Ongoing"), _transactions(error_code=105, transaction_state="")],
     ),
     Exchange(
-        txn.ListTransactionsRequest(transactional_id_prefix="s."),
+        ListTransactionsRequest(transactional_id_prefix="s."),
         [
             {"transaction_states": [{"transactional_id": name} for name in ("s.0", "s.12", "s.driver", "other.1")]},
             {"error_code": 14, "transaction_states": []},
         ],
     ),
     Exchange(
-        txn.ListTransactionsRequest((1,), ("Ongoing",)),
+        ListTransactionsRequest((1,), ("Ongoing",)),
         [{"transaction_states": [{"transaction_state": "Ongoing"}]}],
     ),
     Exchange(
-        txn.DescribeProducersRequest(PARTITIONS),
+        DescribeProducersRequest(PARTITIONS),
         _by_topic("topics", "partitions", "partition_index", "error_code"),
     ),
-    Exchange(txn.CreateTopicsRequest("state", 1, 1_000), [{"topics": [{"name": "state"}]}]),
+    Exchange(CreateTopicsRequest("state", 1, 1_000), [{"topics": [{"name": "state"}]}]),
     Exchange(
-        txn.DescribeConfigsRequest(3, SETTING),
+        DescribeConfigsRequest(3, SETTING),
         [{"results": [{"resource_name": "3", "configs": [{"name": SETTING, "value": "900000"}]}]}],
     ),
     Exchange(
-        describing.TopicConfigsRequest(("orders",), (SETTING,)),
+        TopicConfigsRequest(("orders",), (SETTING,)),
         [{"results": [{"resource_name": "orders", "configs": [{"name": SETTING, "value": "1"}]}]}],
     ),
-    Exchange(describing.DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
+    Exchange(DescribeGroupRequest("s.0"), [{"groups": [{"group_id": "s.0"}]}]),
 )

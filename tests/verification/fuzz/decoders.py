@@ -40,18 +40,31 @@ from kafka_sink.kafka.net.transport import Address, Buffer, Connected, Disconnec
 from kafka_sink.kafka.oauth import TokenEndpoint, Tokens, subject_of
 from kafka_sink.kafka.producer.metadata import Metadata
 from kafka_sink.kafka.protocol import sasl
-from kafka_sink.kafka.protocol import transactions as txn
+from kafka_sink.kafka.protocol.apis.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import DescribeTransactionsResponse, TransactionDescription
+from kafka_sink.kafka.protocol.apis.end_txn import EndTxnRequest
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import ListedTransaction, ListTransactionsResponse
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import OffsetFetchResponse
+from kafka_sink.kafka.protocol.apis.sasl_authenticate import (
+    SaslAuthenticateRequest,
+)
+from kafka_sink.kafka.protocol.apis.sasl_handshake import (
+    SaslHandshakeRequest,
+)
 from kafka_sink.kafka.protocol.connection import Connection, State
 from kafka_sink.kafka.protocol.requests import (
     APIS,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    InitProducerIdRequest,
-    MetadataRequest,
-    MetadataResponse,
     Response,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
     decode_response,
     encode_request,
     select_version,
@@ -113,20 +126,20 @@ def _use(exchange: Exchange, response: Response) -> None:
             )
             metadata.update(response, now_ms=0)
             metadata.update(response, now_ms=1)
-        case txn.OffsetFetchResponse(groups=groups):
+        case OffsetFetchResponse(groups=groups):
             for group in groups:
                 Marker.read(group.group_id, group.offset, group.metadata)
-        case txn.ListTransactionsResponse(transactions=listed):
+        case ListTransactionsResponse(transactions=listed):
             seen = Seen({each.transactional_id: _description(each) for each in listed}, (), {})
             seen.of(SINK)
             seen.busy_sinks()
-        case txn.DescribeTransactionsResponse(transactions=described):
+        case DescribeTransactionsResponse(transactions=described):
             for each in described:
                 transactions.since(each)
 
 
-def _description(listed: txn.ListedTransaction) -> txn.TransactionDescription:
-    return txn.TransactionDescription(
+def _description(listed: ListedTransaction) -> TransactionDescription:
+    return TransactionDescription(
         listed.transactional_id, 0, "Ongoing", 1, 1, listed.producer_id, 0, (TopicPartition("orders", 0),)
     )
 
@@ -410,7 +423,7 @@ def _decision() -> Decoder:
         for ids in decision.pinned:
             if ids is not None:
                 encode_request(
-                    txn.EndTxnRequest("s.0", ids.producer_id, ids.producer_epoch, True, decision.transaction_version),
+                    EndTxnRequest("s.0", ids.producer_id, ids.producer_epoch, True, decision.transaction_version),
                     version=5, correlation_id=1, client_id="me",
                 )  # fmt: skip
 

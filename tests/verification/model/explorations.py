@@ -22,7 +22,9 @@ from itertools import product
 from pathlib import Path
 
 from kafka_sink.commit.effects import ToLeaders
-from kafka_sink.kafka.protocol.transactions import WriteTxnMarkersRequest
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
+    WriteTxnMarkersRequest,
+)
 from model.schedules import (
     ALL_EXPIRE_MS,
     ALWAYS,

@@ -7,7 +7,11 @@ import uuid
 
 import pytest
 
-from kafka_sink.kafka.protocol import requests
+from kafka_sink.kafka.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka_sink.kafka.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafka_sink.kafka.protocol.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_sink.kafka.protocol.apis.produce import ProducePartition, ProduceRequest, ProduceResponse
+from kafka_sink.kafka.protocol.requests import Request, Response, decode_response, encode_request, select_version
 from model.broker import Outgoing
 from model.byte_client import Answer, client_of, client_of_topic, record_batch
 from model.cluster import Cluster
@@ -74,37 +78,37 @@ def test_the_clients_own_bytes_are_understood_and_it_understands_the_answers(
     topic_id = cluster.create_topic("t", 1, 1)
     cluster.advance(1_000)
 
-    def ask(request: requests.Request, version: int) -> requests.Response:
-        frame = b"".join(requests.encode_request(request, version=version, correlation_id=5, client_id="me"))[4:]
+    def ask(request: Request, version: int) -> Response:
+        frame = b"".join(encode_request(request, version=version, correlation_id=5, client_id="me"))[4:]
         cluster.receive(0, 1, frame, cluster.now_ms)
         cluster.advance(cluster.now_ms + 100)
         (outgoing,) = cluster.take_outgoing()
         assert outgoing.frame is not None
         assert outgoing.frame[:4] == (5).to_bytes(4, "big")
-        return requests.decode_response(request, version, outgoing.frame)
+        return decode_response(request, version, outgoing.frame)
 
-    versions = ask(requests.ApiVersionsRequest("kafka-sink", "1.0"), 3)
-    assert isinstance(versions, requests.ApiVersionsResponse)
-    produce = requests.ProduceRequest(
-        -1, 1_000, (requests.ProducePartition("t", 0, topic_id, record_batch(b"a", b"b")),)
+    versions = ask(ApiVersionsRequest("kafka-sink", "1.0"), 3)
+    assert isinstance(versions, ApiVersionsResponse)
+    produce = ProduceRequest(
+        -1, 1_000, (ProducePartition("t", 0, topic_id, record_batch(b"a", b"b")),)
     )
-    metadata = requests.MetadataRequest(("t", "absent"), allow_auto_topic_creation=False)
-    init = requests.InitProducerIdRequest(60_000)
-    selected = {request: requests.select_version(request, versions.ranges) for request in (produce, metadata, init)}
+    metadata = MetadataRequest(("t", "absent"), allow_auto_topic_creation=False)
+    init = InitProducerIdRequest(60_000)
+    selected = {request: select_version(request, versions.ranges) for request in (produce, metadata, init)}
     assert selected[produce] == highest
     answers = [ask(request, version) for request, version in selected.items() if version is not None]
     assert [type(answer).__name__ for answer in answers] == [
         "ProduceResponse", "MetadataResponse", "InitProducerIdResponse"
     ]  # fmt: skip
     produced, told, got = answers
-    assert isinstance(produced, requests.ProduceResponse)
+    assert isinstance(produced, ProduceResponse)
     assert [(result.error_code, result.base_offset) for result in produced.partitions] == [(0, 0)]
-    assert isinstance(told, requests.MetadataResponse)
+    assert isinstance(told, MetadataResponse)
     assert [(topic.name, topic.error_code, topic.topic_id) for topic in told.topics] == [
         ("t", 0, topic_id), ("absent", 3, None)
     ]  # fmt: skip
     assert [broker.node_id for broker in told.brokers] == [0]
-    assert isinstance(got, requests.InitProducerIdResponse)
+    assert isinstance(got, InitProducerIdResponse)
     assert (got.error_code, got.producer_epoch) == (0, 0)
 
 

@@ -22,8 +22,11 @@ from kafka_sink.kafka.net.transport import Address, Connected, Received, Sent
 from kafka_sink.kafka.producer import sequences
 from kafka_sink.kafka.producer.acknowledgements import PartitionOffsets
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProducePartition,
+    ProduceRequest,
+)
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import ProducePartition, ProduceRequest
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from model.cluster import Cluster
 from model.explorations import of_seed

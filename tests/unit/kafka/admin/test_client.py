@@ -28,18 +28,41 @@ from kafka_sink.errors import (
 from kafka_sink.kafka.admin.calls import TOPICS_FRESH_MS
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
-from kafka_sink.kafka.protocol.describing import TopicConfigs, TopicConfigsRequest, TopicConfigsResponse
-from kafka_sink.kafka.protocol.requests import MetadataRequest, ProduceRequest
-from kafka_sink.kafka.protocol.transactions import (
-    CoordinatorKind,
-    CreateTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeProducersRequest,
-    EndTxnRequest,
-    FindCoordinatorRequest,
-    ListTransactionsRequest,
+from kafka_sink.kafka.protocol.api import (
     PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
+    CreateTopicsRequest,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
+    DescribeConfigsRequest,
+    TopicConfigs,
+    TopicConfigsRequest,
+    TopicConfigsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
+    DescribeProducersRequest,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
+    FindCoordinatorRequest,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
+    ListTransactionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    ProduceRequest,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from kafka_sink.kept import lease_admin_client

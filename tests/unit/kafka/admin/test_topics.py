@@ -12,7 +12,9 @@ from kafka_sink.kafka.admin import topics
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
-from kafka_sink.kafka.protocol.requests import MetadataRequest
+from kafka_sink.kafka.protocol.apis.metadata import (
+    MetadataRequest,
+)
 from kafka_sink.kept import once
 from kafka_sink.options.config import sink_config
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients

@@ -24,17 +24,23 @@ from kafka_sink.errors.exhaustion import PATIENCE_MS
 from kafka_sink.kafka.metrics import Figures, Metrics
 from kafka_sink.kafka.net.network_client import HANG_UPS, MIN_SESSION_MS, NetworkClient, NetworkSettings
 from kafka_sink.kafka.net.transport import Address, Connected, Disconnected, Event, Received, Sent, TlsFailure
-from kafka_sink.kafka.protocol.client_response import ClientResponse
-from kafka_sink.kafka.protocol.requests import (
-    Broker,
+from kafka_sink.kafka.protocol.apis.end_txn import (
+    EndTxnRequest,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
 )
+from kafka_sink.kafka.protocol.client_response import ClientResponse
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin, authentication
-from kafka_sink.kafka.protocol.transactions import EndTxnRequest
 from scripted_kafka import ScriptedTransport
 from waiting import wait_until
 

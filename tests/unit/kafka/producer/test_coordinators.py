@@ -18,34 +18,65 @@ from kafka_sink.kafka.producer.coordinators import (
     next_after,
 )
 from kafka_sink.kafka.producer.network import LONGEST_POLL_MS
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import Broker, InitProducerIdRequest, InitProducerIdResponse, MetadataRequest
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
-    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
     DescribeProducersResponse,
+    ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
-    GroupOffset,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
+    MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    GroupOffset,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    PartitionResult,
-    ProducersOfPartition,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponse,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 
 GROUP, TXN = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION

@@ -20,17 +20,29 @@ from kafka_sink.errors import (
 )
 from kafka_sink.kafka.producer.coordinators import Coordinators
 from kafka_sink.kafka.producer.transaction_manager import TRANSITIONS, State, Transaction, TransactionManager
-from kafka_sink.kafka.protocol.error_codes import ErrorCode
-from kafka_sink.kafka.protocol.requests import PRODUCE_ADDS_PARTITIONS, InitProducerIdRequest, select_version
-from kafka_sink.kafka.protocol.topic_partition import TopicPartition
-from kafka_sink.kafka.protocol.transactions import (
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
-    PartitionResult,
 )
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
+    InitProducerIdRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
+    PRODUCE_ADDS_PARTITIONS,
+)
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+from kafka_sink.kafka.protocol.requests import (
+    select_version,
+)
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 from producer_core import TOPIC, Core, make_core, routed
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, Sent
 

@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 from effort import examples
 from kafka_sink.errors import ProtocolError, SaslRefused
 from kafka_sink.kafka.protocol import connection as connection_module
-from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProduceRequest,
 )
+from kafka_sink.kafka.protocol.connection import MAX_HANDSHAKE_FRAME_BYTES, Answer, Connection, Input, State
 from kafka_sink.kafka.protocol.sasl import Authentication, PasswordLogin
 from kafka_sink.kafka.protocol.sasl import authentication as begin
 

@@ -9,19 +9,25 @@ import pytest
 
 from fuzz.answers import answer
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.describing import (
+from kafka_sink.kafka.protocol.acl_operation import (
     NOT_TOLD,
     AclOperation,
-    DescribeGroupRequest,
-    DescribeGroupResponse,
+    allows,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
     TopicConfigs,
     TopicConfigsRequest,
     TopicConfigsResponse,
-    allows,
 )
-from kafka_sink.kafka.protocol.requests import (
+from kafka_sink.kafka.protocol.apis.describe_groups import (
+    DescribeGroupRequest,
+    DescribeGroupResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
     MetadataRequest,
     MetadataResponse,
+)
+from kafka_sink.kafka.protocol.requests import (
     api_of,
     decode_response,
     encode_request,

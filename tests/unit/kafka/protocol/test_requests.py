@@ -19,24 +19,32 @@ from kafka.protocol.producer import ProduceRequest as TheirProduceRequest
 
 from effort import examples
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.requests import (
-    APIS,
+from kafka_sink.kafka.protocol.apis.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    Broker,
+)
+from kafka_sink.kafka.protocol.apis.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
+)
+from kafka_sink.kafka.protocol.apis.metadata import (
+    Broker,
     MetadataRequest,
     MetadataResponse,
     PartitionMetadata,
+    TopicMetadata,
+)
+from kafka_sink.kafka.protocol.apis.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
     RefusedRecord,
-    Request,
-    TopicMetadata,
     check_produce_response,
+)
+from kafka_sink.kafka.protocol.requests import (
+    APIS,
+    Request,
     decode_response,
     encode_request,
     select_version,

@@ -13,46 +13,80 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sink.errors import ProtocolError
-from kafka_sink.kafka.protocol.requests import APIS, api_of, decode_response, encode_request, select_version
-from kafka_sink.kafka.protocol.transactions import (
-    ActiveProducer,
+from kafka_sink.kafka.protocol.api import (
+    PartitionResult,
+)
+from kafka_sink.kafka.protocol.apis.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    CoordinatorKind,
+)
+from kafka_sink.kafka.protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from kafka_sink.kafka.protocol.apis.delete_groups import (
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+)
+from kafka_sink.kafka.protocol.apis.describe_producers import (
+    ActiveProducer,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    ProducersOfPartition,
+)
+from kafka_sink.kafka.protocol.apis.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.end_txn import (
     EndTxnRequest,
     EndTxnResponse,
+)
+from kafka_sink.kafka.protocol.apis.find_coordinator import (
+    CoordinatorKind,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FoundCoordinator,
-    GroupOffset,
+)
+from kafka_sink.kafka.protocol.apis.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+)
+from kafka_sink.kafka.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
+)
+from kafka_sink.kafka.protocol.apis.offset_fetch import (
+    GroupOffset,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    PartitionResult,
-    ProducersOfPartition,
-    Request,
-    TransactionDescription,
+)
+from kafka_sink.kafka.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+)
+from kafka_sink.kafka.protocol.apis.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
+)
+from kafka_sink.kafka.protocol.requests import (
+    APIS,
+    Request,
+    api_of,
+    decode_response,
+    encode_request,
+    select_version,
 )
 
 BIG = 2**40
@@ -252,8 +286,10 @@ class TestVersions:
 
     def test_all_that_are_spoken_are_tested_here(self) -> None:
         """A version more in the table wants its line in the tests above and below."""
-        ours = [api for api in APIS if api.to_kio.__module__.endswith("transactions")]
-        assert {api.name: (api.min_version, api.max_version) for api in ours} == {
+        elsewhere = {"Produce", "Metadata", "InitProducerId", "ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+        elsewhere |= {"DescribeGroups"}
+        ours = {api.name: (api.min_version, api.max_version) for api in APIS if api.name not in elsewhere}
+        assert ours == {
             "FindCoordinator": (4, 6),
             "AddPartitionsToTxn": (3, 3),
             "AddOffsetsToTxn": (3, 4),

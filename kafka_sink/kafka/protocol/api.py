@@ -1,0 +1,94 @@
+"""What all APIs share: the row that describes one, and the checks of an answer against its request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+
+def _any_answer(request: Any, response: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row: `to_kio` makes kio's request (given kio's module of the version), `from_message` our response to a
+    request, `check` raises ProtocolError when a response does not answer its request, `versions_of` are the lowest
+    and the highest version that can carry a request, where that depends on the request."""
+
+    name: str
+    key: int
+    min_version: int
+    max_version: int
+    request_type: type
+    to_kio: Callable[[Any, int, Any], Any]
+    from_message: Callable[[Any, Mapping[str, Any]], Any]
+    check: Callable[[Any, Any], None] = _any_answer
+    versions_of: Callable[[Any], Versions] | None = None
+
+    def versions(self, request: Any) -> Versions:
+        """The lowest and the highest version in which we can send `request`."""
+        return self.versions_of(request) if self.versions_of else (self.min_version, self.max_version)
+
+    @property
+    def kio_package(self) -> str:
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)[1:]
+
+
+# Which versions of a message can carry a request, lowest and highest.
+Versions = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What became of a request for one partition."""
+
+    topic: str
+    partition: int
+    error_code: int
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, tuple[int, ...]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return {topic: tuple(numbers) for topic, numbers in grouped.items()}
+
+
+def check_answered(api: str, asked: Iterable[Any], answered: Iterable[Any]) -> None:
+    """Raises ProtocolError unless `answered` is `asked`, in any order."""
+    wanted, got = Counter(asked), Counter(answered)
+    if wanted == got:
+        return
+    missing, surplus = wanted - got, got - wanted
+    raise ProtocolError(
+        f"a {api} answer for something else than asked (missing: {_first(missing)}; not asked for or answered twice: "
+        f"{_first(surplus)})"
+    )
+
+
+def _first(elements: Counter[Any]) -> str:
+    if not elements:
+        return "none"
+    element, *more = elements
+    text = f"{element[0]}-{element[1]}" if isinstance(element, tuple) else repr(element)
+    return text + (f" and {len(more)} more" if more else "")
+
+
+def only_partition(api: str, topic: str, partition: int, topics: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What `topics` of an answer say of the one partition that was asked for."""
+    return by_partition(api, topic, (partition,), topics)[partition]
+
+
+def by_partition(
+    api: str, topic: str, partitions: Sequence[int], topics: Iterable[Mapping[str, Any]]
+) -> dict[int, Mapping[str, Any]]:
+    """What they say of the partitions of one topic that were asked for."""
+    answered = [((found["name"], each["partition_index"]), each) for found in topics for each in found["partitions"]]
+    check_answered(api, [(topic, partition) for partition in partitions], (name for name, _ in answered))
+    return {partition: each for (_, partition), each in answered}

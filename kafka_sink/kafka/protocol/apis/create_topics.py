@@ -1,0 +1,58 @@
+"""CreateTopics: makes a topic, or says whether it could be made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from kafka_sink.kafka.new_topic import BROKERS_DEFAULT
+from kafka_sink.kafka.protocol.api import Api, check_answered
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsRequest:
+    """One topic. `partition_count`, `replication_factor`: BROKERS_DEFAULT (KIP-464) or 1 and more. `timeout_ms`: how
+    long the broker waits for it. `validate_only`: to hear whether it would be made. `settings`: (name, value) each."""
+
+    topic: str
+    partition_count: int
+    timeout_ms: int
+    validate_only: bool = False
+    replication_factor: int = BROKERS_DEFAULT
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse:
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+
+
+def kio_create_topics(kio: Any, version: int, request: CreateTopicsRequest) -> Any:
+    topic = kio.CreatableTopic(
+        name=request.topic,
+        num_partitions=request.partition_count,
+        replication_factor=request.replication_factor,
+        assignments=(),
+        configs=tuple(kio.CreatableTopicConfig(name=name, value=value) for name, value in request.settings),
+    )
+    return kio.CreateTopicsRequest(
+        topics=(topic,), timeout=timedelta(milliseconds=request.timeout_ms), validate_only=request.validate_only
+    )
+
+
+def create_topics_response(request: CreateTopicsRequest, message: Mapping[str, Any]) -> CreateTopicsResponse:
+    """Raises ProtocolError unless the request's topic is answered, once and alone."""
+    check_answered("CreateTopics", [request.topic], [topic["name"] for topic in message["topics"]])
+    (created,) = message["topics"]
+    return CreateTopicsResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=created["error_code"],
+        error_message=created["error_message"],
+    )
+
+
+API = Api("CreateTopics", 19, 7, 7, CreateTopicsRequest, kio_create_topics, create_topics_response)

@@ -1,0 +1,117 @@
+"""DescribeConfigs: settings of a broker, and of topics (KIP-226)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.kafka.protocol.api import Api, check_answered
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsRequest:
+    """One setting of a broker, to that broker: no other knows."""
+
+    node_id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeConfigsResponse:
+    """`value`: as brokers write it; None where they do not tell, or have no such setting."""
+
+    throttle_time_ms: int
+    error_code: int
+    value: str | None
+
+
+# ConfigResource.Type.BROKER
+BROKER_RESOURCE = 4
+
+
+def kio_describe_configs(kio: Any, version: int, request: DescribeConfigsRequest) -> Any:
+    resource = kio.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(request.node_id), configuration_keys=(request.name,)
+    )
+    return kio.DescribeConfigsRequest(resources=(resource,))
+
+
+def describe_configs_response(request: DescribeConfigsRequest, message: Mapping[str, Any]) -> DescribeConfigsResponse:
+    """Raises ProtocolError unless the request's broker is answered for, once and alone."""
+    results = message["results"]
+    check_answered("DescribeConfigs", [str(request.node_id)], [result["resource_name"] for result in results])
+    values = {config["name"]: config["value"] for config in results[0]["configs"]}
+    return DescribeConfigsResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=results[0]["error_code"],
+        value=values.get(request.name),
+    )
+
+
+# ConfigResource.Type.TOPIC
+TOPIC_RESOURCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigsRequest:
+    """To any broker: all know. It takes the ACL TOPIC DESCRIBE_CONFIGS on each topic."""
+
+    topics: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigs:
+    """`values`: as brokers write them, without those that a broker's version does not have; none with an error."""
+
+    topic: str
+    error_code: int
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigsResponse:
+    throttle_time_ms: int
+    topics: tuple[TopicConfigs, ...]
+
+
+def number_in(value: str | None) -> int | None:
+    """What a setting that is a number says; None where it is none, or not of 64 bits."""
+    number = int(value) if value is not None and re.fullmatch(r"-?[0-9]{1,19}", value) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
+
+
+def kio_topic_configs(kio: Any, version: int, request: TopicConfigsRequest) -> Any:
+    return kio.DescribeConfigsRequest(
+        resources=tuple(
+            kio.DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=request.names
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, Any]) -> TopicConfigsResponse:
+    """Raises ProtocolError unless each of the request's topics is answered for, once, and no other."""
+    results = message["results"]
+    check_answered("DescribeConfigs", request.topics, [result["resource_name"] for result in results])
+    return TopicConfigsResponse(
+        throttle_time_ms=message["throttle_time"],
+        topics=tuple(
+            TopicConfigs(
+                topic=result["resource_name"],
+                error_code=result["error_code"],
+                values={each["name"]: each["value"] for each in result["configs"] if each["value"] is not None},
+            )
+            for result in results
+        ),
+    )
+
+
+API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response )
+
+
+TOPICS_API = Api("DescribeConfigs", 32, 4, 4, TopicConfigsRequest, kio_topic_configs, topic_configs_response)

@@ -1,0 +1,48 @@
+"""DescribeGroups: what is allowed with a group (KIP-430)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.api import Api, Versions
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupRequest:
+    """To the coordinator of the group, which need not exist. Changes nothing."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupResponse:
+    throttle_time_ms: int
+    error_code: int
+    authorized_operations: int
+
+
+DESCRIBE_GROUPS_VERSIONS: Versions = (5, 5)
+
+
+def kio_describe_group(kio: Any, version: int, request: DescribeGroupRequest) -> Any:
+    return kio.DescribeGroupsRequest(groups=(request.group_id,), include_authorized_operations=True)
+
+
+def describe_group_response(request: DescribeGroupRequest, message: Mapping[str, Any]) -> DescribeGroupResponse:
+    """Raises ProtocolError unless the request's group is answered for, once and alone."""
+    groups = message["groups"]
+    if [group["group_id"] for group in groups] != [request.group_id]:
+        raise ProtocolError("a DescribeGroups answer for another group than asked")
+    return DescribeGroupResponse(
+        throttle_time_ms=message["throttle_time"],
+        error_code=groups[0]["error_code"],
+        authorized_operations=groups[0]["authorized_operations"],
+    )
+
+
+API = Api(
+    "DescribeGroups", 15, *DESCRIBE_GROUPS_VERSIONS, DescribeGroupRequest, kio_describe_group, describe_group_response
+)

@@ -1,0 +1,87 @@
+"""DescribeTransactions: state, ids and partitions of transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.kafka.protocol.api import Api, check_answered
+from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsRequest:
+    """Transactional ids of one coordinator. Changes nothing."""
+
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """`state`: Empty, Ongoing, PrepareCommit, CompleteAbort, ...; `start_time_ms`: since 1970, -1 when none is open.
+    `partitions`: those written to, while Ongoing; those still without a marker, while being completed."""
+
+    transactional_id: str
+    error_code: int
+    state: str
+    timeout_ms: int
+    start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsResponse:
+    throttle_time_ms: int
+    transactions: tuple[TransactionDescription, ...]
+
+
+def kio_describe_transactions(kio: Any, version: int, request: DescribeTransactionsRequest) -> Any:
+    return kio.DescribeTransactionsRequest(transactional_ids=request.transactional_ids)
+
+
+def describe_transactions_response(
+    request: DescribeTransactionsRequest, message: Mapping[str, Any]
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        throttle_time_ms=message["throttle_time"],
+        transactions=tuple(
+            TransactionDescription(
+                transactional_id=state["transactional_id"],
+                error_code=state["error_code"],
+                state=state["transaction_state"],
+                timeout_ms=state["transaction_timeout"],
+                start_time_ms=state["transaction_start_time"],
+                producer_id=state["producer_id"],
+                producer_epoch=state["producer_epoch"],
+                partitions=tuple(
+                    TopicPartition(topic["topic"], partition)
+                    for topic in state["topics"]
+                    for partition in topic["partitions"]
+                ),
+            )
+            for state in message["transaction_states"]
+        ),
+    )
+
+
+def check_describe_transactions_response(
+    request: DescribeTransactionsRequest, response: DescribeTransactionsResponse
+) -> None:
+    """Each transactional id once."""
+    answered = (transaction.transactional_id for transaction in response.transactions)
+    check_answered("DescribeTransactions", request.transactional_ids, answered)
+
+
+API = Api(
+    "DescribeTransactions",
+    65,
+    0,
+    0,
+    DescribeTransactionsRequest,
+    kio_describe_transactions,
+    describe_transactions_response,
+    check_describe_transactions_response,
+)

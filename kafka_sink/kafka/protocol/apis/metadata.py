@@ -1,0 +1,136 @@
+"""Metadata: brokers, topics, leaders, and what is allowed with a topic."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.acl_operation import NOT_TOLD
+from kafka_sink.kafka.protocol.api import Api
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataRequest:
+    """No topics: the brokers only. None: every topic that the principal may describe. `describe`: with replicas, and
+    with what the principal may do, which writes do not need to know."""
+
+    topics: tuple[str, ...] | None
+    allow_auto_topic_creation: bool
+    describe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """`leader_id` is -1 without a leader; `leader_epoch` -1 where unknown. Node ids of the replicas, and of those in
+    sync: where the request describes."""
+
+    error_code: int
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: tuple[int, ...] = ()
+    isr_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """`topic_id` is None for a topic that does not exist. Partitions 0..n-1 are all there, in any order.
+    `authorized_operations`: for `describing.allows`, where the request describes."""
+
+    error_code: int
+    name: str
+    topic_id: uuid.UUID | None
+    partitions: tuple[PartitionMetadata, ...]
+    authorized_operations: int = NOT_TOLD
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    """`error_code` exists from version 13 on (KIP-1102: REBOOTSTRAP_REQUIRED); 0 before."""
+
+    throttle_time_ms: int
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Broker, ...]
+    topics: tuple[TopicMetadata, ...]
+    error_code: int = 0
+
+
+def kio_metadata(kio: Any, version: int, request: MetadataRequest) -> Any:
+    only_in_10 = {"include_cluster_authorized_operations": False} if version == 10 else {}
+    topics = request.topics
+    return kio.MetadataRequest(
+        topics=topics and tuple(kio.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+        allow_auto_topic_creation=request.allow_auto_topic_creation,
+        include_topic_authorized_operations=request.describe,
+        **only_in_10,
+    )
+
+
+def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> MetadataResponse:
+    return MetadataResponse(
+        throttle_time_ms=message["throttle_time"],
+        cluster_id=message["cluster_id"],
+        controller_id=message["controller_id"],
+        brokers=tuple(
+            Broker(node_id=broker["node_id"], host=broker["host"], port=broker["port"], rack=broker["rack"])
+            for broker in message["brokers"]
+        ),
+        topics=tuple(
+            TopicMetadata(
+                error_code=topic["error_code"],
+                name=topic["name"],
+                topic_id=topic["topic_id"],
+                partitions=tuple(
+                    PartitionMetadata(
+                        error_code=partition["error_code"],
+                        partition=partition["partition_index"],
+                        leader_id=partition["leader_id"],
+                        leader_epoch=partition["leader_epoch"],
+                        **_replicas(request, partition),
+                    )
+                    for partition in topic["partitions"]
+                ),
+                authorized_operations=(
+                    topic["topic_authorized_operations"] if request.describe else NOT_TOLD
+                ),
+            )
+            for topic in message["topics"]
+        ),
+        error_code=message.get("error_code", ErrorCode.NONE.value),
+    )
+
+
+def _replicas(request: MetadataRequest, partition: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
+    return {name: partition[name] for name in ("replica_nodes", "isr_nodes") if request.describe}
+
+
+def check_metadata_response(request: MetadataRequest, response: MetadataResponse) -> None:
+    """Raises ProtocolError unless each topic asked for is answered once, with partitions 0..n-1, by addresses that
+    can exist: partition counts decide where keys go, so a hole in them must never be taken for a smaller topic."""
+    answered = sorted(topic.name or "" for topic in response.topics)
+    if answered != sorted(set(answered if request.topics is None else request.topics)):
+        raise ProtocolError("a Metadata answer for other topics than asked")
+    for topic in response.topics:
+        if not topic.partitions and topic.error_code == ErrorCode.NONE:
+            raise ProtocolError(f"a Metadata answer without partitions for topic {topic.name!r}")
+        if sorted(partition.partition for partition in topic.partitions) != list(range(len(topic.partitions))):
+            raise ProtocolError(f"a Metadata answer whose partitions of topic {topic.name!r} have holes or repeat")
+    for broker in response.brokers:
+        if broker.node_id < 0 or not broker.host or not 0 < broker.port < 65536:
+            raise ProtocolError(f"a Metadata answer with an impossible broker: {broker}")
+
+
+API = Api("Metadata", 3, 10, 13, MetadataRequest, kio_metadata, metadata_response, check_metadata_response)

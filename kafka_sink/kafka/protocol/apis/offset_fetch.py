@@ -1,0 +1,82 @@
+"""OffsetFetch: offsets of many groups at once (KIP-447: require_stable; KIP-709)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_sink.kafka.protocol.api import Api, by_partition, check_answered
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchRequest:
+    """The offsets of one partition in many groups, all of one coordinator. While a transaction on one is open the
+    answer is UNSTABLE_OFFSET_COMMIT (KIP-447), or, unless `require_stable`, what was committed before. `beside`: a
+    partition whose text is told with it, as of the same moment."""
+
+    group_ids: tuple[str, ...]
+    topic: str
+    partition: int
+    require_stable: bool = True
+    beside: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """`error_code`: of the group, else of its partitions. `offset` is -1 where the group has none. `beside`: the text
+    of the other partition that was asked for."""
+
+    group_id: str
+    error_code: int
+    offset: int
+    metadata: str
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetchResponse:
+    throttle_time_ms: int
+    groups: tuple[GroupOffset, ...]
+
+
+def kio_offset_fetch(kio: Any, version: int, request: OffsetFetchRequest) -> Any:
+    topics = (kio.OffsetFetchRequestTopics(name=request.topic, partition_indexes=_partitions(request)),)
+    return kio.OffsetFetchRequest(
+        groups=tuple(kio.OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id in request.group_ids),
+        require_stable=request.require_stable,
+    )
+
+
+def offset_fetch_response(request: OffsetFetchRequest, message: Mapping[str, Any]) -> OffsetFetchResponse:
+    """Raises ProtocolError unless a group without an error answers for the request's partitions, each once."""
+    return OffsetFetchResponse(
+        throttle_time_ms=message["throttle_time"],
+        groups=tuple(_group_offset(request, group) for group in message["groups"]),
+    )
+
+
+def _group_offset(request: OffsetFetchRequest, group: Mapping[str, Any]) -> GroupOffset:
+    group_id, error_code = group["group_id"], group["error_code"]
+    if error_code != ErrorCode.NONE:
+        return GroupOffset(group_id, error_code, -1, "")
+    found = by_partition("OffsetFetch", request.topic, _partitions(request), group["topics"])
+    error_code = next((each["error_code"] for each in found.values() if each["error_code"]), ErrorCode.NONE)
+    partition = found[request.partition]
+    beside = "" if request.beside is None else found[request.beside]["metadata"] or ""
+    return GroupOffset(group_id, error_code, partition["committed_offset"], partition["metadata"] or "", beside)
+
+
+def _partitions(request: OffsetFetchRequest) -> tuple[int, ...]:
+    return (request.partition,) if request.beside is None else (request.partition, request.beside)
+
+
+def check_offset_fetch_response(request: OffsetFetchRequest, response: OffsetFetchResponse) -> None:
+    """Each group once."""
+    check_answered("OffsetFetch", request.group_ids, (group.group_id for group in response.groups))
+
+
+API = Api(
+    "OffsetFetch", 9, 8, 9, OffsetFetchRequest, kio_offset_fetch, offset_fetch_response, check_offset_fetch_response
+)

@@ -1,0 +1,163 @@
+"""Produce: record batches for partitions, and where their leaders wrote them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from kafka_sink.errors import ProtocolError
+from kafka_sink.kafka.protocol.api import Api, Versions
+from kafka_sink.kafka.protocol.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePartition:
+    """`records`: one record batch, in the bytes it has on the wire."""
+
+    topic: str
+    partition: int
+    topic_id: uuid.UUID | None
+    records: memoryview | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """`acks`: -1 all in-sync replicas, 1 the leader, 0 no answer at all. `timeout_ms`: how long the leader waits.
+    `transaction_version`: that of the transaction that `transactional_id` is in."""
+
+    acks: int
+    timeout_ms: int
+    partitions: tuple[ProducePartition, ...]
+    transactional_id: str | None = None
+    transaction_version: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """`place`: in its batch, from 0, as the leader says (KIP-467)."""
+
+    place: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """The answer for one partition. Versions from 13 on name the topic by its id, those before by its name: the other
+    is None. `log_append_time_ms` is -1 where records keep the producer's time. `refused`: why the batch was, where that
+    is the fault of some of its records."""
+
+    topic: str | None
+    topic_id: uuid.UUID | None
+    partition: int
+    error_code: int
+    error_message: str | None
+    base_offset: int
+    log_append_time_ms: int
+    refused: tuple[RefusedRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    throttle_time_ms: int
+    partitions: tuple[ProduceResult, ...]
+
+
+# From this version on, topics go by id (KIP-516).
+PRODUCE_BY_TOPIC_ID = 13
+
+
+# From this version on, a request adds its partitions to the transaction, which only transactions of version 2 allow for
+# (KIP-890): those of version 1 are told of them before.
+PRODUCE_ADDS_PARTITIONS = 12
+
+
+def produce_versions(request: ProduceRequest) -> Versions:
+    """A topic without an id can only go by its name."""
+    if request.transactional_id is not None and request.transaction_version < 2:
+        return 9, PRODUCE_ADDS_PARTITIONS - 1
+    by_id = all(data.topic_id for data in request.partitions)
+    return 9, PRODUCE_BY_TOPIC_ID if by_id else PRODUCE_BY_TOPIC_ID - 1
+
+
+def kio_produce(kio: Any, version: int, request: ProduceRequest) -> Any:
+    by_id = version >= PRODUCE_BY_TOPIC_ID
+    topics: dict[Any, list[Any]] = {}
+    for data in request.partitions:
+        # kio takes a buffer's len() for its size in bytes.
+        records = memoryview(data.records).cast("B")
+        partition = kio.PartitionProduceData(index=data.partition, records=records)
+        topics.setdefault(data.topic_id if by_id else data.topic, []).append(partition)
+    field = "topic_id" if by_id else "name"
+    return kio.ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout=timedelta(milliseconds=request.timeout_ms),
+        topic_data=tuple(
+            kio.TopicProduceData(**{field: topic}, partition_data=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
+    )
+
+
+def produce_response(request: ProduceRequest, message: Mapping[str, Any]) -> ProduceResponse:
+    return ProduceResponse(
+        throttle_time_ms=message["throttle_time"],
+        partitions=tuple(
+            ProduceResult(
+                topic=topic.get("name"),
+                topic_id=topic.get("topic_id"),
+                partition=partition["index"],
+                error_code=partition["error_code"],
+                error_message=partition["error_message"],
+                base_offset=partition["base_offset"],
+                log_append_time_ms=partition["log_append_time"],
+                refused=tuple(
+                    RefusedRecord(error["batch_index"], error["batch_index_error_message"] or "")
+                    for error in partition["record_errors"]
+                ),
+            )
+            for topic in message["responses"]
+            for partition in topic["partition_responses"]
+        ),
+    )
+
+
+# Where the leader does not say it (ProduceResponse.INVALID_OFFSET).
+UNKNOWN_OFFSET = -1
+
+
+# The last record of any batch has an offset, too: a batch has fewer than 2^31 records.
+MAX_BASE_OFFSET = 2**63 - 2**31
+
+
+def check_produce_response(request: ProduceRequest, response: ProduceResponse) -> None:
+    """Raises ProtocolError unless `response` answers for each partition of `request` once, and for nothing else, with
+    offsets that a log can have."""
+    for result in response.partitions:
+        if result.error_code == ErrorCode.NONE and not UNKNOWN_OFFSET <= result.base_offset <= MAX_BASE_OFFSET:
+            raise ProtocolError(f"a Produce answer that has the rows at offset {result.base_offset}")
+    by_id = any(result.topic_id for result in response.partitions)
+    asked = Counter((data.topic_id if by_id else data.topic, data.partition) for data in request.partitions)
+    answered = Counter((result.topic_id if by_id else result.topic, result.partition) for result in response.partitions)
+    if asked == answered:
+        return
+    missing, surplus = asked - answered, answered - asked
+    raise ProtocolError(
+        f"a Produce answer for other partitions than asked ({_first(missing)} missing, {_first(surplus)} not asked for "
+        "or answered twice)"
+    )
+
+
+def _first(partitions: Counter[Any]) -> str:
+    """The first of them, as `topic-partition and 3 more`."""
+    if not partitions:
+        return "none"
+    (topic, partition), *more = partitions
+    return f"{topic}-{partition}" + (f" and {len(more)} more" if more else "")
+
+
+API = Api("Produce", 0, 9, 13, ProduceRequest, kio_produce, produce_response, check_produce_response, produce_versions)
