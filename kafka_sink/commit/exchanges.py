@@ -3,11 +3,11 @@
 An answer that is no success is an error here, but for those to EndTxn: after a lost answer PRODUCER_FENCED may be
 either, so that whoever asks decides (`check_definite`).
 
-Non-obvious: nothing fences an OffsetFetch. A group coordinator that stood still while another took its place answers
-by what it knew then, until it hears of that (GroupCoordinatorService asks nobody). A marker or decision that is found
-was committed; that it is the last one, or that there is none, is known by arithmetic on epochs, which come from writes,
-or by a barrier: a text of one's own that is committed beside the group's offset first, and must come back with it. A
-coordinator that has the one has all that was committed before, as they are of one log.
+Non-obvious: brokers do not fence OffsetFetch. A stale group coordinator, whose place another took, answers by what it
+knew, until it learns of its successor (GroupCoordinatorService asks nobody). A marker or decision that is found was
+committed. That it is the last one, or that there is none, is known by the epochs, which come from writes, or by a
+barrier: the reader first commits a text of its own beside the group's offset, and the text must come back with the
+offset. A coordinator that has the text has all that was committed before it, as both are in one log.
 """
 
 from __future__ import annotations
@@ -206,9 +206,9 @@ def read_decision(sink: Sink, *, stable: bool = True, barrier: str | None = None
 def read_markers(
     sink: Sink, slots: Sequence[int], *, stable: bool = True, barrier: str | None = None
 ) -> Steps[dict[int, Marker]]:
-    """The markers of those of `slots` that have one. Unless `stable` a transaction that is about to replace
-    one is not waited for: what is found is visible, and what is not may become so. Nor is one, without a `barrier`,
-    that is not found, or is an earlier one, for certain not there."""
+    """The markers of those of `slots` that have one. `stable=False`: do not wait for pending commits. A marker that is
+    found is visible; one that is not found may become visible. Without a `barrier` a stale coordinator may have
+    answered: a marker may be missing, or be an earlier one."""
     groups = yield from _offsets(sink, [sink.names.slot(slot) for slot in slots], stable=stable, barrier=barrier)
     return markers_of(slots, groups)
 
@@ -243,7 +243,7 @@ def check_generation(sink: Sink, generation: Ids) -> Steps[None]:
         current = Ids(driver.producer_id, driver.producer_epoch)
         if current == generation:
             return
-        # Of before this run, by a coordinator that stood still; epochs do not go back.
+        # From before this run, by a stale coordinator; epochs do not go back.
         is_later = current.producer_id == generation.producer_id and current.producer_epoch > generation.producer_epoch
         if is_later or pause_ms is None:
             raise DriverFenced(sink=sink.names.sink, generation=str(generation), current=str(current))

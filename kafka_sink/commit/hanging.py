@@ -40,9 +40,9 @@ def check_leaders(
     along. Where it begins later or not at all, acknowledged rows are in no transaction any more: somebody aborted it on
     the leader alone, which the coordinator does not know, or an unclean election took them.
 
-    A leader that stood still while another took its place says what it knew before, until it hears of that: what may be
-    such an answer is asked again for half a minute. Returns the milliseconds that this was waited for: what others have
-    looked at meanwhile is so old.
+    A stale leader, whose place another took, answers by what it knew, until it learns of its successor. So an answer
+    that may be stale is asked for again, for half a minute. Returns the milliseconds of this wait: what was read before
+    it is that old.
 
     Raises AbortedRowsOpen or PreparedRowsGone, after which the rest is aborted; VerificationRefused; DriverFenced.
     """
@@ -63,7 +63,7 @@ def check_leaders(
         wrong = yield from _begun_elsewhere(sink, written, micro_batch_id)
     if wrong:
         if wrong[0].are_rows_gone:
-            # Another run's driver may have ended it, which is no loss to be told of.
+            # Another run's driver may have ended it: nothing is lost.
             yield from check_generation(sink, generation)
         raise wrong[0].error(sink, micro_batch_id)
     return waited_ms

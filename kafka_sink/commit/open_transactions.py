@@ -1,4 +1,4 @@
-"""What an operator sees of a sink's transactions, and ends by hand. Without any I/O, as `two_phase`.
+"""What an operator sees of a sink's transactions, and ends manually. Without any I/O, as `two_phase`.
 
     look    ─> each transactional id's state, and what the leaders of partitions have open      changes nothing
     describe_sink ─> of one sink: what is open and since when, what the decision says, what hangs     changes nothing

@@ -17,8 +17,8 @@ prepared, or is not written. From then on plan and commit only ever commit them,
 request that comes late meets another epoch. And whoever reads a marker knows whether the rows are there, whatever an
 EndTxn's answer got lost. So a micro-batch whose decision is written becomes visible whole, unless the brokers' own
 timeout comes first; then the markers tell which slots are missing, and the fingerprints whether a replay may fill in.
-That a marker or a decision is not there, or is the last one, is never taken from a read alone, which a coordinator that
-stood still may answer (`exchanges`): either epochs tell, as they do between two micro-batches, or a barrier does.
+A read alone never proves that a marker or a decision is missing, or is the last one: a stale coordinator may have
+answered it (`exchanges`). Between two micro-batches the epochs prove it; elsewhere a barrier does.
 
 Non-obvious:
 
@@ -196,7 +196,7 @@ def _last_decision(sink: Sink, generation: Ids) -> Steps[Decision | None]:
     try:
         decision = yield from read_decision(sink)
     except UnreadableState:
-        # Perhaps of parts that coordinators told of different moments.
+        # Perhaps its groups were read at different moments.
         decision = None
     if decision is not None and generation == _next_after(decision.generation, decision):
         return decision
@@ -306,8 +306,8 @@ def _open_since(
 
 
 def _is_of_before(sink: Sink, decision: Decision | None, found: Sequence[TransactionDescription]) -> Steps[bool]:
-    """Whether a coordinator that stood still says some of it: that what was decided is open, or that something has
-    ended which is listed as open after that, as every broker is asked for the list, the true coordinator too."""
+    """True if an answer is stale: it says that a decided transaction is open, or that a transaction has ended which the
+    list shows as open afterwards. Every broker is asked for the list, the true coordinator too."""
     are_open = [each for each in found if each.state == "Ongoing"]
     if decision is not None and any(is_decided(sink, decision, each) for each in are_open):
         return True
@@ -590,9 +590,9 @@ def _check_open(sink: Sink, slots: Sequence[SlotPrepared], decision: Decision, n
 def _described_since_begun(
     sink: Sink, slots: Sequence[SlotPrepared]
 ) -> Steps[tuple[list[TransactionDescription], int]]:
-    """What the coordinators know of the slots' transactions, once that is not from before these began, and how many
-    milliseconds that was waited for: a coordinator that stood still while another took its place answers by what it
-    knew then, until it hears of it. Epochs do not go back."""
+    """What the coordinators know of the slots' transactions since these began, and the milliseconds of waiting for it.
+    A stale coordinator, whose place another took, answers by what it knew, until it learns of its successor. Epochs do
+    not go back."""
     names = [sink.names.slot(each.slot) for each in slots]
     waited_ms = 0
     found = yield from described(sink, names)

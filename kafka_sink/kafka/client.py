@@ -327,9 +327,8 @@ class Producer:
         return True
 
     def _await_memory(self, seen: int, timeout_ms: int) -> None:
-        """Until the Sender thread has handled answers since `seen` was read, so that none is missed in between; then
-        GATHER_MS longer at most, while the pool is short: rows that are placed one batch at a time, as each comes back,
-        take a tenth more of the processor than those that are placed some at a time."""
+        """Waits for new answers since `seen` was read, then up to GATHER_MS while the pool is short, to place rows in
+        larger groups: rows that are placed one batch at a time take a tenth more of the processor."""
         pool = self._accumulator.pool
         with self._changed, _timed(self.metrics.waited_for_memory):
             self._changed.wait_for(lambda: self._changes != seen, timeout_ms / 1000)
@@ -394,7 +393,7 @@ class Producer:
 
 
 def _raise_hopeless(missing: Sequence[str], snapshot: MetadataSnapshot) -> None:
-    """Errors about a topic that waiting does not mend."""
+    """Errors about a topic that waiting does not fix."""
     for name in missing:
         code = snapshot.errors.get(name)
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

@@ -11,6 +11,6 @@ CAST_KEYS = "Cast its keys to string, or make it an array with map_entries."
 
 
 def not_mapped(data_type: T.DataType, path: str, form: str, hint: str | None = None) -> TypeNotMapped:
-    """`hint`: None for what a cast mends. Of a map that is not mapped its keys are to blame."""
+    """`hint`: None for what a cast fixes. Of a map that is not mapped its keys are to blame."""
     hint = hint or (CAST_KEYS if isinstance(data_type, T.MapType) else CAST)
     return TypeNotMapped(column=path, found=data_type.simpleString(), form=form, hint=hint)

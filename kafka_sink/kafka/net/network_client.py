@@ -18,7 +18,7 @@ Non-obvious:
 * A client belongs to one cluster. Every connection names its cluster before it carries a request, so no request
   reaches another cluster that is behind an address now. A single such address is retried while the client has other
   connections: a broker's address may be reused for a while. Without them the cluster was replaced: a `failure`.
-* Trouble is retried for ever. What no retry mends (a certificate, a password) is kept as `failure`, for the owner to
+* Trouble is retried for ever. What no retry fixes (a certificate, a password) is kept as `failure`, for the owner to
   see and to end it.
 * A session is authenticated anew somewhat before its end (KIP-368), whether or not there is something to send: what is
   under way is answered first, what comes meanwhile finds that the node takes no request.

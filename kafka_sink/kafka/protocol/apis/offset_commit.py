@@ -30,7 +30,7 @@ def kio_offset_commit(kio: Any, version: int, request: OffsetCommitRequest) -> A
     partition = kio.OffsetCommitRequestPartition(
         partition_index=request.partition, committed_offset=request.offset, committed_metadata=request.metadata
     )
-    # Nobody's member, of no generation: as of a group whose offsets are committed by hand.
+    # Nobody's member, of no generation: as of a group whose offsets are committed manually.
     return kio.OffsetCommitRequest(
         group_id=request.group_id,
         generation_id_or_member_epoch=-1,
