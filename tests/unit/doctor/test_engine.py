@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -31,7 +34,7 @@ from kafka_sink.kafka.protocol.requests import (
 )
 from kafka_sink.options.config import SinkConfig, sink_config
 from scripted_kafka import advertises, scripted
-from scripted_peers import peer
+from scripted_peers import peer, says_nothing, silent_host
 
 NOWHERE = "nowhere.invalid"
 
@@ -167,6 +170,44 @@ def test_a_topic_that_is_refused_is_not_waited_for() -> None:
     with peer(scripted([said(), said(MISSING), refused])) as port:
         finding = topic_of(config(port, topic="t", createTopics="true"))
     assert (finding.status, "TOPIC t CREATE" in finding.remedy) == (Status.FAILED, True)
+
+
+def test_a_busy_controller_is_asked_again() -> None:
+    ports: list[int] = []
+
+    def behaviour(sock: socket.socket) -> None:
+        brokers = [{"node_id": 7, "host": "127.0.0.1", "port": ports[0]}]
+        told = [(MetadataRequest(("t",), False), {"brokers": brokers, "topics": each}) for each in ([], [MISSING])]
+        answers = [(CREATE, {"topics": [{"name": "t", "error_code": code}]}) for code in (41, 0)]
+        scripted([*told, *answers, said(THERE)])(sock)
+
+    with peer(behaviour) as port:
+        ports.append(port)
+        finding = topic_of(config(port, topic="t", createTopics="true"))
+    assert (finding.status, "made" in finding.found) == (Status.OK, True)
+
+
+@pytest.mark.parametrize("then", [socket.socket.close, says_nothing])
+def test_a_broker_that_does_not_answer_create_topics_fails_the_check_in_time(
+    monkeypatch: pytest.MonkeyPatch, then: Callable[[socket.socket], None]
+) -> None:
+    monkeypatch.setattr(engine, "CREATE_TIMEOUT_MS", 500)
+    begun = time.monotonic()
+    with peer(scripted([said(), said(MISSING)], then)) as port:
+        finding = topic_of(config(port, topic="t", createTopics="true"))
+    assert time.monotonic() - begun < 10
+    assert (finding.status, "no answer to CreateTopics" in finding.found) == (Status.FAILED, True)
+
+
+def test_a_topic_is_made_through_the_bootstrap_server_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogue, "STEP_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(engine, "CREATE_TIMEOUT_MS", 3_000)
+    created = CREATE, {"topics": [{"name": "t", "error_code": 0}]}
+    with ExitStack() as peers:
+        silent = [peers.enter_context(silent_host()) for _ in range(4)]
+        port = peers.enter_context(peer(scripted([said(), said(MISSING), created, said(THERE)])))
+        finding = topic_of(config(*silent, port, topic="t", createTopics="true"))
+    assert (finding.status, "made" in finding.found) == (Status.OK, True)
 
 
 def test_a_topic_is_not_made_unless_asked_for() -> None:
