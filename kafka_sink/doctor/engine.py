@@ -4,7 +4,8 @@
 
 `examine` is the whole, for the command, for `validate`; `examine_hosts` is its first half, which executors run as well
 and which a write runs whose brokers were not reached. Hosts are connected to at the same time, the rest is asked over
-the connections that came of it. The judgments are `reaching` and `judging`; here is only what is asked, and of whom.
+the connections that came of it, but an AdminClient makes a topic, as for a write. The judgments are `reaching` and
+`judging`; here is only what is asked, and of whom.
 
 What it leaves behind: with `createTopics` the topic. A producer id without a transactional id is a number that
 nobody keeps. What is asked of a transactional id is to end a transaction that never was, under a name nobody has:
