@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kafka_sink.errors import CommitTopicMissing, CommitTopicTooSmall, TopicAuthorizationFailed, TopicNameInvalid
 from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import create_topic, reason_of, will_be_there
+from kafka_sink.kafka.admin.topics import create_request, reason_of, will_be_there
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
+from kafka_sink.kafka.protocol.apis.create_topics import CreateTopicsResponse
 from kafka_sink.kafka.protocol.apis.metadata import (
     TopicMetadata,
 )
@@ -54,7 +55,9 @@ def _is_led(topic: TopicMetadata, config: ProducerConfig) -> bool:
 
 def _create(client: AdminClient, name: str, deadline_ms: int) -> str:
     """Asks for topic `name`. Why it may not be there yet; raises CommitTopicMissing if it never will be."""
-    response = create_topic(client, name, NewTopic(COMMIT_TOPIC_PARTITIONS), deadline_ms=deadline_ms)
+    request = create_request(client.config, name, NewTopic(COMMIT_TOPIC_PARTITIONS))
+    response = client.caller.ask_any(request, deadline_ms)
+    assert isinstance(response, CreateTopicsResponse)
     if not will_be_there(response.error_code):
         raise _missing(name, reason_of(response), client.config)
     return reason_of(response)

@@ -60,9 +60,8 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True, eq=False)
 class Dialogue:
-    """An open connection to `address`. `cluster`: what its host said first. `_until_s`: when a step has to be over."""
+    """An open connection. `cluster`: what its host said first. `_until_s`: when the step has to be over."""
 
-    address: tuple[str, int]
     _sock: socket.socket
     _connection: Connection
     cluster: MetadataResponse | None = None
@@ -184,7 +183,7 @@ def dial(host: str, port: int, config: ProducerConfig) -> tuple[Attempt, Dialogu
     try:
         secured, agreed = _secured(sock, host, config)
         attempt = replace(attempt, tls=agreed)
-        dialogue = Dialogue((host, port), secured, _connection(config))
+        dialogue = Dialogue(secured, _connection(config))
         sock = secured
         attempt, failure = _introduced(attempt, dialogue, config)
     except _Stopped as stopped:

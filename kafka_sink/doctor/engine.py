@@ -4,8 +4,7 @@
 
 `examine` is the whole, for the command, for `validate`; `examine_hosts` is its first half, which executors run as well
 and which a write runs whose brokers were not reached. Hosts are connected to at the same time, the rest is asked over
-the connections that came of it, but an AdminClient makes a topic, as for a write. The judgments are `reaching` and
-`judging`; here is only what is asked, and of whom.
+the connections that came of it. The judgments are `reaching` and `judging`; here is only what is asked, and of whom.
 
 What it leaves behind: with `createTopics` the topic. A producer id without a transactional id is a number that
 nobody keeps. What is asked of a transactional id is to end a transaction that never was, under a name nobody has:
@@ -18,17 +17,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from kafka_sink.doctor import judging
-from kafka_sink.doctor.dialogue import STEP_TIMEOUT_S, Dialogue, NoAnswer, dial
+from kafka_sink.doctor.dialogue import Dialogue, NoAnswer, dial
 from kafka_sink.doctor.reaching import Attempt, address_text, advertised, dispensable, host_verdicts
 from kafka_sink.doctor.report import DRIVER, Finding, Report, Status, Verdict, failed, skipped
 from kafka_sink.doctor.steps import HOST_STEPS, STEPS, because_of
-from kafka_sink.errors import BrokersUnreachable, ClusterError
-from kafka_sink.kafka.admin.client import AdminClient
-from kafka_sink.kafka.admin.topics import create_topic
+from kafka_sink.kafka.admin.topics import create_request, is_busy
 from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.protocol.acl_operation import (
@@ -80,8 +78,6 @@ HOSTS_TIMEOUT_S = 20.0
 # A coordinator's topic that nobody has used is made when it is first asked for, and a new topic needs a moment, too.
 PATIENCE_S = 4.0
 PAUSE_S = 0.2
-# A step to connect once more, and one for the answer.
-CREATE_TIMEOUT_MS = int(2 * STEP_TIMEOUT_S * 1_000)
 # Where neither a prefix nor a txnAppId is given, ids begin with this, whatever follows.
 DERIVED_PREFIX = "pykafka-"
 
@@ -261,13 +257,9 @@ class _Examination:
 
     def _ask(self, request: Request) -> object:
         """Of any broker. Raises NoAnswer."""
-        return self._any.ask(request)
-
-    @property
-    def _any(self) -> Dialogue:
         dialogue = self._hosts.any
         assert dialogue is not None, "every step here needs the cluster"
-        return dialogue
+        return dialogue.ask(request)
 
     # --- the topic ----------------------------------------------------------------------------------------------------
 
@@ -310,20 +302,13 @@ class _Examination:
         return finding if said.partitions else judging.topic(said, self._config)
 
     def _create(self, name: str, wanted: NewTopic, *, validate_only: bool = False) -> CreateTopicsResponse:
-        """By a client of its own, as a write does, through the host that answers here. Raises NoAnswer."""
-        config = replace(
-            self._config.producer,
-            bootstrap_servers=(self._any.address,),
-            max_block_ms=CREATE_TIMEOUT_MS,
-        )
-        with closing(AdminClient(config)) as client:
-            try:
-                return create_topic(client, name, wanted, validate_only=validate_only)
-            except BrokersUnreachable as error:
-                reason = error.last_error or f"within {CREATE_TIMEOUT_MS / 1_000:g} s"
-            except ClusterError as error:
-                reason = error.parts().happened
-        raise NoAnswer(f"no answer to CreateTopics: {reason}")
+        """Asks a busy controller again for a while, as a write does. Raises NoAnswer."""
+        request = create_request(self._config.producer, name, wanted, validate_only=validate_only)
+        for _ in _tries():
+            response = cast(CreateTopicsResponse, self._ask(request))
+            if not is_busy(response.error_code):
+                break
+        return response
 
     def _settings(self) -> Finding:
         name = self._said.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka_sink.errors import TopicAuthorizationFailed, TopicNameInvalid, TopicNotFound
 from kafka_sink.kafka.admin.client import AdminClient
 from kafka_sink.kafka.admin.leaders import named
+from kafka_sink.kafka.config import ProducerConfig
 from kafka_sink.kafka.new_topic import NewTopic
 from kafka_sink.kafka.producer.metadata import ABSENT_PATIENCE_MS
 from kafka_sink.kafka.protocol.apis.create_topics import (
@@ -51,37 +52,41 @@ def _await(client: AdminClient, name: str) -> TopicMetadata:
             raise TopicNotFound(topic=name, waited_ms=now_ms - started_ms)
 
 
-def create_topic(
-    client: AdminClient, name: str, wanted: NewTopic, *, validate_only: bool = False, deadline_ms: int | None = None
-) -> CreateTopicsResponse:
-    """Asks for a topic. A busy controller is asked again until `deadline_ms`, or for `max.block.ms`. `validate_only`:
-    brokers say whether they would make it. Raises BrokersUnreachable."""
-    request = CreateTopicsRequest(
+def create_request(
+    config: ProducerConfig, name: str, wanted: NewTopic, *, validate_only: bool = False
+) -> CreateTopicsRequest:
+    """`validate_only`: brokers say whether they would make the topic, and do not make it."""
+    return CreateTopicsRequest(
         name,
         wanted.partitions,
-        client.config.request_timeout_ms,
+        config.request_timeout_ms,
         validate_only=validate_only,
         replication_factor=wanted.replicas,
         settings=wanted.settings,
     )
+
+
+def create_topic(client: AdminClient, name: str, wanted: NewTopic) -> CreateTopicsResponse:
+    """Asks for a topic, until `max.block.ms` where the controller is busy. Raises BrokersUnreachable."""
+    request = create_request(client.config, name, wanted)
     caller = client.caller
-    deadline_ms, tries = caller.deadline_ms() if deadline_ms is None else deadline_ms, 0
+    deadline_ms, tries = caller.deadline_ms(), 0
     while True:
         response = caller.ask_any(request, deadline_ms)
         assert isinstance(response, CreateTopicsResponse)
         tries += 1
-        if not _asks_again(response.error_code) or not caller.pause(tries, deadline_ms):
+        if not is_busy(response.error_code) or not caller.pause(tries, deadline_ms):
             return response
 
 
-def _asks_again(code: int) -> bool:
+def is_busy(code: int) -> bool:
     """Whether the controller is busy, or moving (also retried: NOT_CONTROLLER)."""
     return meaning(code).broker_busy or code == ErrorCode.NOT_CONTROLLER
 
 
 def will_be_there(code: int) -> bool:
     """Whether the topic was made, now or before by somebody else, or is to be asked for again."""
-    return code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) or _asks_again(code)
+    return code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) or is_busy(code)
 
 
 def await_leaders(client: AdminClient, name: str, milliseconds: int) -> TopicMetadata:

@@ -70,8 +70,8 @@ class ProduceResponse:
 PRODUCE_BY_TOPIC_ID = 13
 
 
-# From this version on, a request adds its partitions to the transaction, which only transactions of version 2 allow for
-# (KIP-890): those of version 1 are told of them before.
+# From this version on, a request adds its partitions to the transaction. Only transactions of version 2 allow for that
+# (KIP-890); for version 1, AddPartitionsToTxn comes first.
 PRODUCE_ADDS_PARTITIONS = 12
 
 
