@@ -472,7 +472,7 @@ def test_a_stream_without_a_name_is_refused_before_anybody_is_asked(kafka: Scrip
 
 @pytest.mark.parametrize("left_out", ["kafka.bootstrap.servers", "transactionalIdPrefix"])
 def test_an_abort_of_what_could_not_be_planned_is_silent(kafka: ScriptedKafka, left_out: str) -> None:
-    """Whoever planned has told of the option."""
+    """The plan has already raised an error about the option."""
     given = given_options(without(left_out))
     receipt = written(plan(KafkaStreamWriter(given_options(EXACTLY_ONCE))), 0, ["a"])
     asked = len(kafka.received)
