@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -16,12 +17,20 @@ from mutants.table import MUTANTS
 from mutants.trial import Outcome, Verdict, _execute, _judge_tests, _simulate
 from reliability.campaign import Campaign
 
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = Mutant(name="an example", rule="a rule", pattern="return 1", replacement="return 2", killer=10)
 PACKAGE = (Module(Path("package/example.py"), "def one():\n    return 1\n\n\ndef two():\n    return 2\n"),)
 
 
 def test_names_tell_mutants_apart() -> None:
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
+
+
+@pytest.mark.parametrize("killer", sorted({mutant.killer for mutant in MUTANTS if isinstance(mutant.killer, str)}))
+def test_every_test_that_must_fail_exists(killer: str) -> None:
+    path, *names = killer.partition("[")[0].split("::")
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    assert names[-1] in {getattr(node, "name", getattr(node, "id", None)) for node in ast.walk(tree)}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ PEERS: tuple[Mutant, ...] = (
         rule="docs/security.md: text of a peer is escaped and cut",
         pattern='$FACT if $NAME.startswith("_") or $NAME == "args" else $SHOWN($NAME, $FACT)',
         replacement="$FACT",
-        killer="tests/unit/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short",
+        killer="tests/unit/errors/test_errors.py::test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short",
     ),
     Mutant(
         name="peers: an offset that no log has is believed",
