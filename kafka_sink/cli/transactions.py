@@ -88,6 +88,7 @@ from kafka_sink.kafka.protocol.apis.describe_transactions import (
 )
 from kafka_sink.kafka.protocol.error_codes import ErrorCode
 from kafka_sink.kafka.protocol.topic_partition import TopicPartition
+from kafka_sink.options.cautions import warn_once
 from kafka_sink.options.config import SinkConfig, sink_config
 from kafka_sink.options.kinds import is_prefix
 from kafka_sink.text.quoting import quoted
@@ -104,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         config = configuration(args)
+        warn_once(config.producer.security)
         with closing(AdminClient(config.producer)) as client:
             subcommand: Callable[[Session], int] = args.subcommand
             return subcommand(Session(client, config, args))

@@ -26,6 +26,7 @@ from kafka_sink.errors import BrokersUnreachable, UnreadableState
 from kafka_sink.kafka.protocol.apis.describe_transactions import (
     TransactionDescription,
 )
+from kafka_sink.options import cautions
 from kafka_sink.verification import receipt_file
 from model.logical_kafka import LogicalKafka
 from scripted_kafka import ScriptedKafka, ScriptedNetwork, connect_clients
@@ -169,6 +170,18 @@ def found(
 
 WHOLE = {0: Marker(4, "q", "f"), 1: Marker(4, "q", "g")}
 HANGING = Hanging("t", 2, "orders.1", Ids(101, 3), 17, 0)
+
+
+def test_what_protects_less_than_it_could_is_logged(
+    ran: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cautions, "LOGGED", set())
+    preset = tmp_path / "preset"
+    preset.write_text("kafka.security.protocol = SSL\nkafka.ssl.endpoint.identification.algorithm =\n")
+    main(["list", *SERVERS, "--prefix", "orders", "--preset", str(preset)])
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "host names of brokers are not verified"
+    ]
 
 
 def test_an_error_of_the_cluster_is_told_and_the_connections_closed(
