@@ -11,6 +11,7 @@ Three traps are closed here, before any test module is imported:
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import importlib.util
 import itertools
@@ -54,8 +55,8 @@ if TEST_SOURCES:
 
 # A deadline on one example measures the machine's load, not the code.
 hypothesis.settings.register_profile("pykafka", deadline=None)
-# For `make unit`, the loop of who changes a line; `make test` looks at five times as many.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
+# For `make unit`, the loop of who changes a line; `make test` looks at ten times as many.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
 # For `make sanitize`, which looks at little and has to look well, and is slow.
 hypothesis.settings.register_profile(
     "sanitize", deadline=None, max_examples=200, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -74,6 +75,12 @@ def folder_of(package: str) -> Path | None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--results", type=Path, metavar="FILE", help="gets the chaos tests' figures (make chaos)")
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves out what was collected, which stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

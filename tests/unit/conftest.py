@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from certificates import Authority
 from kafka_sink.kafka.client import Producer
 from live_producers import Make, config
 from scripted_kafka import LiveNetwork, ScriptedKafka, connect_producers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_authorities(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the machine trusts takes 20 ms to read, for each client with TLS. Tests that verify a peer name its CA."""
+    file = tmp_path_factory.mktemp("trusted") / "ca.pem"
+    file.write_text(Authority().certificate)
+    os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(file), os.devnull
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from effort import each
 from kafka_sink.cli.error_catalogue import example
 from kafka_sink.cli.explain import ERRORS, main
 from kafka_sink.errors import UnknownOption
@@ -35,13 +36,13 @@ def test_a_whole_name_comes_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line for line in found if line and not line.startswith(" ")] == ["topic  (default none)"]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_a_refused_name_has_what_to_do_instead(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = " ".join(said(capsys, name).split())
     assert found == f"{name} (refused) {' '.join(REFUSED[name].split())}"
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@each("name", ERRORS)
 def test_an_error_has_its_whole_message(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = " ".join(said(capsys, name).split())
     assert " ".join(str(example(ERRORS[name])).split()) in found

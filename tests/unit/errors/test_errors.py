@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from effort import each
 from kafka_sink import errors
 from kafka_sink.broker import errors as broker_errors
 from kafka_sink.broker.errors import LocalKafkaError
@@ -68,7 +69,7 @@ def test_the_drawing_is_the_tree(module: ModuleType, root: type[KafkaSinkError])
     assert drawn == {cls.__name__: cls.__bases__[0].__name__ if cls is not root else "" for cls in of_module}
 
 
-@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+@each("cls", CLASSES)
 def test_a_stack_trace_names_the_module_that_users_import(cls: type[KafkaSinkError]) -> None:
     module = broker_errors if issubclass(cls, LocalKafkaError) else errors
     assert getattr(module, cls.__name__) is cls
@@ -88,7 +89,7 @@ def test_a_peer_puts_no_lines_into_a_log_and_does_not_fill_it() -> None:
 HOSTILE = "\x1b[2J\r\nERROR all is lost\u202e" + "x" * 8_000_000
 
 
-@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
+@each("cls", LEAVES)
 def test_whatever_a_peer_says_a_message_is_printed_as_it_reads_and_is_short(cls: type[KafkaSinkError]) -> None:
     error = cls(**{name: hostile(parameter) for name, parameter in inspect.signature(cls).parameters.items()})
     # The end of a program's output is shown in its lines, and there is one of it.
@@ -128,7 +129,7 @@ def test_what_an_examination_finds_is_printed_as_it_reads() -> None:
     assert len(str(error)) < 20_000
 
 
-@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
+@each("cls", LEAVES)
 def test_an_error_keeps_its_facts_through_pickling_and_copying(cls: type[KafkaSinkError]) -> None:
     error = example(cls).of_principal("User:alice")
     error.in_transaction(committing=True, write_kind=WriteKind.BATCH, repair="<repair>")
@@ -143,7 +144,7 @@ NOTHING_VISIBLE = words(DataState.NOTHING_VISIBLE, WriteKind.STREAM).data
 UNKNOWN = words(DataState.OUTCOME_UNKNOWN, WriteKind.STREAM).data
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_in_a_transaction_no_message_says_that_rows_will_be_there_twice(cls: type[KafkaSinkError]) -> None:
     was_to_be_sent_again = SENT_AGAIN in str(example(cls))
     before, amid = (str(example(cls).in_transaction(committing=committing)) for committing in (False, True))
@@ -163,7 +164,7 @@ def test_what_hangs_of_the_last_run_is_told_from_what_hangs_of_this_one() -> Non
     assert "its replay writes nothing again" in amid and "its replay" not in before
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_a_message_that_asks_for_an_acl_says_for_whom(cls: type[KafkaSinkError]) -> None:
     error = example(cls)
     before = str(error)
@@ -227,7 +228,7 @@ def test_a_batch_write_is_told_nothing_of_a_stream(kind: WriteKind, committing: 
             assert word not in said.lower().replace("checkpointlocation", ""), cls
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_a_message_shows_every_fact_that_a_field_holds(cls: type[KafkaSinkError]) -> None:
     error = example(cls)
     for name, value in vars(error).items():

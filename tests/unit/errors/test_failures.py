@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from effort import each
 from kafka_sink import error_of, errors
 from kafka_sink.errors import (
     KafkaSinkError,
@@ -96,7 +97,7 @@ RAISED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_every_error_arrives_with_its_class_its_message_and_its_fields(cls: type[KafkaSinkError]) -> None:
     error = made_up(cls).in_transaction(write_kind=WriteKind.VERSION)
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(error).items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from client_properties import FILES, SECRET, ClientProperties, read_properties
+from effort import each
 from kafka_sink.errors import ConfigError, RefusedOption
 from kafka_sink.options.config import sink_config
 from kafka_sink.options.table import option_named
@@ -40,7 +41,7 @@ def test_pasted_lines_work_or_are_named_one_by_one(file: ClientProperties) -> No
 PRODUCER_CONFIGS = (Path(__file__).parents[2] / "support" / "producer_configs.txt").read_text().split()
 
 
-@pytest.mark.parametrize("name", PRODUCER_CONFIGS)
+@each("name", PRODUCER_CONFIGS)
 def test_every_line_that_a_jvm_producer_takes_is_taken_or_refused_with_what_to_do(name: str) -> None:
     try:
         assert option_named(f"kafka.{name}") is not None

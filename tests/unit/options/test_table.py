@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from effort import each
 from kafka_sink.errors import ConfigError, InvalidOption, RefusedOption, UnknownOption
 from kafka_sink.options import table as options
 from kafka_sink.options.config import given_options, sink_config
@@ -35,7 +36,7 @@ def read(name: str, text: str) -> Any:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@each("option", OPTIONS)
 def test_every_option_is_found_in_any_case_has_a_meaning_and_reads_its_own_default(option: Option) -> None:
     assert option_named(option.name.swapcase()) is option
     assert option.doc

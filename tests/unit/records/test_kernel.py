@@ -842,12 +842,12 @@ def test_other_threads_run_while_the_kernel_works(function: str) -> None:
         "fill": lambda: encoder.fill(place, int64s([0]), int64s([rows]), batches),
         "sum_row_hashes": lambda: COMPILED.sum_row_hashes(columns),
     }
-    begun, ended = threading.Event(), threading.Event()
+    begun, seen, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
         begun.set()
         deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not seen.is_set():
             calls[function]()
         ended.set()
 
@@ -858,6 +858,7 @@ def test_other_threads_run_while_the_kernel_works(function: str) -> None:
         thread.start()
         begun.wait()
         was_over = ended.is_set()
+        seen.set()
     finally:
         sys.setswitchinterval(interval_s)
         thread.join()

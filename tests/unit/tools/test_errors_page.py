@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from errors_page import OFTEN, page, plain
 
+from effort import each
 from kafka_sink.cli.error_catalogue import by_section, example
 from kafka_sink.errors import DataState, KafkaSinkError, WriteKind
 from kafka_sink.errors.wording import words
@@ -27,18 +29,23 @@ def test_the_module_prints_it() -> None:
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == page()
 
 
+@functools.cache
+def rows() -> list[str]:
+    return page().splitlines()
+
+
 def row_of(cls: type[KafkaSinkError]) -> str:
     begins = f"| `{cls.__name__}` |"
-    (row,) = [line for line in page().splitlines() if line.startswith(begins) and line.count(" | ") == 3]
+    (row,) = [line for line in rows() if line.startswith(begins) and line.count(" | ") == 3]
     return row
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_every_error_has_a_row_with_all_three_answers(cls: type[KafkaSinkError]) -> None:
     assert all(cell.strip() for cell in row_of(cls).strip("|").split(" | "))
 
 
-@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+@each("cls", RAISED)
 def test_a_row_has_the_parts_of_the_message(cls: type[KafkaSinkError]) -> None:
     row = row_of(cls)
     error = example(cls)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import options_page
-import pytest
 from options_page import page
 
+from effort import each
 from kafka_sink.options.table import OPTIONS, REFUSED, REFUSED_PREFIXES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +29,7 @@ def test_the_module_prints_it() -> None:
 PREFIXES = [f"{prefix}*" for prefix in REFUSED_PREFIXES]
 
 
-@pytest.mark.parametrize("name", [*(option.name for option in OPTIONS), *REFUSED, *PREFIXES])
+@each("name", [*(option.name for option in OPTIONS), *REFUSED, *PREFIXES])
 def test_every_name_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in page()
 

@@ -48,15 +48,23 @@ def _outcome(decoder: Decoder, data: bytes) -> str:
 
 
 def peak_bytes(decoder: Decoder, data: bytes) -> int:
-    """The most memory held at a time while `data` is decoded. Raises Fault where that is too much for so few bytes."""
+    """The most memory held at a time while `data` is decoded. Raises Fault where that is too much for so few bytes.
+
+    The least of three looks, as what other threads allocate meanwhile is counted too.
+    """
     # What is made once, at the first input of its kind.
     _outcome(decoder, data)
+    peak = min(_traced_peak(decoder, data) for _ in range(3))
+    if peak > MOST_BYTES + MOST_BYTES_A_BYTE * len(data):
+        raise Fault(f"{peak} bytes of memory for {len(data)} bytes")
+    return peak
+
+
+def _traced_peak(decoder: Decoder, data: bytes) -> int:
     tracemalloc.start()
     try:
         _outcome(decoder, data)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    if peak > MOST_BYTES + MOST_BYTES_A_BYTE * len(data):
-        raise Fault(f"{peak} bytes of memory for {len(data)} bytes")
     return peak

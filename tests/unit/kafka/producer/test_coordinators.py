@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from effort import each
 from kafka_sink.kafka.producer.coordinators import (
     QUICK_TRIES,
     READS_TOGETHER,
@@ -626,7 +627,7 @@ AGAIN = {3: Next.AGAIN, 7: Next.AGAIN, 14: Next.AGAIN, 88: Next.AGAIN_SOON, 89: 
 ELSEWHERE = {15: Next.ELSEWHERE, 16: Next.ELSEWHERE}
 
 
-@pytest.mark.parametrize("code", [*ErrorCode, 9_999, -32_768])
+@each("code", [*ErrorCode, 9_999, -32_768])
 def test_every_code_is_definite_or_not(code: int) -> None:
     """Those of Java's TransactionManager and OffsetFetch that it sends again; all others are answers."""
     expected = {**AGAIN, **ELSEWHERE, 51: Next.AGAIN_SOON}.get(code, Next.DONE)
@@ -685,7 +686,7 @@ class TestTheCodeOfAResponse:
 # --- under faults -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each("seed", range(200))
 def test_every_ask_is_answered_once_faults_end(seed: int) -> None:
     """Coordinators move, load, lose connections and answers, brokers come and go; then that ends."""
     rng = random.Random(seed)

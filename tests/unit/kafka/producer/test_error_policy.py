@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
+from effort import each
 from kafka_sink.kafka.producer.error_policy import (
     Action,
     advice,
@@ -28,7 +27,7 @@ ADVISED = {
 }
 
 
-@pytest.mark.parametrize("code", range(-1, 200))
+@each("code", range(-1, 200))
 def test_every_produce_code_has_one_action(code: int) -> None:
     action = on_produce_error(code)
     if code == 0:
@@ -49,7 +48,7 @@ def test_every_produce_code_has_one_action(code: int) -> None:
         assert action is Action.FAIL
 
 
-@pytest.mark.parametrize("code", range(-1, 200))
+@each("code", range(-1, 200))
 def test_every_init_producer_id_code_has_one_action(code: int) -> None:
     expected = Action.ACKNOWLEDGE if code == 0 else Action.RETRY if code in {7, 14, 15, 16, 51, 89} else Action.FAIL
     assert on_init_producer_id_error(code) is expected
@@ -60,7 +59,7 @@ def test_every_action_is_asked_for_by_some_code_that_has_a_name() -> None:
     assert {code.value for code in ErrorCode} >= RETRIED
 
 
-@pytest.mark.parametrize("code", range(-1, 200))
+@each("code", range(-1, 200))
 def test_advice_is_a_sentence_for_every_code(code: int) -> None:
     assert advice(code).endswith(".")
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from kafka_sink.kafka.producer.acknowledgements import Acknowledgements
 from kafka_sink.kafka.producer.buffer_pool import BufferPool
 from kafka_sink.kafka.producer.producer_batch import ProducerBatch
@@ -29,7 +30,7 @@ def values(*sizes: int) -> RecordColumns:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=20)
+@settings(max_examples=examples(40))
 @given(case=cases(), reverse=st.booleans())
 def test_the_wire_size_is_that_of_a_batch_that_is_closed(case: Case, reverse: bool, codec: str) -> None:
     rows = np.arange(len(case.rows))[:: -1 if reverse else 1]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from effort import examples
+from effort import each, examples
 from faulty_cluster import FaultyCluster
 from kafka_sink.errors import KafkaSinkError, ProduceRejected
 from kafka_sink.kafka.producer.sequences import Sequences
@@ -91,12 +91,12 @@ def turn(core: Core, cluster: FaultyCluster) -> None:
     cluster.step()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each("seed", SEEDS)
 def test_every_row_once_and_in_order_and_the_receipts_say_so(seed: int) -> None:
     assert_every_row_once_and_in_order(run(seed))
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@each("seed", range(examples(40)))
 def test_the_same_where_sequences_wrap(seed: int) -> None:
     done = run(seed, first_sequence=2**31 - 1 - seed % 8)
     assert_every_row_once_and_in_order(done)
@@ -104,7 +104,7 @@ def test_the_same_where_sequences_wrap(seed: int) -> None:
         assert next_sequence(log.log.batches[-1].last_sequence) < ROWS
 
 
-@pytest.mark.parametrize("seed", range(examples(80)))
+@each("seed", range(examples(80)))
 def test_the_same_where_leaders_refuse_batches_for_their_size(seed: int) -> None:
     # 1,567 bytes: the largest row alone. Batches are up to four times as large.
     done = run(seed, max_message_bytes=1_700, batch_size=4_096, max_request_size=8_192, buffer_memory=12_288)
@@ -162,7 +162,7 @@ def assert_every_row_is_written_or_left_out(done: Run) -> None:
 
 
 @pytest.mark.parametrize("refuses", [always, sometimes])
-@pytest.mark.parametrize("seed", SEEDS)
+@each("seed", SEEDS)
 def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
     seed: int, refuses: Callable[[random.Random, bytes], bool]
 ) -> None:
@@ -177,7 +177,7 @@ def test_rows_that_are_refused_are_left_out_and_the_others_written_once(
     assert_every_row_is_written_or_left_out(done)
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@each("seed", range(examples(40)))
 def test_without_faults_each_write_leaves_them_out(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, first_sequence=2**31 - 5 if seed % 2 else 0)
     assert done.core.acknowledgements.failure is None
@@ -196,7 +196,7 @@ def test_they_are_refused_with_others_in_flight_and_under_faults_some_writes_go_
     assert sum(done.cluster.cuts for done in under_faults) > 50
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@each("seed", range(examples(40)))
 def test_and_so_does_one_without_idempotence(seed: int) -> None:
     done = run(seed, refuses=always, faults=False, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     assert done.core.acknowledgements.failure is None
@@ -230,7 +230,7 @@ def firsts(values: list[bytes]) -> list[bytes]:
     return list(dict.fromkeys(values))
 
 
-@pytest.mark.parametrize("seed", range(examples(40)))
+@each("seed", range(examples(40)))
 def test_without_idempotence_and_one_in_flight_no_row_is_lost_or_overtaken(seed: int) -> None:
     done = run(seed, enable_idempotence=False, max_in_flight_requests_per_connection=1)
     assert done.core.acknowledgements.failure is None

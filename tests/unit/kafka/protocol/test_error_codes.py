@@ -5,6 +5,7 @@ import pickle
 import kafka.errors
 import pytest
 
+from effort import each
 from kafka_sink.kafka.protocol.error_codes import NOTHING, ErrorCode, error_name, meaning
 
 # kafka-python's exception of each code that it has.
@@ -84,7 +85,7 @@ def test_a_code_that_is_newer_than_kafka_python_is_retriable_as_in_java() -> Non
     assert {code for code in newer if meaning(code).is_retriable} == {ErrorCode.SHARE_SESSION_LIMIT_REACHED}
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each("code", ErrorCode)
 def test_attributes_of_one_code_agree_with_each_other(code: ErrorCode) -> None:
     means = meaning(code)
     asks_again = means.needs_new_metadata or means.broker_busy or means.coordinator_not_ready
@@ -98,7 +99,7 @@ def test_nothing_is_known_of_an_unknown_code_or_of_none(code: int) -> None:
     assert meaning(code) == NOTHING
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each("code", ErrorCode)
 def test_a_codes_own_meaning_is_that_of_its_number(code: ErrorCode) -> None:
     assert code.meaning is meaning(int(code))
     assert pickle.loads(pickle.dumps(code)) is code
