@@ -1,4 +1,4 @@
-"""What goes wrong with the local broker. None of it concerns the rows of a write.
+"""What goes wrong with the local broker.
 
     LocalKafkaError                  it could not do what it was asked
     ├── LocalClusterUnusable         it is not open, not running, does not answer
@@ -12,6 +12,8 @@
     ├── BrokerStartFailed
     ├── BrokerDied
     └── ToolFailed
+
+None of it concerns the rows of a write.
 """
 
 from __future__ import annotations

@@ -140,9 +140,7 @@ def check_definite(error_code: int, transactional_id: str, api: str = "EndTxn") 
         check_answer(error_code, api, transactional_id)
 
 
-def _offsets(
-    sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str | None
-) -> Steps[list[GroupOffset]]:
+def _offsets(sink: Sink, group_ids: Sequence[str], *, stable: bool, barrier: str | None) -> Steps[list[GroupOffset]]:
     """The offsets of the groups; if `stable`, once no transaction is about to change one. With a `barrier`, which no
     step before has written, they are the last ones of a moment after this was asked. Raises TransactionRefused."""
     if barrier is not None:

@@ -31,9 +31,7 @@ from kafka_sink.kafka.protocol.topic_partition import TopicPartition
 NOTHING_OPEN = -1
 
 
-def check_leaders(
-    sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int
-) -> Steps[int]:
+def check_leaders(sink: Sink, slots: Sequence[SlotPrepared], *, generation: Ids, micro_batch_id: int) -> Steps[int]:
     """That each transaction begins, on every leader, with the first row of the slot's.
 
     Where it begins before, the leader did not hear of the end of an aborted attempt, whose rows a commit would take

@@ -53,9 +53,7 @@ def check_decision(
     # Nothing visible: it never began, and the replay replaces it, with whatever rows and slots it has.
     visible, missing = facts.visible, facts.missing
     again = {each.slot: each.fingerprint for each in prepared}
-    changed = sorted(
-        slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot])
-    )
+    changed = sorted(slot for slot, marker in visible.items() if slot not in again or not marker.may_be_of(again[slot]))
     if changed and missing:
         raise TornBatch(
             sink=sink.names.sink,
@@ -70,9 +68,7 @@ def check_decision(
         raise NonDeterministicReplay(sink=sink.names.sink, micro_batch_id=micro_batch_id, slots=changed)
 
 
-def check_lineage(
-    sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool
-) -> None:
+def check_lineage(sink: Sink, facts: Facts, *, query_id: str, micro_batch_id: int, allow_lost_state: bool) -> None:
     """Whether this micro-batch may follow upon the sink's last decision, whatever its rows are.
 
     Raises StateExpired, MarkersLost, CommittedDataMissing, WrittenOtherwise or CheckpointBehind.

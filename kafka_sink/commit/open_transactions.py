@@ -91,9 +91,7 @@ class Seen:
         """The sinks that have something open, told by the form of transactional ids."""
         producer_ids = {each.ids.producer_id for each in self.producers}
         busy = [
-            name
-            for name, each in self.transactions.items()
-            if each.state in OPEN or each.producer_id in producer_ids
+            name for name, each in self.transactions.items() if each.state in OPEN or each.producer_id in producer_ids
         ]
         return sorted({sink for name in busy if (sink := sink_named(name)) is not None})
 

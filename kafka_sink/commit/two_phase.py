@@ -291,9 +291,7 @@ def _listed(sink: Sink) -> Steps[list[tuple[str, str]]]:
     ]
 
 
-def _open_since(
-    sink: Sink, decision: Decision | None, listed: Sequence[str]
-) -> Steps[list[TransactionDescription]]:
+def _open_since(sink: Sink, decision: Decision | None, listed: Sequence[str]) -> Steps[list[TransactionDescription]]:
     """What is open of what was `listed`, and was begun since the decision, all of which is committed by now."""
     found = yield from described(sink, listed)
     for pause_ms in PAUSES_MS:
@@ -666,9 +664,7 @@ def _verify(
     whose coordinators do not say that the transaction was committed. Another run may have written their rows again, and
     the marker."""
     markers = yield from read_markers(sink, [each.slot for each in prepared])
-    expected = {
-        each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared
-    }
+    expected = {each.slot: each.visible or Marker(micro_batch_id, each.query_id, each.fingerprint) for each in prepared}
     missing = [slot for slot, marker in expected.items() if markers.get(slot) != marker]
     if missing:
         markers |= yield from read_markers(sink, missing, barrier=f"verify {facts.generation}")

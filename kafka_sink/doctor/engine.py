@@ -131,9 +131,7 @@ def _reached(config: ProducerConfig) -> Iterator[_Hosts]:
         if hosts.bootstrap is not None and hosts.bootstrap.cluster is not None:
             brokers = hosts.bootstrap.cluster.brokers
         # One that is a bootstrap server too has its verdicts.
-        others = {
-            (each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address
-        }
+        others = {(each.host, each.port): each.node_id for each in brokers if (each.host, each.port) not in by_address}
         for (host, port), (attempt, dialogue) in _dialled(tuple(others), config):
             node_id = others.pop((host, port))
             if attempt.failure is not None:

@@ -86,4 +86,3 @@ def _once(said: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
             raise InvalidArgument(argument=name, reason="it is given twice; keep one of the two.")
         names.add(name.lower())
         yield name, text
-

@@ -340,9 +340,7 @@ class Write:
             left_out[too_large] = leave_out
         return letters
 
-    def _place(
-        self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int
-    ) -> None:
+    def _place(self, columns: RecordColumns, topics_of: Callable[[RecordColumns], RowTopics], started_ms: int) -> None:
         """Rows that were judged."""
         if not columns.num_rows:
             return

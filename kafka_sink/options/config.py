@@ -39,6 +39,7 @@ FAIL, DEAD_LETTER = "fail", "deadLetter"
 # Parsed values by field; what is not in it was not given.
 GivenOptions = Mapping[str, Any]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SinkConfig(Discreet):
     """A whole write: the producer's configuration and what the connector itself does."""
@@ -186,22 +187,28 @@ IDEMPOTENCE_RULES = (
     Rule(
         ("retries", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["retries"] > 0,
-        lambda values: "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
-        "it (kafka.enable.idempotence is true)",
+        lambda values: (
+            "at least 1: an idempotent producer must send a batch again until it knows that the leader has "
+            "it (kafka.enable.idempotence is true)"
+        ),
     ),
     Rule(
         ("acks", "enable_idempotence"),
         lambda values: not values["enable_idempotence"] or values["acks"] == "all",
-        lambda values: "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
-        "(kafka.enable.idempotence is true)",
+        lambda values: (
+            "'all': fewer acknowledgements cannot tell an idempotent producer that a batch was kept "
+            "(kafka.enable.idempotence is true)"
+        ),
     ),
     Rule(
         ("max_in_flight_requests_per_connection", "enable_idempotence"),
         lambda values: (
             not values["enable_idempotence"] or values["max_in_flight_requests_per_connection"] <= IDEMPOTENT_IN_FLIGHT
         ),
-        lambda values: f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
-        "producer (kafka.enable.idempotence is true)",
+        lambda values: (
+            f"at most {IDEMPOTENT_IN_FLIGHT}: a leader remembers that many batches of an idempotent "
+            "producer (kafka.enable.idempotence is true)"
+        ),
     ),
 )
 
@@ -220,8 +227,10 @@ VERSION_RULES = (
     Rule(
         ("txn_app_id", "delivery_guarantee"),
         lambda values: values.get("txn_app_id") is None or values.get("delivery_guarantee") == EXACTLY_ONCE,
-        lambda values: "deliveryGuarantee=exactly-once beside it, as an option of the write: without transactions "
-        "nothing tells whether a write was whole",
+        lambda values: (
+            "deliveryGuarantee=exactly-once beside it, as an option of the write: without transactions "
+            "nothing tells whether a write was whole"
+        ),
     ),
     Rule(
         ("transactional_id_prefix", "txn_app_id"),
@@ -264,8 +273,9 @@ RATE_RULES = tuple(
     Rule(
         (field, "rate_tasks"),
         lambda values, field=field: values[field] is None or values["rate_tasks"] is not None,  # type: ignore[misc]
-        lambda values: "rateTasks beside it, by how many tasks it is to be divided: Spark does not tell how many tasks "
-        "a write has",
+        lambda values: (
+            "rateTasks beside it, by how many tasks it is to be divided: Spark does not tell how many tasks a write has"
+        ),
     )
     for field in ("max_rows_per_second", "max_bytes_per_second")
 )
@@ -342,8 +352,10 @@ SECURITY_RULES = (
             or values["sasl_mechanism"] not in BARE_MECHANISMS
             or values["allow_plaintext_credentials"]
         ),
-        lambda values: f"true, as {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
-        "the way; better use kafka.security.protocol=SASL_SSL",
+        lambda values: (
+            f"true, as {values['sasl_mechanism']} over SASL_PLAINTEXT shows the credentials to everybody on "
+            "the way; better use kafka.security.protocol=SASL_SSL"
+        ),
     ),
     Rule(
         ("sasl_jaas_config", "sasl_mechanism"),
@@ -368,8 +380,10 @@ SECURITY_RULES = (
             or values["sasl_mechanism"] == "OAUTHBEARER"
             or _has(values, "username", "password")
         ),
-        lambda values: "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
-        "or kafka.sasl.username and kafka.sasl.password",
+        lambda values: (
+            "a mechanism whose credentials are given: a user name and a password in kafka.sasl.jaas.config, "
+            "or kafka.sasl.username and kafka.sasl.password"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_mechanism", "token_callable"),
@@ -377,16 +391,20 @@ SECURITY_RULES = (
             values["sasl_mechanism"] != "OAUTHBEARER"
             or (values["sasl_oauthbearer_token_endpoint_url"] is None) != (values["token_callable"] is None)
         ),
-        lambda values: "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
-        "kafka_sink.register(spark, token=...), not both",
+        lambda values: (
+            "the URL of the token endpoint for OAUTHBEARER, or else a callable given to "
+            "kafka_sink.register(spark, token=...), not both"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "sasl_jaas_config", *CREDENTIALS.values()),
         lambda values: (
             values["sasl_oauthbearer_token_endpoint_url"] is None or _has(values, "clientId", "clientSecret")
         ),
-        lambda values: "it with clientId and clientSecret in kafka.sasl.jaas.config, or with "
-        "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret",
+        lambda values: (
+            "it with clientId and clientSecret in kafka.sasl.jaas.config, or with "
+            "kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret"
+        ),
     ),
     Rule(
         ("sasl_oauthbearer_token_endpoint_url", "allowed_token_urls"),
@@ -436,8 +454,10 @@ RULES = (
     Rule(
         ("delivery_guarantee", "enable_idempotence"),
         lambda values: values["delivery_guarantee"] != EXACTLY_ONCE or values["enable_idempotence"],
-        lambda values: "at-least-once where kafka.enable.idempotence is false, or was switched off by kafka.acks, "
-        "kafka.retries or kafka.max.in.flight.requests.per.connection",
+        lambda values: (
+            "at-least-once where kafka.enable.idempotence is false, or was switched off by kafka.acks, "
+            "kafka.retries or kafka.max.in.flight.requests.per.connection"
+        ),
     ),
     Rule(
         ("transaction_timeout_ms", "delivery_timeout_ms", "delivery_guarantee"),
@@ -445,15 +465,19 @@ RULES = (
             values["delivery_guarantee"] != EXACTLY_ONCE
             or values["transaction_timeout_ms"] >= values["delivery_timeout_ms"]
         ),
-        lambda values: f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
-        "outlive its slowest batch",
+        lambda values: (
+            f"at least kafka.delivery.timeout.ms = {values['delivery_timeout_ms']}: a transaction must "
+            "outlive its slowest batch"
+        ),
     ),
     # Java's rule (ProducerConfig): a batch needs time to linger and for one request before its deadline.
     Rule(
         ("delivery_timeout_ms", "linger_ms", "request_timeout_ms"),
         lambda values: values["delivery_timeout_ms"] >= values["linger_ms"] + values["request_timeout_ms"],
-        lambda values: "at least kafka.linger.ms + kafka.request.timeout.ms = "
-        f"{values['linger_ms'] + values['request_timeout_ms']}",
+        lambda values: (
+            "at least kafka.linger.ms + kafka.request.timeout.ms = "
+            f"{values['linger_ms'] + values['request_timeout_ms']}"
+        ),
     ),
     # A batch being filled and one on the wire: with less memory than two buffers, filling and sending take turns.
     Rule(
@@ -465,7 +489,9 @@ RULES = (
     Rule(
         ("max_request_size", "batch_size", "buffer_memory"),
         lambda values: values["max_request_size"] <= _whole_batches(values),
-        lambda values: "at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = "
-        f"{_whole_batches(values)}",
+        lambda values: (
+            "at most the whole batches of kafka.batch.size that kafka.buffer.memory has room for = "
+            f"{_whole_batches(values)}"
+        ),
     ),
 )

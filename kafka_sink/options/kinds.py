@@ -20,6 +20,7 @@ INT64_MAX = 2**63 - 1
 KIB = 1024
 MIB = 1024 * KIB
 
+
 class Problem(ValueError):
     """What is wrong with a text, to be shown. Any other ValueError's text is not: it may quote the value."""
 

@@ -45,6 +45,7 @@ Int64s = npt.NDArray[np.int64]
 REASON = "pykafka.reason"
 NO_NUMBER = -1
 
+
 class LeftOut(IntEnum):
     NOTHING = 0
     VALUE = 1

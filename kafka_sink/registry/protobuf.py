@@ -194,9 +194,7 @@ def _reserve(message: DescriptorProto, names: list[str], before: DescriptorProto
     ranges = {(reserved.start, reserved.end) for reserved in before.reserved_range}
     for start, end in sorted(ranges | {(field.number, field.number + 1) for field in gone}):
         message.reserved_range.add(start=start, end=end)
-    message.reserved_name.extend(
-        sorted(({field.name for field in gone} | set(before.reserved_name)).difference(names))
-    )
+    message.reserved_name.extend(sorted(({field.name for field in gone} | set(before.reserved_name)).difference(names)))
 
 
 def _check_names(struct: T.StructType, path: str) -> None:

@@ -34,9 +34,7 @@ def examine_from_executors(spark: SparkSession, config: ProducerConfig) -> Repor
 
     rows = spark.range(0, TASKS, 1, TASKS).mapInArrow(look, "host STRING, verdicts STRING").collect()
     by_host = {row.host: row.verdicts for row in sorted(rows, key=lambda row: row.host)}
-    return sum(
-        (Report(from_json(verdicts, seen_from=host)) for host, verdicts in by_host.items()), start=Report(())
-    )
+    return sum((Report(from_json(verdicts, seen_from=host)) for host, verdicts in by_host.items()), start=Report(()))
 
 
 @functools.lru_cache(maxsize=1)

@@ -104,7 +104,7 @@ def _unusable(failure: Exception, spark: SparkSession, driver: Interpreter) -> V
         STEP,
         f"{_PLANNER}, {_TASK}",
         failed(
-            f"format(\"pykafka\") cannot run in Spark's workers: {telling(failure)}. They run {_python_of(spark)}",
+            f'format("pykafka") cannot run in Spark\'s workers: {telling(failure)}. They run {_python_of(spark)}',
             _set_python(spark, driver),
         ),
     )

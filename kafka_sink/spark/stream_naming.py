@@ -27,9 +27,7 @@ def stream_name(given: GivenOptions, location: str | None) -> StreamName | None:
     return None if sink is None else StreamName(sink, checkpoint.query_id, is_derived=True)
 
 
-def name_stream(
-    given: GivenOptions, location: str | None, began_as: Callable[[str, str], bool]
-) -> StreamName:
+def name_stream(given: GivenOptions, location: str | None, began_as: Callable[[str, str], bool]) -> StreamName:
     """Its name from now on. `began_as`: whether the query of an id has begun under an earlier name. Raises
     MissingOption, CheckpointUnusable, and what `began_as` does."""
     name = stream_name(given, location)

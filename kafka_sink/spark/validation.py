@@ -57,9 +57,7 @@ def option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def configuration(
-    df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None
-) -> SinkConfig:
+def configuration(df: DataFrame, texts: Mapping[str, str], token: Callable[[], tuple[str, float]] | None) -> SinkConfig:
     """That of a write of `df` with the options `texts`. Raises ConfigError, TypeError."""
     texts = {name.lower(): text for name, text in texts.items()}
     given = given_options(texts)

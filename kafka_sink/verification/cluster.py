@@ -82,9 +82,7 @@ class Cluster:
 
     def _topic_id(self, name: str) -> str | None:
         try:
-            (described,) = self._admin.describe_topics(
-                TopicCollection([name]), request_timeout=self.timeout_s
-            ).values()
+            (described,) = self._admin.describe_topics(TopicCollection([name]), request_timeout=self.timeout_s).values()
             found = described.result().topic_id
         except KafkaException:
             return None
@@ -121,9 +119,7 @@ class Cluster:
 class PartitionReader:
     """One partition, from run to run."""
 
-    def __init__(
-        self, cluster: Cluster, where: TopicPartition, committed: bool, is_compacted: bool | None
-    ) -> None:
+    def __init__(self, cluster: Cluster, where: TopicPartition, committed: bool, is_compacted: bool | None) -> None:
         self._cluster = cluster
         self._where = where
         self._committed = committed

@@ -239,9 +239,7 @@ def test_a_refusal_by_the_leader_names_the_row_and_what_to_do(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_limits_of_one_task(
-    spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str
-) -> None:
+def test_limits_of_one_task(spark: SparkSession, kafka: LocalKafka, topic: Callable[..., str], guarantee: str) -> None:
     name = topic(1, KEPT)
     frame = spark.range(0, 30_000, 1, 1).selectExpr(
         "cast(id AS STRING) AS value", "if(id % 100 = 7, -1, cast(null AS INT)) AS partition"

@@ -47,8 +47,10 @@ def examined(options: dict[str, str]) -> Report:
     print(f"{seconds:.2f} s")
     for verdict in report.verdicts:
         if verdict.status in (FAILED, WARNING):
-            print(f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
-                  f"{verdict.finding.remedy}")
+            print(
+                f"{verdict.status} {verdict.step} | {verdict.where} | {verdict.finding.found} -> "
+                f"{verdict.finding.remedy}"
+            )
     shown = repr(report) + report._repr_html_()
     assert not any(password in shown for password in (*PASSWORDS.values(), "wrong-canary"))
     return report
@@ -394,9 +396,7 @@ def test_acls_of_exactly_once(secure: SecureKafka, missing: str | None) -> None:
     secure.kafka.create_topic(commits, 2)
     acls = exactly_once_acls(topic)
     secure.allow(*(acl for step, acl in acls.items() if step != missing))
-    once = of_bob(
-        secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=commits
-    )
+    once = of_bob(secure, topic, deliveryGuarantee="exactly-once", transactionalIdPrefix=topic, commitTopic=commits)
     if missing is None:
         report = examined(once)
         assert report.ok, report

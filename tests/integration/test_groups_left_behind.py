@@ -72,9 +72,7 @@ def test_what_comes_again_under_its_name_keeps_its_groups(cluster: LocalKafka) -
         assert groups(cluster, f"{sink}.") == sorted([f"{sink}.decision", *(f"{sink}.{n}" for n in range(8))])
 
 
-def test_a_decision_of_several_groups_is_deleted_whole(
-    cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_of_several_groups_is_deleted_whole(cluster: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("long", 1)
     monkeypatch.setattr(planning, "Sink", partial(Sink, metadata_max_characters=120))
     write_batch(options(cluster, "long", transactionalIdPrefix="long"), ROWS)

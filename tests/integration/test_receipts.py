@@ -108,9 +108,7 @@ def test_a_batch_write_is_told_run_by_run_and_verified(
     assert tuple(totals) == (3_000, 3_000, 3_000, 1)
     assert receipts.count() > 3  # there is more than one batch a partition
     # Which offsets: every one that a reader sees, once.
-    told = receipts.selectExpr(
-        "partition", "explode(sequence(base_offset, base_offset + record_count - 1)) AS offset"
-    )
+    told = receipts.selectExpr("partition", "explode(sequence(base_offset, base_offset + record_count - 1)) AS offset")
     seen = [(partition, offset) for partition, offset, _ in read_topic(kafka.bootstrap_servers, name, DEADLINE_S)]
     expected = spark.createDataFrame(seen, "partition INT, offset BIGINT")
     assert_df_equality(told, expected, ignore_row_order=True, ignore_nullable=True)

@@ -542,9 +542,7 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         # Whoever has no other rule than "not this" has none.
         rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY)]
         bindings = [
-            AclBinding(
-                ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule
-            )
+            AclBinding(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", *rule)
             for rule in rules
         ]
         for created in admin.create_acls(bindings).values():

@@ -79,9 +79,7 @@ class Selector:
             self._staged.append(Disconnected(key, os.strerror(code)))
             return
         channel = (
-            Channel(key, sock)
-            if context is None
-            else TlsChannel(key, sock, context=context, server_name=address.host)
+            Channel(key, sock) if context is None else TlsChannel(key, sock, context=context, server_name=address.host)
         )
         # A socket becomes writable when its connection stands, or cannot be made.
         try:

@@ -121,9 +121,7 @@ def _ensure_topics(client: AdminClient, config: SinkConfig) -> None:
     ensure_commit_topic(client, config.commit_topic, ask_also=() if config.topic is None else (config.topic,))
 
 
-def _name_stream(
-    given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient
-) -> StreamName:
+def _name_stream(given: GivenOptions, checkpoint: str | None, config: SinkConfig, client: AdminClient) -> StreamName:
     def began(earlier: str, query_id: str) -> bool:
         return run(client, began_as(sink_of(config, earlier, client), query_id))
 

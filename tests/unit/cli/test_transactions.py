@@ -79,9 +79,7 @@ def test_a_wrong_line_is_refused(arguments: list[str]) -> None:
         (["list", *SERVERS, "--prefix", "p", "--option", "kafka.ackz=all"], "'kafka.ackz'"),
     ],
 )
-def test_a_wrong_option_is_refused(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_option_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == WRONG_USAGE
     assert words in capsys.readouterr().err
 
@@ -415,9 +413,7 @@ def document(ran: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Callabl
     return run
 
 
-def test_list_as_a_document(
-    ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_as_a_document(ran: dict[str, Any], document: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions.Seen, "busy_sinks", lambda seen: ["orders"])
     ran["describe_sink"] = found(opened(0, is_decided=True), hanging=(HANGING,))
     status, listed = document("list")

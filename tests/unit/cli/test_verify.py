@@ -207,8 +207,6 @@ def test_brokers_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[
         (["--receipts", "{folder}", "--bootstrap-servers", "h:1", "--option", "kafka.ack=1"], "kafka.acks"),
     ],
 )
-def test_wrong_usage(
-    folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage(folder: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([argument.format(folder=folder) for argument in arguments]) == verify.WRONG_USAGE
     assert says in capsys.readouterr().err

@@ -88,9 +88,7 @@ def test_what_works_and_protects_less_than_it_could_is_a_warning(
         (reaching.no_token("401"), "sasl", "401", "token endpoint"),
     ],
 )
-def test_a_failure_names_the_step_whose_setting_is_wrong(
-    failure: Failure, step: str, found: str, remedy: str
-) -> None:
+def test_a_failure_names_the_step_whose_setting_is_wrong(failure: Failure, step: str, found: str, remedy: str) -> None:
     assert failure.step == step
     assert found in failure.found
     assert remedy in failure.remedy

@@ -111,7 +111,7 @@ def topic_configs_response(request: TopicConfigsRequest, message: Mapping[str, A
     )
 
 
-API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response )
+API = Api("DescribeConfigs", 32, 4, 4, DescribeConfigsRequest, kio_describe_configs, describe_configs_response)
 
 
 TOPICS_API = Api("DescribeConfigs", 32, 4, 4, TopicConfigsRequest, kio_topic_configs, topic_configs_response)

@@ -103,9 +103,7 @@ def metadata_response(request: MetadataRequest, message: Mapping[str, Any]) -> M
                     )
                     for partition in topic["partitions"]
                 ),
-                authorized_operations=(
-                    topic["topic_authorized_operations"] if request.describe else NOT_TOLD
-                ),
+                authorized_operations=(topic["topic_authorized_operations"] if request.describe else NOT_TOLD),
             )
             for topic in message["topics"]
         ),
