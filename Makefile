@@ -154,8 +154,14 @@ reliability: $(DEPS)  ## write docs/reliability.md from what the campaigns left 
 	PYTHONPATH=tests/verification $(BIN)/python -m reliability > docs/reliability.md
 
 .PHONY: lint
-lint: $(DEPS)  ## check style and imports with ruff
+lint: $(DEPS)  ## check style, imports and format with ruff
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+.PHONY: format
+format: $(DEPS)  ## format the Python files and sort their imports
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
 
 .PHONY: types
 types: $(DEPS)  ## check types with mypy --strict

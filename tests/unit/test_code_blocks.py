@@ -89,7 +89,7 @@ def test_every_target_that_is_named_is_in_the_makefile() -> None:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 # Those between docs/ are mkdocs' (make site); these files are shown as they are, too.
-LINKING = ("README.md", "DESIGN.md", "CHANGELOG.md")
+LINKING = ("README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
 
 
 @pytest.mark.parametrize("page", LINKING)
