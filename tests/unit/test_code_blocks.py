@@ -1,4 +1,4 @@
-"""Every code block of README and docs is run by a test, or is of a kind that cannot be; every link leads somewhere."""
+"""Every code block of README, DESIGN and docs is run by a test, or cannot be; every link leads somewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_RUN = ROOT / ".ci" / "first_run.py"
 FIRST_HOUR = ROOT / ".ci" / "first_hour.py"
 COMMAND = re.compile(r"\s*(\$|#!|make|pip|python3?|spark-submit|kafka-\w+(\.sh)?|cd|export|source)\s")
 MAKE = re.compile(r"make( [A-Z]+=\S+)* ([a-z-]+)( [A-Z]+=\S+)* *(#.*)?")
-ALL = [block for page in pages() for block in blocks(page)]
+ALL = [block for page in (*pages(), "DESIGN.md") for block in blocks(page)]
 
 
 def is_make(block: Block) -> bool:

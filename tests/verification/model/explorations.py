@@ -589,7 +589,7 @@ def _still(chance: random.Random, schedule: Schedule) -> Event:
     kinds: list[type[StandStill | CoordinatorsStandStill | LeadersStandStill]] = [StandStill, CoordinatorsStandStill]
     if not schedule.kinds() & {LoseMarker, AbortByHand}:
         # No promise: a stale leader while another leader missed an end, or an operator aborted on it
-        # (docs/design/exactly-once.md).
+        # (docs/reliability.md, Open).
         kinds.append(LeadersStandStill)
     return chance.choice(kinds)(chance.randint(1, 6), chance.randint(1, 6))
 
