@@ -24,7 +24,7 @@ anything else nothing is known, and it is left alone: to commit rows that were a
 Non-obvious: offsets are read as they are now (not require_stable), or looking at a sink with an open transaction would
 wait for that transaction's end.
 
-Source: KIP-664 (kafka-transactions.sh find-hanging and abort); delivery guarantees in DESIGN.md.
+Source: KIP-664 (kafka-transactions.sh find-hanging and abort); docs/design/exactly-once.md.
 """
 
 from __future__ import annotations

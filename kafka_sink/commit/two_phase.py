@@ -9,32 +9,14 @@
 Each is a generator of effects (`effects`). Whoever runs it (`runner`, a simulation) brings definite answers only: on
 CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a coordinator that moved, the same request goes out
 again. Every request here may be carried out twice. A process may die between any two effects; what follows from that,
-`tests/verification/model` enumerates.
+`tests/verification/model` enumerates. Why it is right, and each rule: docs/design/exactly-once.md.
 
-Why it is right, in short. Rows of a slot become visible together with its marker or not at all, as they are in one
-transaction. No transaction is committed that no decision names, and a decision names all slots of a micro-batch, each
-prepared, or is not written. From then on plan and commit only ever commit them, by the very ids that are pinned: a
-request that comes late meets another epoch. And whoever reads a marker knows whether the rows are there, whatever an
-EndTxn's answer got lost. So a micro-batch whose decision is written becomes visible whole, unless the brokers' own
-timeout comes first; then the markers tell which slots are missing, and the fingerprints whether a replay may fill in.
-A read alone never proves that a marker or a decision is missing, or is the last one: a stale coordinator may have
-answered it (`exchanges`). Between two micro-batches the epochs prove it; elsewhere a barrier does.
-
-Non-obvious:
-
-* `plan` runs once a micro-batch, in the process that plans it, and again if it failed; never in one that is to commit:
-  there it would abort what is about to be committed. `commit` never Inits the driver's id: two processes doing so fence
-  each other.
-* A decision is made by the EndTxn of the driver's transaction, not by what is written in it. So it is written while the
-  slots are looked at; where one is not as it should be, the transaction stays open, and the abort or the next plan ends
-  it by Init.
-* An EndTxn's answer is never taken for success or failure. PRODUCER_FENCED after a lost answer may be either.
+* `plan` runs once for each micro-batch, in the process that plans it, and again if it failed. In the process that is to
+  commit it would abort what is about to be committed.
+* `commit` never Inits the driver's id: two processes doing so fence each other.
 * A transaction that somebody decided to commit is never aborted, not even when its commit timed out.
-* A batch write with a version is a micro-batch whose id its user chose. Ids may leave numbers out, so that the last
-  decision need not be of the one before; but it must be whole, as nobody could write it any more after the next one.
-  A version below the last decision was whole when that was written, or was never decided: it is passed over.
 
-Source: delivery guarantees in DESIGN.md; KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
+Source: KIP-98, KIP-447 (require stable), KIP-664 (describing), KIP-890 (versions).
 """
 
 from __future__ import annotations
