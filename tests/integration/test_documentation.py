@@ -376,7 +376,7 @@ def test_jobs(
     own_session: SparkSession, kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, orders: str
 ) -> None:
     """In this process: that spark-submit runs them so is in test_jobs.py."""
-    people, name = topic(1), topic(4)
+    people, name, other = topic(1), topic(4), topic(4)
     (tmp_path / "incoming").mkdir()
     (tmp_path / "incoming" / "a.json").write_text('{"id": 7, "name": "Ann", "at": "2026-01-31T00:00:00Z"}\n')
     servers = {"localhost:9092": kafka.bootstrap_servers}
@@ -392,6 +392,12 @@ def test_jobs(
     submit, job, *words = words_of("docs/operations.md", "Jobs", 1, servers | {"--topic orders": f"--topic {name}"})
     assert [submit, job] == ["spark-submit", "jobs/export_to_kafka.py"]
     assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
+
+    preset = {"conf/throughput.conf": f"{ROOT}/conf/throughput.conf", "--topic orders": f"--topic {other}"}
+    submit, job, *words = words_of("docs/tuning.md", "Tuning", 0, servers | preset)
+    assert [submit, job] == ["spark-submit", "jobs/export_to_kafka.py"]
+    assert export_to_kafka.export(own_session, export_to_kafka.parse(words), threading.Event()) == 0
+    assert sum(committed(kafka, other).values()) == ROWS
 
     replaced = {"jobs/": f"{ROOT}/jobs/", "--topic orders": f"--topic {name}", "--group billing": f"--group {name}"}
     replaced |= servers

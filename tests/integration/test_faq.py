@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import kafka_sink
-from code_blocks import ROOT
+from code_blocks import ROOT, run_bash
 from kafka_sink.broker import LocalKafka
 from kafka_sink.errors import WriteModeUnsupported, WriteWouldFail
 
@@ -21,6 +21,12 @@ ROWS = 10
 
 def options(kafka: LocalKafka, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+
+
+def test_what_an_error_is_can_be_asked_in_a_shell(tmp_path: Path) -> None:
+    asked = run_bash("docs/faq.md", "FAQ", 0, {}, tmp_path)
+    assert asked.returncode == 0, asked.stdout
+    assert "StateExpired" in asked.stdout
 
 
 def test_spark_refuses_a_write_without_a_mode(
