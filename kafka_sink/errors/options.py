@@ -1,4 +1,4 @@
-"""Options, and what Python hands over beside them."""
+"""Errors about options, and about arguments of Python calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ConfigError(KafkaSinkError):
 
 
 class UnknownOption(ConfigError):
-    """`spelling`: how names are spelled where this one was given."""
+    """`spelling`: a sentence on how option names are spelled in this kind of call."""
 
     option: str
     nearest: Sequence[str] = ()
@@ -33,7 +33,7 @@ class UnknownOption(ConfigError):
 
 
 class RefusedOption(ConfigError):
-    """`instead`: what to do instead, a sentence."""
+    """`instead`: a sentence that says what to do instead."""
 
     option: str
     instead: str
@@ -59,7 +59,7 @@ class MissingOption(ConfigError):
 
 
 class InvalidOption(ConfigError):
-    """`value` is None for an option whose value is not to be shown; of others what looks like a secret is hidden."""
+    """`value` is None if the option's value must not be shown. In other values, parts that look secret are hidden."""
 
     option: str
     value: str | None
@@ -78,7 +78,7 @@ class InvalidOption(ConfigError):
 
 
 class InvalidArgument(ConfigError):
-    """Of `kafka_sink.export` or `to_kafka`, beside what Spark calls options."""
+    """An argument of `kafka_sink.export` or `to_kafka` that is not a Spark option is wrong."""
 
     argument: str
     reason: str
@@ -88,7 +88,7 @@ class InvalidArgument(ConfigError):
 
 
 class NotPlanned(ConfigError):
-    """Exactly-once was asked for where only tasks can see it."""
+    """Exactly-once is set in Spark's conf, which only tasks can see."""
 
     option: str
 
@@ -116,7 +116,7 @@ class ReceiptsPathUnusable(ConfigError):
 
 
 class CheckpointUnusable(ConfigError):
-    """`file`: of a stream's checkpoint, which the name of its sink is read from or written to."""
+    """`file`: a file of the stream's checkpoint. The name of the sink is read from it or written to it."""
 
     file: str
     reason: str

@@ -1,4 +1,4 @@
-"""The schema registry."""
+"""Errors about the schema registry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from kafka_sink.text.quoting import quoted
 
 
 class RegistryError(KafkaSinkError):
-    """The schema registry could not be asked, or said no. Raised on the driver, before any row moves, but for
-    RegistryExtraMissing."""
+    """The schema registry did not answer, or refused. Raised on the driver before any row is sent.
+
+    Executors raise RegistryExtraMissing too.
+    """
 
 
 class RegistryExtraMissing(RegistryError):
-    """The one that executors raise as well: they need what encodes. `on_executor`: this is one, and others may have
-    written by now."""
+    """A package that encodes is missing. Executors raise it too, because they encode.
+
+    `on_executor`: raised on an executor, when other tasks may have written already.
+    """
 
     module: str
     reason: str
@@ -45,7 +49,7 @@ class RegistryUnreachable(RegistryError):
 
 
 class RegistryAnswerUnusable(RegistryError):
-    """`reason`: what is wrong with the answer, without the answer itself."""
+    """`reason`: what is wrong with the answer. It does not quote the answer."""
 
     url: str
     subject: str
@@ -86,7 +90,7 @@ _HINTS = {
 
 
 class SchemaIncompatible(RegistryError):
-    """`version`: of the subject, with which the schema was compared."""
+    """`version`: the subject's version that the schema was compared with."""
 
     subject: str
     version: str

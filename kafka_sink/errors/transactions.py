@@ -1,4 +1,4 @@
-"""Exactly-once: the two-phase commit stopped; what is visible is whole, or named."""
+"""Errors of exactly-once: the two-phase commit stopped. An error names the slots of a partly visible micro-batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ _SAME_ROWS = "(the same code, inputs and number of partitions; no rand() or curr
 
 
 class ExactlyOnceError(KafkaSinkError):
-    """The two-phase commit could not go on. A slot is a Spark partition of the micro-batch. For a batch write with a
-    version, `sink` is its txnAppId and `micro_batch_id` its txnVersion; one without has one micro-batch, whose number
-    says nothing."""
+    """The two-phase commit could not continue. A slot is a Spark partition of the micro-batch.
+
+    For a batch write with a version, `sink` is its txnAppId and `micro_batch_id` its txnVersion. A batch write without
+    a version is a single micro-batch, and its number has no meaning.
+    """
 
     @property
     def _is_batch(self) -> bool:
@@ -38,14 +40,14 @@ class ExactlyOnceError(KafkaSinkError):
 
     @property
     def _smaller(self) -> str:
-        """Of a transaction that is open for too long; what to raise follows."""
+        """Advice for a transaction that was open for too long. The name of a setting to raise must follow."""
         if self._is_batch:
             return "A write's transactions are open from its tasks' first row to the end of its job: split it, or raise"
         return "If micro-batches take that long, make them smaller, or raise"
 
 
 def _slots(slots: Sequence[int]) -> str:
-    """The first of them, as `slots 0, 1, 2 and 5 more`."""
+    """Return the first 10 slots, as in `slots 0, 1, 2 and 5 more`."""
     if not slots:
         return "no slot"
     shown = ", ".join(map(str, slots[:10]))
@@ -57,7 +59,7 @@ def _slots(slots: Sequence[int]) -> str:
 
 
 class TornBatch(ExactlyOnceError):
-    """Of a decided micro-batch some slots are visible, and the replay's rows are not those that were decided."""
+    """Only some slots of a decided micro-batch are visible, and the replay has other rows."""
 
     sink: str
     micro_batch_id: int
@@ -138,7 +140,7 @@ class CommittedDataMissing(ExactlyOnceError):
 
 
 class WrittenOtherwise(ExactlyOnceError):
-    """The last decision, `micro_batch_id`, is whole, and Spark has recorded micro-batches between it and the next."""
+    """The last decided micro-batch, `micro_batch_id`, is visible whole, and Spark has recorded later micro-batches."""
 
     sink: str
     micro_batch_id: int
@@ -183,8 +185,8 @@ class CheckpointBehind(ExactlyOnceError):
 
 
 class AnotherCheckpoint(ExactlyOnceError):
-    """`found_query_id`: the query's whose checkpoint is in the folder of the driver's host that the option
-    checkpointLocation names."""
+    """`found_query_id`: the query of the checkpoint in the driver host's folder that the option checkpointLocation
+    names."""
 
     sink: str
     query_id: str
@@ -204,8 +206,10 @@ class AnotherCheckpoint(ExactlyOnceError):
 
 
 class StateExpired(ExactlyOnceError):
-    """`decided_query_id`: the query that decided last under this name, where that is known and not `query_id`.
-    `is_derived`: the name was made of the checkpoint."""
+    """`decided_query_id`: the query that decided last under this name, if known and different from `query_id`.
+
+    `is_derived`: the name was derived from the checkpoint.
+    """
 
     sink: str
     micro_batch_id: int
@@ -259,7 +263,8 @@ _GROUPS_GONE = (
 
 
 class MarkersLost(ExactlyOnceError):
-    """`slots`: of `decided_micro_batch_id`, which was decided; nothing proves whether they are visible."""
+    """`slots`: the slots of the decided `decided_micro_batch_id` that may be visible or not, because nothing proves
+    it."""
 
     sink: str
     micro_batch_id: int
@@ -291,7 +296,7 @@ class MarkersLost(ExactlyOnceError):
 
 
 class FingerprintsLost(ExactlyOnceError):
-    """`slots`: visible; whether this run has their rows cannot be told."""
+    """`slots`: visible slots whose rows cannot be compared with the rows of this run."""
 
     sink: str
     micro_batch_id: int
@@ -346,7 +351,7 @@ class DriverFenced(ExactlyOnceError):
 
 
 class AttemptFenced(ExactlyOnceError):
-    """`name`: the error's, which says by what."""
+    """`name`: the name of the error code, which shows what fenced the attempt."""
 
     transactional_id: str
     api: str
@@ -378,7 +383,7 @@ class TransactionTimedOut(ExactlyOnceError):
 
 
 class RateOutlastsTransaction(ExactlyOnceError):
-    """`row_count`: of the task's rows that were handed over in time."""
+    """`row_count`: the number of the task's rows that were sent in time."""
 
     transactional_id: str
     timeout_ms: int
@@ -395,8 +400,8 @@ class RateOutlastsTransaction(ExactlyOnceError):
 
 
 class QuotaOutlastsTransaction(ExactlyOnceError):
-    """`left_ms`: until brokers abort the transaction. `waiting_bytes`: of record batches that were not written yet.
-    `rest_ms`: how long the brokers take for them at `bytes_per_s`, 0 where they took none behind a throttle."""
+    """`left_ms`: the time until brokers abort the transaction. `waiting_bytes`: the size of record batches that are not
+    written yet. `rest_ms`: the time that brokers need for them at `bytes_per_s`, which is 0 if no rate was measured."""
 
     transactional_id: str
     timeout_ms: int
@@ -423,9 +428,11 @@ class QuotaOutlastsTransaction(ExactlyOnceError):
 
 
 class LeaderDisagrees(ExactlyOnceError):
-    """A partition's leader has other rows in a slot's transaction than those its task was told are in the log.
-    `first_offset`: the rows of the attempt begin here, None where no answer said; `open_since_offset`: what the leader
-    has open of their transaction begins there, None where it has nothing open."""
+    """A leader's open transaction does not match the rows that were acknowledged to the task.
+
+    `first_offset`: the offset of the attempt's first row, None if the leader did not return it. `open_since_offset`:
+    the start offset of the transaction on the leader, None if it has no open transaction.
+    """
 
     micro_batch_id: int
     topic: str
@@ -440,7 +447,7 @@ class LeaderDisagrees(ExactlyOnceError):
 
 
 class AbortedRowsOpen(LeaderDisagrees):
-    """More: a commit would make rows of an earlier attempt visible as well."""
+    """The leader has more rows: a commit would make rows of an earlier attempt visible too."""
 
     def explanation(self) -> Explanation:
         return Explanation(
@@ -453,7 +460,7 @@ class AbortedRowsOpen(LeaderDisagrees):
 
 
 class PreparedRowsGone(LeaderDisagrees):
-    """Fewer: a commit would leave acknowledged rows out."""
+    """The leader has fewer rows: a commit would leave acknowledged rows out."""
 
     def explanation(self) -> Explanation:
         since = self.open_since_offset
@@ -468,7 +475,7 @@ class PreparedRowsGone(LeaderDisagrees):
 
 
 class HangingTransaction(ExactlyOnceError):
-    """`reason`: why it could not be ended here. `command`: what ends it."""
+    """`reason`: why the sink could not end it. `command`: the command that ends it."""
 
     topic: str
     partition: int
@@ -490,7 +497,7 @@ class HangingTransaction(ExactlyOnceError):
 
 
 class VerificationRefused(ExactlyOnceError):
-    """`committed`: whether that is about a micro-batch that is, or about one that would have been next."""
+    """`committed`: True if the micro-batch is committed, False if the check was made before its commit."""
 
     sink: str
     micro_batch_id: int
@@ -515,7 +522,7 @@ class VerificationRefused(ExactlyOnceError):
 
 
 class DecisionPending(ExactlyOnceError):
-    """`command`: what finishes the decision."""
+    """`command`: the command that finishes the decision."""
 
     sink: str
     micro_batch_id: int
@@ -541,14 +548,14 @@ class TransactionRefused(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self.api} for {self.transactional_id!r} was refused: {self.name} (error {self.code}).",
-            # In mid-commit it may have come after the decision.
+            # During the commit the refusal may have come after the decision.
             DataState.OUTCOME_UNKNOWN if self.is_committing else DataState.NOTHING_VISIBLE,
             advice_on_refusal(self.name, self.principal),
         )
 
 
 class ReceiptNotWritten(ExactlyOnceError):
-    """Before the decision, so nothing is visible yet."""
+    """The receipt is written before the decision, so nothing is visible yet."""
 
     path: str
     reason: str
@@ -565,7 +572,7 @@ class ReceiptNotWritten(ExactlyOnceError):
 
 
 def advice_on_refusal(name: str, principal: str | None = None) -> str:
-    """What to do about a broker's answer, by its name."""
+    """Return the advice for a broker's answer, by the name of its error code."""
     return _REFUSALS.get(name, "The broker's log says more.").replace("{principal}", named_principal(principal))
 
 

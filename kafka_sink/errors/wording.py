@@ -1,4 +1,4 @@
-"""What an error means for the data, in words: one table, by the state of the data and the kind of write."""
+"""The texts that say what an error means for the data: a table by the state of the data and the kind of write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from enum import Enum
 
 
 class WriteKind(Enum):
-    """As what a write that failed is run again. Exactly-once depends on it: only a name that comes again is known."""
+    """The way in which a failed write runs again. Exactly-once recognizes a write only if it runs under the same
+    name."""
 
     STREAM = "the same micro-batch, when the query restarts"
     VERSION = "the same txnAppId and txnVersion, when its user runs the batch write again"
@@ -15,7 +16,7 @@ class WriteKind(Enum):
 
 
 class DataState(Enum):
-    """What became of the rows of a write that failed, by the name that docs/errors.md has for it."""
+    """The state of the rows of a failed write. The values are the names in docs/errors.md."""
 
     NO_DATA = "No data"
     NOTHING_SENT = "Nothing sent"
@@ -34,29 +35,32 @@ class DataState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """`rerun`: who runs the write again, and as what, where the error's own advice cannot know it."""
+    """`rerun`: how to run the write again. It depends on the kind of write, which the error's own advice cannot
+    know."""
 
     data: str
     rerun: str = ""
 
 
 def state_of(state: DataState, kind: WriteKind | None, *, is_committing: bool) -> DataState:
-    """What `state` comes to in a transaction. `kind`: None outside of one. `is_committing`: the rows may have become
-    visible, in part."""
+    """Return the state that is true for this kind of write.
+
+    `kind`: None outside a transaction. `is_committing`: some of the rows may be visible.
+    """
     match state:
         case DataState.SENT_AGAIN if kind is not None:
             return DataState.OUTCOME_UNKNOWN if is_committing else DataState.NOTHING_VISIBLE
         case DataState.OUTCOME_UNKNOWN if kind is WriteKind.BATCH and not is_committing:
-            # Nothing of it was decided yet, and nothing of its name was ever before.
+            # Before the commit nothing is decided, and no earlier write had this name.
             return DataState.NOTHING_VISIBLE
         case DataState.NOT_RECORDED if kind is not None and not is_committing:
-            # A run looks for what hangs of the one before.
+            # This run was checking for hanging transactions of the run before, and has not begun itself.
             return DataState.NOT_BEGUN
     return state
 
 
 def words(state: DataState, kind: WriteKind | None, repair: str = "") -> Words:
-    """`repair`: the command that finishes a batch write which has no name to come again under."""
+    """Return the texts for a state. `repair`: the command that finishes a batch write without txnAppId."""
     found = _WORDS[state] if kind is None else _OF_KIND.get((state, kind), _WORDS[state])
     return Words(found.data, found.rerun.replace("{repair}", repair))
 
@@ -103,7 +107,7 @@ _WORDS = {
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
     DataState.NOT_PROVEN: Words("Nothing is lost by that, and what was not read is not proven."),
 }
-# A stream is told what `_WORDS` has, but for these; so is a batch write.
+# These texts replace those of `_WORDS` for a kind of write.
 _OF_KIND = {
     (DataState.OUTCOME_UNKNOWN, WriteKind.STREAM): Words(_UNTIL_THE_NEXT_RUN, _RESTART),
     (DataState.NOT_BEGUN, WriteKind.STREAM): Words(_NOT_WRITTEN, "Once that is fixed, restart the query."),
