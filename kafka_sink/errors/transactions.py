@@ -401,7 +401,8 @@ class RateOutlastsTransaction(ExactlyOnceError):
 
 class QuotaOutlastsTransaction(ExactlyOnceError):
     """`left_ms`: the time until brokers abort the transaction. `waiting_bytes`: the size of record batches that are not
-    written yet. `rest_ms`: the time that brokers need for them at `bytes_per_s`, which is 0 if no rate was measured."""
+    written yet. `bytes_per_s`: the rate of the throttling brokers, 0 if unknown. `rest_ms`: the time that these brokers
+    need for the waiting bytes, as far as known."""
 
     transactional_id: str
     timeout_ms: int
