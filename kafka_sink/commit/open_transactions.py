@@ -2,7 +2,7 @@
 
     look             each transactional id's state, and the transactions that leaders have open      changes nothing
     describe_sink    one sink: open transactions and their age, the decision, hanging transactions   changes nothing
-    finish_manually  commits the transactions that the decision names ─> writes COMMIT for committed hanging transactions
+    finish_manually  commits the transactions that the decision names ─> writes COMMIT for committed, hanging ones
     abort_manually   takes the sink over ─> aborts open transactions that no decision names
 
 Why finishing does not take the sink over. A decision is final. Its commit, every plan and this command send the same
