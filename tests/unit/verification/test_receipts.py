@@ -68,8 +68,8 @@ def test_numbers_that_are_missing_are_a_streams_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ({"rows": 6}, "5 records, and of 6 rows"),
-        ({"rows": 4}, "5 records, and of 4 rows"),
+        ({"rows": 6}, "5 records, but Spark delivered 6 rows"),
+        ({"rows": 4}, "5 records, but Spark delivered 4 rows"),
         ({"rows": 6, "dropped": 2}, "5 records and 2 that were left out, but Spark delivered 6 rows"),
     ],
 )
