@@ -191,7 +191,7 @@ def take_over(sink: Sink) -> Steps[Ids]:
 
 def _refuse_timeout(sink: Sink) -> Steps[None]:
     (ceiling,) = yield [BrokerSetting(TIMEOUT_CEILING)]
-    unknown = "; how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS"
+    unknown = "; brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS"
     raise InvalidOption(
         option="kafka.transaction.timeout.ms",
         value=str(sink.timeout_ms),

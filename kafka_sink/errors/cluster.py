@@ -216,7 +216,7 @@ class CoordinatorRefused(ClusterError):
     def explanation(self) -> Explanation:
         acl = "GROUP READ" if self.kind == "group" else "TRANSACTIONAL_ID WRITE"
         return Explanation(
-            f"the cluster refuses to say who coordinates {self.kind} {self.key!r}: {self.name} (error {self.code}).",
+            f"the cluster did not name the coordinator of {self.kind} {self.key!r}: {self.name} (error {self.code}).",
             DataState.STAYS_INVISIBLE,
             f"Exactly-once writes need the ACL {acl}, prefixed with the transactionalIdPrefix, for {self._whom}.",
         )

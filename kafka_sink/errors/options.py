@@ -94,7 +94,7 @@ class NotPlanned(ConfigError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self.option} is set in Spark's conf, which is not known where a write is planned and committed.",
+            f"{self.option} is set in Spark's conf, which the processes that plan and commit a write cannot see.",
             DataState.NOTHING_SENT,
             "Remove it there, and set it as an option of the write.",
         )
@@ -109,9 +109,9 @@ class ReceiptsPathUnusable(ConfigError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"option 'receiptsPath' is {self.path!r}, which cannot be made a folder by the driver: {self.reason}.",
+            f"option 'receiptsPath' is {self.path!r}, and the driver cannot create this folder: {self.reason}.",
             DataState.NOTHING_SENT,
-            "Name a folder that the driver can make.",
+            "Name a folder that the driver can create.",
         )
 
 
@@ -123,8 +123,8 @@ class CheckpointUnusable(ConfigError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and tells under "
-            "which name an exactly-once stream commits.",
+            f"{self.file!r} cannot be used: {self.reason}. It is part of the stream's checkpoint, and determines the "
+            "name under which an exactly-once stream commits.",
             DataState.NOTHING_SENT,
             "Make the folder readable and writable for the user that the driver runs as, or restore the file from a "
             "copy of the checkpoint.",

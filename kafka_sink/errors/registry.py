@@ -60,7 +60,7 @@ class RegistryAnswerUnusable(RegistryError):
             f"an answer of the schema registry ({self.url}) about subject {self.subject!r} cannot be used: "
             f"{self.reason}.",
             DataState.NOTHING_SENT,
-            "Check that the url is that of a schema registry, and what stands between.",
+            "Check that the url points to a schema registry, and check any proxy in between.",
         )
 
 
@@ -75,16 +75,16 @@ class RegistryRefused(RegistryError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"the schema registry refused what was asked of subject {self.subject!r}, with status {self.status}, code "
+            f"the schema registry refused a request about subject {self.subject!r}, with status {self.status}, code "
             f"{self.error_code}: {self.reason}.",
             DataState.NOTHING_SENT,
-            _HINTS.get(self.status, "Ask whoever runs the registry."),
+            _HINTS.get(self.status, "Ask the administrators of the registry."),
         )
 
 
 _HINTS = {
-    401: "Check basic.auth.user.info, or whatever else the registry's conf has to show who you are.",
-    403: "Have this user be allowed to read and write the subject; with auto.register.schemas=false to read it.",
+    401: "Check basic.auth.user.info, or the other credentials in the registry's conf.",
+    403: "Allow this user to read and write the subject; with auto.register.schemas=false reading is enough.",
     422: "The registry cannot read the schema: correct it.",
 }
 

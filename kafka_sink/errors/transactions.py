@@ -68,15 +68,15 @@ class TornBatch(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} is visible in part: {_slots(self.visible)} can be read, "
-            f"{_slots(self.missing)} not, because a transaction timed out in mid-commit. The replay cannot fill in, as "
-            "its rows or its Spark partitions are not the same.",
+            f"{self._run(self.sink, self.micro_batch_id)} is partly visible: {_slots(self.visible)} can be read, "
+            f"{_slots(self.missing)} cannot, because a transaction timed out during the commit. The replay cannot "
+            "write the missing rows, because its rows or its Spark partitions differ.",
             DataState.RUN_STOPPED,
-            f"Run the write again with the rows that it had first {_SAME_ROWS}. Or write all of its rows once more, "
-            "those that are visible too, under a new txnAppId."
+            f"Run the write again with the same rows as the first time {_SAME_ROWS}. Or write all of its rows again, "
+            "including the visible ones, under a new txnAppId."
             if self._is_batch
-            else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows once "
-            "more, those that are visible too: allowLostState=true for one start, with a new transactionalIdPrefix.",
+            else f"Make the query give the same rows again {_SAME_ROWS} and restart it. Or write all of its rows "
+            "again, including the visible ones: allowLostState=true for one start, with a new transactionalIdPrefix.",
         )
 
 
@@ -103,7 +103,7 @@ class NonDeterministicReplay(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"{self._run(self.sink, self.micro_batch_id)} was written before and its {_slots(self.slots)} gave other "
-            "rows this time, so that leaving out what is visible would lose rows and writing it would double some.",
+            "rows this time. To skip the visible slots would lose rows, and to write them would duplicate rows.",
             DataState.RUN_STOPPED,
             "New rows need a higher txnVersion, and another writer, or another topic, a txnAppId of its own. If this "
             "is the same write again, look for rand(), current_timestamp(), changed code or inputs."
@@ -123,13 +123,13 @@ class CommittedDataMissing(ExactlyOnceError):
     def explanation(self) -> Explanation:
         last = self.micro_batch_id
         cause = (
-            "A transaction timed out in mid-commit, or was aborted from outside."
+            "A transaction timed out during the commit, or another program aborted it."
             if self._is_batch
-            else "A transaction was aborted from outside, or the checkpoint is another's."
+            else "Another program aborted a transaction, or the checkpoint belongs to another query."
         )
         return Explanation(
-            f"{self._run(self.sink, self.next_micro_batch_id)} is not written: of the last one that was decided, "
-            f"{last}, {_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
+            f"{self._run(self.sink, self.next_micro_batch_id)} is not written: the last decided one is {last}, and its "
+            f"{_slots(self.missing)} cannot be read ({_slots(self.visible)} can). {cause}",
             DataState.RUN_STOPPED,
             f"Run version {last} again with the rows that it had: it writes what is missing. To go on without those "
             "rows set allowLostState=true for one write."
@@ -149,10 +149,10 @@ class WrittenOtherwise(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"micro-batch {self.next_micro_batch_id} of sink {self.sink!r} is not written: exactly-once decided "
-            f"{self.micro_batch_id} last, and the checkpoint says that more were written since. They were written "
-            "otherwise: at least once, by another format, or as another sink; or the brokers' state is an older copy.",
+            f"{self.micro_batch_id} last, and the checkpoint has later ones. They were written at least once, by "
+            "another format or as another sink; or the brokers' state is an older copy.",
             DataState.RUN_STOPPED,
-            "Do not go back to an older checkpoint: what those micro-batches wrote would be in the topics twice. If "
+            "Do not go back to an older checkpoint: the rows of those micro-batches would be in the topics twice. If "
             f"their rows are there, go on from micro-batch {self.next_micro_batch_id} with allowLostState=true for one "
             "start.",
         )
@@ -195,8 +195,8 @@ class AnotherCheckpoint(ExactlyOnceError):
     def explanation(self) -> Explanation:
         return Explanation(
             f"query {self.query_id} was planned as sink {self.sink!r}, which belongs to query {self.found_query_id}: "
-            "that one's checkpoint is in the folder of the driver's host that checkpointLocation names, and Spark has "
-            "this one's on another file system.",
+            "checkpointLocation names a folder on the driver's host that has the checkpoint of that query. Spark has "
+            "this query's checkpoint on another file system.",
             DataState.RUN_STOPPED,
             "Name checkpointLocation with its scheme (hdfs://..., s3a://...), or set transactionalIdPrefix.",
         )
@@ -274,10 +274,9 @@ class MarkersLost(ExactlyOnceError):
     def explanation(self) -> Explanation:
         decided = self._numbered(self.decided_micro_batch_id)
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} is not written: whether {_slots(self.slots)} of {decided}, "
-            "the last that was decided, can be read is not known. The consumer groups with their markers were deleted "
-            "or have expired (offsets.retention.minutes), and the brokers do not remember how their transactions "
-            "ended.",
+            f"{self._run(self.sink, self.micro_batch_id)} is not written: it is unknown whether {_slots(self.slots)} "
+            f"of {decided}, the last decided one, can be read. The consumer groups with their markers were deleted or "
+            "have expired (offsets.retention.minutes), and the brokers do not remember how their transactions ended.",
             DataState.RUN_STOPPED,
             f"Look in the topics, with read_committed, for the rows of {decided}. {self._by_what_is_there()}",
         )
@@ -304,8 +303,8 @@ class FingerprintsLost(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} comes again, and {_slots(self.slots)} can be read already. "
-            "Whether this run has the same rows is not known: the consumer groups with their fingerprints were deleted "
+            f"{self._run(self.sink, self.micro_batch_id)} runs again, and {_slots(self.slots)} can be read already. "
+            "It is unknown if this run has the same rows: the consumer groups with their fingerprints were deleted "
             "or have expired (offsets.retention.minutes).",
             DataState.RUN_STOPPED,
             f"If its code, inputs and number of partitions are the same, {self._once} with allowLostState=true: these "
@@ -341,10 +340,10 @@ class DriverFenced(ExactlyOnceError):
         return Explanation(
             f"another run took over sink {self.sink!r} (this one's generation was {self.generation}, now it is "
             f"{self.current}): a second driver, or another stream or write of this one, runs with the same "
-            "transactionalIdPrefix or txnAppId, or this one was taken for dead and replaced.",
+            "transactionalIdPrefix or txnAppId, or this run was assumed dead and replaced.",
             DataState.NOTHING_VISIBLE,
-            "No other write has this one's name: somebody aborted it with `pykafka transactions`, or its tasks were "
-            "planned twice."
+            "No other write has the same name: somebody aborted this write with `pykafka transactions`, or its tasks "
+            "were planned twice."
             if self.write_kind is WriteKind.BATCH
             else "Stop one of the two; two writers need two names.",
         )
@@ -417,8 +416,8 @@ class QuotaOutlastsTransaction(ExactlyOnceError):
         return Explanation(
             f"brokers throttle this write by a quota of its user or of client id {self.client_id!r} "
             f"(producer_byte_rate or request_percentage): {self.waiting_bytes} bytes of transaction "
-            f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and of its "
-            f"kafka.transaction.timeout.ms {self.timeout_ms} are {self.left_ms} ms left.",
+            f"{self.transactional_id!r} wait and take another {self.rest_ms} ms{rate}, and {self.left_ms} ms of its "
+            f"kafka.transaction.timeout.ms {self.timeout_ms} are left.",
             DataState.NOTHING_VISIBLE,
             f"{self._smaller} kafka.transaction.timeout.ms up to the brokers' transaction.max.timeout.ms, or the quota "
             "(kafka-configs.sh --entity-type clients or users).",
@@ -454,8 +453,8 @@ class AbortedRowsOpen(LeaderDisagrees):
         return Explanation(
             f"{self._not_committed} the leader of {self.topic}-{self.partition} has transaction "
             f"{self.transactional_id!r} open since offset {self.open_since_offset}, and the task's rows begin at "
-            f"{self.first_offset}. It did not hear of the end of an earlier attempt (KAFKA-20734), whose rows a commit "
-            "would make visible as well. The sink aborts both.",
+            f"{self.first_offset}. The leader missed the end of an earlier attempt (KAFKA-20734), and a commit would "
+            "make the rows of both visible. The sink aborts both.",
             DataState.NOTHING_VISIBLE,
         )
 
@@ -465,12 +464,12 @@ class PreparedRowsGone(LeaderDisagrees):
 
     def explanation(self) -> Explanation:
         since = self.open_since_offset
-        has = "nothing" if since is None else f"only what begins at offset {since}"
+        has = "has nothing open" if since is None else f"has only rows from offset {since} on"
         return Explanation(
-            f"{self._not_committed} acknowledged rows of transaction {self.transactional_id!r}, which begin at offset "
-            f"{self.first_offset} of {self.topic}-{self.partition}, are in it no more: its coordinator has it open, "
-            f"and the partition's leader {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an "
-            "unclean leader election lost them. The sink aborts the rest.",
+            f"{self._not_committed} transaction {self.transactional_id!r} has lost acknowledged rows, from offset "
+            f"{self.first_offset} of {self.topic}-{self.partition} on. Its coordinator has it open, but the leader of "
+            f"the partition {has}. Somebody aborted it on the leader (kafka-transactions.sh abort), or an unclean "
+            "leader election lost the rows. The sink aborts the rest.",
             DataState.NOTHING_VISIBLE,
         )
 
@@ -492,8 +491,8 @@ class HangingTransaction(ExactlyOnceError):
             f"still has it open (KAFKA-20734; producer id {self.producer_id}): read_committed readers see nothing from "
             f"offset {self.start_offset} on. The sink could not end it there: {self.reason}.",
             DataState.NOT_RECORDED,
-            "Never abort it: its rows are committed, and kafka-transactions.sh abort would take them away for good. "
-            f"Add the ACL CLUSTER ALTER for {self._whom}, or have one that has it run: `{self.command}`.",
+            "Never abort it: its rows are committed, and kafka-transactions.sh abort would remove them permanently. "
+            f"Add the ACL CLUSTER ALTER for {self._whom}, or run as a principal that has it: `{self.command}`.",
         )
 
 
@@ -510,13 +509,13 @@ class VerificationRefused(ExactlyOnceError):
 
     def explanation(self) -> Explanation:
         what = (
-            "is committed, and whether read_committed readers see its rows"
+            "is committed, but the sink could not check that read_committed readers see its rows"
             if self.committed
-            else "was not committed, as whether rows of an earlier attempt would become visible with it"
+            else "was not committed: the sink could not check if a commit would show rows of an earlier attempt"
         )
         return Explanation(
-            f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition} could not be "
-            f"checked: DescribeProducers was refused: {self.name} (error {self.code}).",
+            f"{self._run(self.sink, self.micro_batch_id)} {what} on {self.topic}-{self.partition}. "
+            f"DescribeProducers was refused: {self.name} (error {self.code}).",
             DataState.NOT_RECORDED if self.committed else DataState.NOTHING_VISIBLE,
             f"Add the ACL TOPIC READ on {self.topic} for {self._whom}.",
         )
@@ -579,9 +578,9 @@ def advice_on_refusal(name: str, principal: str | None = None) -> str:
 
 _REFUSALS = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Add the ACL TRANSACTIONAL_ID WRITE and DESCRIBE, prefixed with the "
-    "transactionalIdPrefix, for {principal}. Without it what is open cannot be ended either, and read_committed "
-    "readers see nothing behind it until the next start with it, or kafka.transaction.timeout.ms: pykafka "
-    "transactions describe --prefix <transactionalIdPrefix> tells which.",
+    "transactionalIdPrefix, for {principal}. Without it the sink cannot end open transactions either, and "
+    "read_committed readers wait until the next start with the ACL, or kafka.transaction.timeout.ms: pykafka "
+    "transactions describe --prefix <transactionalIdPrefix> lists them.",
     "GROUP_AUTHORIZATION_FAILED": "Add the ACL GROUP READ, prefixed with the transactionalIdPrefix, for {principal}.",
     "TOPIC_AUTHORIZATION_FAILED": "Add the ACL TOPIC READ on the commit topic for {principal}.",
     "INVALID_TRANSACTION_TIMEOUT": "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms.",

@@ -65,7 +65,9 @@ def words(state: DataState, kind: WriteKind | None, repair: str = "") -> Words:
     return Words(found.data, found.rerun.replace("{repair}", repair))
 
 
-_INVISIBLE = "Nothing is lost: no row of this attempt is visible to read_committed readers, nor will one be"
+_INVISIBLE = (
+    "Nothing is lost: no row of this attempt is visible to read_committed readers, and none becomes visible later"
+)
 _UNKNOWN = "Whether the last request was carried out is unknown. Nothing is lost:"
 _UNTIL_THE_NEXT_RUN = (
     f"{_UNKNOWN} transactions that are open stay invisible to read_committed readers until the next run of the write "
@@ -87,10 +89,10 @@ _WORDS = {
         "Nothing is lost: all other rows of the write are in Kafka, and its dead letters. But for Spark it has failed, "
         "and when it runs again they will be there twice."
     ),
-    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}, and the micro-batch runs again and is written once.", _RESTART),
+    DataState.NOTHING_VISIBLE: Words(f"{_INVISIBLE}; the micro-batch runs again and is written once.", _RESTART),
     DataState.RUN_STOPPED: Words("No row of this run becomes visible, and the query's offsets do not advance."),
     DataState.STAYS_INVISIBLE: Words(
-        "Nothing is lost: what was not committed before stays invisible to read_committed readers."
+        "Nothing is lost: rows that were not committed before stay invisible to read_committed readers."
     ),
     DataState.OUTCOME_UNKNOWN: Words(_UNTIL_THE_NEXT_RUN, "Then run again."),
     DataState.DECIDED: Words(
@@ -98,14 +100,14 @@ _WORDS = {
     ),
     DataState.PARTLY_VISIBLE: Words(
         "Spark does not record the micro-batch. Nothing is lost.",
-        "Restart the query: that commits what still can be, and writes the missing slots again if their rows are the "
-        "same.",
+        "Restart the query: that commits the slots that still can be committed, and writes the missing slots again if "
+        "their rows are the same.",
     ),
     DataState.NOT_RECORDED: Words(
         "No row is lost; Spark does not record the micro-batch, and its replay writes nothing again."
     ),
     DataState.NOT_BEGUN: Words(_NOT_WRITTEN, "Once that is fixed, run the write again."),
-    DataState.NOT_PROVEN: Words("Nothing is lost by that, and what was not read is not proven."),
+    DataState.NOT_PROVEN: Words("Nothing is lost, but the rows that were not read are not verified."),
 }
 # These texts replace those of `_WORDS` for a kind of write.
 _OF_KIND = {
@@ -123,19 +125,19 @@ _OF_KIND = {
         _UNTIL_THE_NEXT_RUN, "Run the write again with the same txnAppId and txnVersion: it is written once."
     ),
     (DataState.OUTCOME_UNKNOWN, WriteKind.BATCH): Words(
-        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made so, or nothing of it is.",
-        "Do not run the write again before you know: that would be another write. This finishes it if it was decided, "
-        "and says so if it was not: `{repair}`.",
+        f"{_UNKNOWN} the write is visible to read_committed readers, or can be made visible, or no row of it is.",
+        "Do not run the write again before you know: that would be another write. This command finishes the write if "
+        "it was decided, and reports if it was not: `{repair}`.",
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.VERSION): Words(
         "The write is not done. Nothing is lost.",
-        "Run the write again under its txnAppId and txnVersion: it commits what still can be, and writes the missing "
-        "slots again if their rows are the same.",
+        "Run the write again under its txnAppId and txnVersion: it commits the slots that still can be committed, and "
+        "writes the missing slots again if their rows are the same.",
     ),
     (DataState.PARTLY_VISIBLE, WriteKind.BATCH): Words(
         "For Spark the write has failed. Nothing is lost that can still be committed.",
-        "Do not run the write again: that would be another one, and double what is visible. This commits what still "
-        "can be: `{repair}`. Rows of slots that stay missing have to be written by a write of their own.",
+        "Do not run the write again: that would be another write, and duplicate the visible rows. This command commits "
+        "the slots that still can be committed: `{repair}`. Write the rows of slots that stay missing separately.",
     ),
     (DataState.NOT_RECORDED, WriteKind.VERSION): Words(
         "No row is lost; for Spark the write has failed.",
@@ -143,8 +145,8 @@ _OF_KIND = {
     ),
     (DataState.NOT_RECORDED, WriteKind.BATCH): Words(
         "No row is lost, though for Spark the write has failed.",
-        "Do not run the write again: that would be another one, and double every row. This ends what hides its rows: "
-        "`{repair}`.",
+        "Do not run the write again: that would be another write, and duplicate every row. This command ends the "
+        "transaction that hides its rows: `{repair}`.",
     ),
     (DataState.NOT_BEGUN, WriteKind.VERSION): Words(
         "No row is lost, and none of this version was written.",
