@@ -551,6 +551,6 @@ def test_a_transaction_timeout_above_the_brokers_is_refused_with_both_numbers() 
         def is_untold() -> bool:
             with pytest.raises(InvalidOption) as raised:
                 plan_stream(given, None)
-            return "they tell only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
+            return "brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS" in str(raised.value)
 
         wait_until(is_untold, 60, "the rule is known to the broker")

@@ -909,7 +909,7 @@ def test_an_init_that_is_fenced_fails_the_attempt(code: int, transactional_id: s
     ("settings", "words"),
     [
         ({"transaction.max.timeout.ms": "30000"}, "'60000'; expected at most the brokers' .*timeout.ms, 30000[.]"),
-        ({}, "'60000'; expected at most .*how much that is they tell only with the ACL CLUSTER DESCRIBE_CONFIGS[.]"),
+        ({}, "'60000'; expected at most .*brokers show its value only with the ACL CLUSTER DESCRIBE_CONFIGS[.]"),
     ],
 )
 def test_a_timeout_above_the_brokers_is_refused_at_the_start_with_both_numbers(

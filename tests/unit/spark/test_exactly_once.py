@@ -675,7 +675,7 @@ def test_an_abort_never_hides_the_error_that_made_it_necessary(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     said = record.getMessage()
-    assert "of 'orders' has open could not be ended" in said
+    assert "of 'orders' could not be ended" in said
     assert "transactions describe --prefix orders" in said
     assert "orders.driver" in said
 
