@@ -1,8 +1,8 @@
-"""The same metrics for OpenTelemetry: instruments of a meter that the application has set up.
+"""The metrics of `monitoring.prometheus` for OpenTelemetry: instruments of a meter that the application provides.
 
     OpenTelemetry(opentelemetry.metrics.get_meter("orders"))
 
-Needs the extra `opentelemetry`, which is the API alone: exporting is the application's.
+Needs the extra `opentelemetry`, which is only the API. The application exports the metrics.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         self._throttled = self._counter("throttled", "s", "How long quotas held tasks back, the sum over tasks.")
         self._duration = meter.create_histogram("pykafka.micro_batch.duration", "s", "What a micro-batch took.")
         self._write = meter.create_histogram("pykafka.write.duration", "s", "Of this, in tasks and commit.")
-        # By query, and by query and source.
+        # _seen_s by query; _lag by query and source.
         self._seen_s: dict[str, float] = {}
         self._lag: dict[tuple[str, str], int] = {}
-        # By prefix.
+        # By the prefix of the sinks' names.
         self._transactions: dict[str, OpenTransactions] = {}
         self._observe()
 
@@ -42,7 +42,7 @@ class OpenTelemetry(Attentive, TransactionWatcher):
         return self._meter.create_counter(f"pykafka.{name}", unit, text)
 
     def _observe(self) -> None:
-        """What is a state and no sum is read when it is exported."""
+        """Create the gauges. They are read when the application exports them."""
         for name, unit, text, observed in (
             ("query.seen", "s", "When Spark last told of it, since 1970.", self._seen_now),
             ("source.lag", "{record}", "Records that the last micro-batch did not read.", self._lag_now),
@@ -77,7 +77,7 @@ class OpenTelemetry(Attentive, TransactionWatcher):
     def open_transactions(self, found: OpenTransactions) -> None:
         self._transactions[found.prefix] = found
 
-    # Called by the thread that exports: lists, as another thread may add a query meanwhile.
+    # The exporting thread calls these. They copy to lists, because another thread may add a query meanwhile.
 
     def _seen_now(self, options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(seen_s, {"query": query}) for query, seen_s in list(self._seen_s.items())]

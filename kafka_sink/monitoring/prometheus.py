@@ -2,10 +2,10 @@
 
     Prometheus(textfile="/var/lib/node_exporter/pykafka.prom")
     Prometheus(pushgateway="gateway:9091", job="orders")
-    Prometheus(registry=registry)                     # of one's own, that is served already
+    Prometheus(registry=registry)                     # the application's registry, which it already serves
 
-Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. Of queries, of topics, and of sinks
-that have a transaction open, at most `bounded.MOST_NAMED` have series of their own.
+Needs the extra `prometheus`. `conf/grafana.json` is a dashboard of these metrics. At most `bounded.MOST_NAMED` queries,
+topics, and sinks with open transactions have their own series.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ BY_OUTCOME, BY_SINK, BY_PREFIX = ("query", "outcome", "reason"), ("sink",), ("pr
 
 
 class Prometheus(Attentive, TransactionWatcher):
-    """A watcher of `ProgressListener` and of `TransactionWatch`. Counters count from the driver's start, as Prometheus
-    expects. What it is told raises OSError when the file cannot be written or the gateway not reached; it counts all
-    the same."""
+    """A watcher of `ProgressListener` and of `TransactionWatch`.
+
+    Counters count from the driver's start, as Prometheus expects. Its methods raise OSError if the file cannot be
+    written or the gateway cannot be reached, after they have counted.
+    """
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Prometheus(Attentive, TransactionWatcher):
         )
 
     def _watch_transactions(self) -> None:
-        # By prefix: those that have series.
+        # Sinks that have series, by prefix.
         self._open_sinks: dict[str, set[str]] = {}
         self._open = self._gauge("open_transactions", "Transactions that a sink has open.", BY_SINK)
         self._oldest_s = self._gauge(
