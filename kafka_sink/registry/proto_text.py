@@ -1,7 +1,7 @@
 """Compiles the text of a .proto file to a descriptor, with protoc of grpcio-tools.
 
-The official client has no parser. protoc runs in a separate process, because it writes its errors to stderr. Modules in the working directory never run:
-they are neither searched nor on that process's path.
+The official client has no parser. protoc runs in a separate process, because it writes its errors to stderr. Modules in
+the working directory never run: they are neither searched nor on that process's path.
 """
 
 from __future__ import annotations
