@@ -336,7 +336,7 @@ def test_it_is_a_program(query: Query) -> None:
 def test_abort_wants_to_hear_that_it_may_stop_a_query(query: Query, command: Command) -> None:
     facts, done = query.prepare()
     assert command("abort") == REFUSED
-    assert f"If a query runs with prefix {query.name}, it would stop with DriverFenced" in command.error
+    assert f"A running query with prefix {query.name} would stop with DriverFenced" in command.error
     assert command.row(f"{query.name}.0")
     query.commit(facts, done)
     assert query.visible() == ["0/0", "0/1"]
