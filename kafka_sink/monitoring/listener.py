@@ -195,4 +195,4 @@ def _logged(watcher: Watcher | Attentive, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        log.warning("%s was not told %s: %s", type(watcher).__name__, what, error)
+        log.warning("%s was not notified %s: %s", type(watcher).__name__, what, error)

@@ -126,7 +126,7 @@ class TransactionWatch:
             found = self.look()
         except KafkaSinkError as error:
             if self._answers:
-                log.warning("open transactions of %r are not known until the cluster answers: %s", self._prefix, error)
+                log.warning("open transactions of %r are unknown until the cluster answers: %s", self._prefix, error)
             self._answers = False
             return
         self._answers = True
@@ -134,4 +134,4 @@ class TransactionWatch:
             try:
                 watcher.open_transactions(found)
             except OSError as error:
-                log.warning("%s was not told of open transactions: %s", type(watcher).__name__, error)
+                log.warning("%s was not notified of open transactions: %s", type(watcher).__name__, error)
