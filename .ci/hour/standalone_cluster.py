@@ -1,8 +1,8 @@
-"""Submits an application to a standalone cluster of pip's pyspark.
+"""Submits an application to a standalone cluster of the pyspark that pip installed.
 
     PYTHONPATH=tests/support python .ci/hour/standalone_cluster.py APPLICATION [ARGUMENT ...]
 
-The Python of the application is the one that runs this script.
+The application uses the Python that runs this script.
 """
 
 from __future__ import annotations

@@ -337,7 +337,7 @@ def test_no_row_may_go_to_the_dead_letter_topic(
     given = {"badRows": "deadLetter", "deadLetterTopic": letters}
     frame = spark.createDataFrame([("a", name), ("b", letters)], "value STRING, topic STRING").coalesce(1)
     assert "DeadLetterTopicNamed" in failed(frame, kafka, None, given)
-    assert "another topic than that of the rows" in failed(frame, kafka, letters, given)
+    assert "another topic than the topic of the rows" in failed(frame, kafka, letters, given)
     assert read(kafka, letters) == []
 
 

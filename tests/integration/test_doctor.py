@@ -272,7 +272,7 @@ def test_a_wrong_password(secure: SecureKafka, mechanism: str) -> None:
 def test_no_credentials_where_they_are_asked_for(secure: SecureKafka) -> None:
     options = secure.tls() | {"kafka.bootstrap.servers": secure.kafka.addresses_of("SASL")}
     failure = secured(secure, options)
-    assert (failure.step, "asks for authentication" in failure.finding.found) == ("sasl", True)
+    assert (failure.step, "requires authentication" in failure.finding.found) == ("sasl", True)
     assert "kafka.sasl.mechanism" in failure.finding.remedy
 
 
@@ -420,7 +420,7 @@ def test_a_commit_topic_that_may_not_be_made(secure: SecureKafka) -> None:
     secure.allow(Acl(ResourceType.TOPIC, f"{topic}-commits", AclOperation.CREATE))
     report = examined(once)
     assert report.ok
-    assert "the first write makes it" in verdict_of(report, "commit topic").finding.found
+    assert "the first write creates it" in verdict_of(report, "commit topic").finding.found
     assert f"{topic}-commits" not in secure.admin.list_topics(timeout=30).topics, "nothing was made"
 
 

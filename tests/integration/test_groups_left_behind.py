@@ -51,8 +51,8 @@ def test_a_batch_write_leaves_no_group_and_its_transactions_tell_what_became_of_
     (sink,) = {name.rpartition(".")[0] for name in found}
     for name in ("describe", "repair"):
         said = said_of(cluster, name, sink, capsys)
-        assert "Decision: was made, and is deleted" in said
-        assert "transactions of slots that were committed: 8 of 8\n" in said
+        assert "Decision: made, and no longer stored" in said
+        assert "committed transactions of slots: 8 of 8\n" in said
         assert "not visible" not in said
     # Spark runs abort after a commit whose process died before it could say that it was done.
     given = options(cluster, "export", transactionalIdPrefix="export")

@@ -134,7 +134,7 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
     over.set()
     assert time.monotonic() - started < 10 * STEP_TIMEOUT_S
     assert attempt.failure is not None
-    assert (attempt.failure.step, "no name server tells" in attempt.failure.found) == ("dns", True)
+    assert (attempt.failure.step, "no name server answers" in attempt.failure.found) == ("dns", True)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\0\0\1\0", b"\x16\3\3\x40\0"], ids=["a frame", "an answer", "a handshake"])

@@ -31,7 +31,7 @@ def test_without_a_rate_there_is_no_limit() -> None:
 
 @pytest.mark.parametrize("option", ["maxRowsPerSecond", "maxBytesPerSecond"])
 def test_a_rate_needs_to_be_told_by_how_many_tasks_it_is_divided(option: str) -> None:
-    with pytest.raises(InvalidOption, match="rateTasks beside it"):
+    with pytest.raises(InvalidOption, match="rateTasks with it"):
         config(**{option: "10"})
 
 
