@@ -47,7 +47,7 @@ class SecurityConfig(Discreet):
     ssl_key_password: Secret | None = None
     ssl_endpoint_identification_algorithm: str = "https"
     ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
-    # Used only to derive the protocols if ssl.enabled.protocols is not set.
+    # Accepted without effect: `ssl_enabled_protocols` decides.
     ssl_protocol: str = "TLSv1.3"
     sasl_mechanism: str | None = None
     sasl_jaas_config: Secret | None = None
