@@ -1,26 +1,30 @@
 """Turns bad rows into rows of the dead-letter topic: their content, and headers that say where they come from.
 
-        key, value, headers       unchanged; a header without a key has the key pykafka.null.key, one whose key is not
-        UTF-8 pykafka.bytes.key. and the key's bytes in hexadecimal digits pykafka.reason            the error's name:
-        RecordTooLarge, PartitionOutOfRange, TopicNull, ... pykafka.query             the query's id; with exactly-once
-        also a batch write's pykafka.batch             the micro-batch's id pykafka.slot              the Spark
-        partition's id pykafka.row               the row's number in its task, from 0, in the order in which Spark
-        delivered the rows; absent for a row that a leader refused pykafka.topic             the row's topic; a text
-        that is no topic name is cut to 249 characters, with escapes for bytes that are not UTF-8: "\\xfd"
-        pykafka.partition         the partition that the row named pykafka.timestamp         the row's own time, as a
-        number of its unit since 1970: "-1000 us" pykafka.size              for a row that is too large: bytes as a
-        record batch of its own pykafka.left.out          what is missing here, because the dead letter itself would be
-        too large: "value" or "value, key, headers"; together with pykafka.value.size        bytes of the value; absent
-        if that was null
+    key, value, headers       unchanged; a header without a key has the key pykafka.null.key, one whose key is not
+                              UTF-8 pykafka.bytes.key. and the key's bytes in hexadecimal digits
+    pykafka.reason            the error's name: RecordTooLarge, PartitionOutOfRange, TopicNull, ...
+    pykafka.query             the query's id; with exactly-once also a batch write's
+    pykafka.batch             the micro-batch's id
+    pykafka.slot              the Spark partition's id
+    pykafka.row               the row's number in its task, from 0, in the order in which Spark delivered the rows;
+                              absent for a row that a leader refused
+    pykafka.topic             the row's topic; a text that is no topic name is cut to 249 characters, with escapes for
+                              bytes that are not UTF-8: "\\xfd"
+    pykafka.partition         the partition that the row named
+    pykafka.timestamp         the row's own time, as a number of its unit since 1970: "-1000 us"
+    pykafka.size              for a row that is too large: bytes as a record batch of its own
+    pykafka.left.out          what is missing here, because the dead letter itself would be too large: "value" or
+                              "value, key, headers"
+    pykafka.value.size        with pykafka.left.out: bytes of the value; absent if the value was null
 
-    All headers are text. A header that does not apply is absent. The record's time is the time of the write: a topic
-    keeps rows for a period after their time, and a dead letter should be kept from now on.
+All headers are text. A header that does not apply is absent. The record's time is the time of the write: a topic keeps
+rows for a period after their time, and a dead letter should be kept from now on.
 
-    These headers are no row identity (`row_identity.py`), whose five headers come last and in another order. A reader
-    that removes duplicates keeps every dead letter, even one that was written twice.
+These headers are no row identity (`row_identity.py`), whose five headers come last and in another order. A reader that
+removes duplicates keeps every dead letter, even one that was written twice.
 
-    The work is vectorised, because a column that is wrong everywhere makes every row a dead letter.
-    """
+The work is vectorised, because a column that is wrong everywhere makes every row a dead letter.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ MAX_ITERATIONS = 1_000_000
 # The most that Kafka uses for new credentials (ScramMechanism.MAX_ITERATIONS): 20 to 40 ms.
 MAX_ITERATIONS_AT_ONCE = 16_384
 TOO_SLOW = (
-    f"the password was not hashed in time, as the broker asks for so many iterations of SCRAM: Kafka's own ask for "
-    f"{MAX_ITERATIONS_AT_ONCE} at most"
+    f"the password was not hashed in time, because the broker requires too many iterations of SCRAM: Kafka itself uses "
+    f"at most {MAX_ITERATIONS_AT_ONCE}"
 )
 # A broker's nonce and salt have about 30 bytes. The client keeps, hashes and compares a challenge, so it is limited.
 MAX_CHALLENGE_BYTES = 8 * 1024
