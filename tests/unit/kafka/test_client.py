@@ -1041,4 +1041,4 @@ def test_a_write_that_is_throttled_says_so_on_its_way(
     network.release()
     thread.join(5)
     assert "by a quota of its user or of client id 'nightly', for 0 s so far" in caplog.messages[0]
-    assert "bytes that it holds in at least 600 s more" in caplog.messages[0]
+    assert "bytes for them, which need at least 600 s more" in caplog.messages[0]
