@@ -6,8 +6,12 @@
     commit   check messages, decision ─> all open, alone? and write the decision ─> DECIDE ─> EndTxn each ─> verify each
     abort    a plan that no tasks follow, unless another run has begun
 
- Why the protocol is
-correct, and each rule: docs/design/exactly-once.md. Not obvious here:
+Each step is a generator of effects (`effects`). The caller (`runner` or a simulation) sends back definite answers only.
+It repeats a request on CONCURRENT_TRANSACTIONS, an unstable offset, a lost connection or a moved coordinator. So
+brokers may carry out any request twice. A process may die between any two effects: `tests/verification/model`
+enumerates the consequences. docs/design/exactly-once.md explains why the protocol is correct, and each of its rules.
+
+Not obvious here:
 
 * `plan` runs once for each micro-batch, in the planning process, and again after a failure. It must never run in the
   committing process: there it would abort the transactions that `commit` is about to commit.
