@@ -177,7 +177,7 @@ def test_more_iterations_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch)
     over.set()
     assert attempt.failure is not None
     assert attempt.failure.step == "sasl"
-    assert "so many iterations of SCRAM" in attempt.failure.found
+    assert "too many iterations of SCRAM" in attempt.failure.found
     assert "kafka-configs.sh" in attempt.failure.remedy
 
 
